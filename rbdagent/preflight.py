@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.parallel import all_of
+from rbdagent.correlate.image_identity import mappings_seen
 from rbdagent.errors import SourceError
-from rbdagent.model import CheckResult, CheckState, DeviceKind, NotObserved, SourceState
+from rbdagent.model import (
+    CheckResult,
+    CheckState,
+    DeviceKind,
+    KubeletView,
+    NotObserved,
+    SourceState,
+    observed_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
     from rbdagent.collect.ceph.connection import CephAccess
     from rbdagent.collect.node.observer import NodeRoots
     from rbdagent.config import Settings
-    from rbdagent.model import Gap, Mapping, NodeView
+    from rbdagent.model import Gap, NodeView
 
 
 def check_all(settings: Settings) -> tuple[CheckResult, ...]:
@@ -99,14 +108,10 @@ def _devices(view: NodeView) -> list[CheckResult]:
         ),
         _line(
             "RBD devices can be seen",
-            ok=not isinstance(view.mappings, NotObserved),
-            detail=f"{len(_mappings(view))} mapped",
+            ok=mappings_seen(view),
+            detail=f"{len(observed_of(view.mappings))} mapped",
         ),
     ]
-
-
-def _mappings(view: NodeView) -> tuple[Mapping, ...]:
-    return () if isinstance(view.mappings, NotObserved) else view.mappings
 
 
 _RIGHTS: Final = (
@@ -126,7 +131,7 @@ _USER: Final = "the CephX user of a mapping can be seen"
 def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
     """Yield a line for each fact that needs a privilege; every line names the privilege."""
     missing = {gap.fact: gap for gap in gaps}
-    krbd = [mapping for mapping in _mappings(view) if mapping.kind is DeviceKind.KRBD]
+    krbd = [mapping for mapping in observed_of(view.mappings) if mapping.kind is DeviceKind.KRBD]
     for fact, right in _RIGHTS:
         sentence = f"{fact} can be seen"
         gap = missing.get(fact)
@@ -159,8 +164,7 @@ def _not_tried(sentence: str, right: str) -> CheckResult:
 
 
 def _kubelet_root(view: NodeView) -> CheckResult:
-    kubelet = view.kubelet
-    roots = () if isinstance(kubelet, NotObserved) else kubelet.roots
+    roots = view.kubelet.roots if isinstance(view.kubelet, KubeletView) else ()
     return _line(
         "kubelet's directory exists",
         ok=bool(roots),

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from rbdagent import __version__
 from rbdagent.agent.events import CONFLICTING
-from rbdagent.correlate.image_identity import pods_of
+from rbdagent.correlate.image_identity import identity_of_mapping, pods_of
 from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
 from rbdagent.parse.shown import in_all_texts, shown
@@ -139,15 +139,15 @@ def _local(seen: CycleResult) -> Iterator[tuple[Diagnosis, HolderVerdict, Mappin
 
 
 def _labels(diagnosis: Diagnosis, judged: HolderVerdict, mapping: Mapping) -> tuple[str, ...]:
-    spec = None if isinstance(mapping.spec, NotObserved) else mapping.spec
+    image = identity_of_mapping(mapping)
     volume = diagnosis.use.persistent_volume
     return (
         judged.holder.node or "",
         mapping.device,
         mapping.fsid or "",
-        spec.pool if spec is not None else "",
-        spec.namespace if spec is not None else "",
-        spec.name if spec is not None else "",
+        image.spec.pool if image is not None else "",
+        image.spec.namespace if image is not None else "",
+        image.spec.name if image is not None else "",
         volume.name if volume is not None else "",
         str(mapping.client_id or ""),
     )

@@ -13,7 +13,7 @@ from rbdagent.collect.kube.list_target import rbd_nodes_named
 from rbdagent.collector import with_published
 from rbdagent.correlate import NodeUses, uses_of_node
 from rbdagent.correlate.unknown_watchers import nodes_of_strangers
-from rbdagent.model import NotObserved, PublishedNode
+from rbdagent.model import NotObserved, PublishedNode, separated
 from rbdagent.verdicts.neighbours import neighbours
 
 if TYPE_CHECKING:
@@ -49,6 +49,6 @@ class Neighbours:
         self._known |= {
             name: answer for name, answer in answers.items() if not isinstance(answer, NotObserved)
         }
-        unseen = [answer for answer in answers.values() if isinstance(answer, NotObserved)]
+        _, unseen = separated(answers.values())
         found = [node for name in sorted(names) if (node := self._known.get(name)) is not None]
         return uses_of_node(with_published(uses.snapshot, [*found, *unseen]))

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from rbdagent.collect.failure import not_observed
+from rbdagent.collect.failure import gaps_in, not_observed
 from rbdagent.collect.kube.client import Api
 from rbdagent.collect.kube.get_by_name import NOTHING, NamedLook, lately
 from rbdagent.collect.kube.kubeconfig import credentials
@@ -18,13 +18,13 @@ from rbdagent.correlate import NodeUses, uses_of_node
 from rbdagent.correlate.unknown_watchers import strangers
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
-    Gap,
     KubeView,
     Node,
     NotObserved,
     Source,
     SourceState,
     Volume,
+    derived,
     observed_of,
 )
 from rbdagent.parse import kubernetes as read
@@ -107,9 +107,8 @@ class OwnObjects:
             try:
                 kube = search(snapshot, kube, wanted) if wanted else kube
             except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
-                missing = not_observed(error, fact)
-                gap = Gap(fact=fact, reason=missing.reason, hint=missing.hint)
-                source = replace(source, gaps=(*source.gaps, gap))
+                gaps = gaps_in([(fact, not_observed(error, fact))])
+                source = replace(source, gaps=(*source.gaps, *gaps))
         sources = replace(snapshot.sources, kubernetes=source)
         return replace(snapshot, kubernetes=kube, sources=sources)
 
@@ -188,4 +187,4 @@ def _all(api: Api, path: str, reader: Callable[[Json], _T]) -> tuple[_T, ...]:
 
 
 def _with(found: tuple[_T, ...] | NotObserved, more: set[_T]) -> tuple[_T, ...] | NotObserved:
-    return found if isinstance(found, NotObserved) else (*found, *more.difference(found))
+    return derived(found, lambda known: (*known, *more.difference(known)))

@@ -202,9 +202,9 @@ class _Kubernetes:
 
 def _uid_of(seen: CycleResult) -> str | None:
     """Return the uid of this node's Node object; None if it is unknown."""
-    from rbdagent.model import NotObserved
+    from rbdagent.correlate.image_identity import nodes_of
 
-    kube, node = seen.snapshot.kubernetes, seen.snapshot.node
-    node_name = node.node_name if node is not None else ""
-    nodes = () if kube is None or isinstance(kube.nodes, NotObserved) else kube.nodes
+    observed = seen.snapshot.node
+    node_name = observed.node_name if observed is not None else ""
+    nodes = nodes_of(seen.snapshot.kubernetes)
     return next((node.uid for node in nodes if node.name == node_name), None)

@@ -32,7 +32,7 @@ from rbdagent.collect.ceph.connection import (
     read_pools,
 )
 from rbdagent.collect.ceph.daemons import mirror_daemons, tasks_of
-from rbdagent.collect.failure import failed, not_observed
+from rbdagent.collect.failure import failed, gaps_in, not_observed
 from rbdagent.collect.parallel import all_of, start
 from rbdagent.commands import command, line_of
 from rbdagent.errors import SourceError
@@ -306,27 +306,14 @@ def _view(connected: _Connected, images: tuple[ImageView, ...]) -> ClusterView:
 
 
 def _gaps(view: ClusterView) -> tuple[Gap, ...]:
-    gaps = []
-    if isinstance(view.blocklist, NotObserved):
-        gaps.append(
-            Gap(fact="the blocklist", reason=view.blocklist.reason, hint=view.blocklist.hint)
-        )
-    gaps += [
-        Gap(
-            fact=f"watchers of {image.spec}",
-            reason=image.watchers.reason,
-            hint=image.watchers.hint,
-        )
+    facts: list[tuple[str, object]] = [("the blocklist", view.blocklist)]
+    facts += [(f"watchers of {image.spec}", image.watchers) for image in view.images]
+    facts += [
+        (f"locks of {image.spec}", image.lockers)
         for image in view.images
-        if isinstance(image.watchers, NotObserved)
+        if image.lockers not in (_WATCHES_ONLY, image.watchers)
     ]
-    gaps += [
-        Gap(fact=f"locks of {image.spec}", reason=image.lockers.reason, hint=image.lockers.hint)
-        for image in view.images
-        if isinstance(image.lockers, NotObserved)
-        and image.lockers not in {_WATCHES_ONLY, image.watchers}
-    ]
-    return tuple(gaps)
+    return gaps_in(facts)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -742,8 +729,7 @@ def near_images(
         context = cluster.pool(ImageIdentity(spec=spec, fsid=None))
         if context is None:
             pools = cluster.monitor_or_gap("osd lspools", read_pools)
-            known = () if isinstance(pools, NotObserved) else pools
-            return [f"{pool}/{spec.name}" for _, pool in known]
+            return [f"{pool}/{spec.name}" for _, pool in observed_of(pools)]
         prefix = str(replace(spec, name="x"))[:-1]
         return [prefix + name for name in cluster.rbd.RBD().list(context)[:_MOST_NAMES]]
 

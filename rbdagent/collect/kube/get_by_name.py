@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from rbdagent.collect.failure import gaps_in
 from rbdagent.collect.kube.requests import (
     ATTACHMENTS,
     CSI_NODES,
@@ -27,7 +28,7 @@ from rbdagent.collect.kube.requests import (
     listed,
 )
 from rbdagent.correlate.holders import needs_volumes, runs
-from rbdagent.correlate.image_identity import mappings_of, mappings_seen
+from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, mappings_seen
 from rbdagent.correlate.node_usage import directories_of, volumes_on_node
 from rbdagent.correlate.volume import indexed, names_of_mapping
 from rbdagent.model import (
@@ -362,7 +363,7 @@ class NamedLook:
             return
         every = listed(self._api, VOLUMES, read.persistent_volume)()
         if isinstance(every, NotObserved):
-            self.gaps += (Gap(fact="all PersistentVolumes", reason=every.reason, hint=every.hint),)
+            self.gaps += gaps_in([("all PersistentVolumes", every)])
             return
         self._searched |= dict.fromkeys(wanted, self._now)
         names = self._names(every)
@@ -394,6 +395,7 @@ def _users_of(pods: Iterable[Pod]) -> dict[str, frozenset[User]]:
 
 def _key_of(mapping: Mapping) -> str | None:
     """Return the search term for all PVs: the image, or the handle of an nbd device's backend."""
-    if not isinstance(mapping.spec, NotObserved):
-        return str(mapping.spec)
+    image = identity_of_mapping(mapping)
+    if image is not None:
+        return str(image.spec)
     return mapping.nbd.backend if mapping.nbd is not None else None

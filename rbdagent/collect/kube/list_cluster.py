@@ -41,7 +41,9 @@ from rbdagent.model import (
     Pod,
     Source,
     SourceState,
+    derived,
     observed_of,
+    separated,
 )
 from rbdagent.parse import kubernetes as read
 
@@ -82,8 +84,8 @@ def observe_everything(
 def _refused(view: KubeView) -> NotObserved | None:
     """Return the reason if all required kinds were refused; None if at least one was observed."""
     wanted = (view.claims, view.pods, view.persistent_volumes, view.nodes, view.attachments)
-    unseen = [kind for kind in wanted if isinstance(kind, NotObserved)]
-    return unseen[0] if len(unseen) == len(wanted) else None
+    observed, unseen = separated(wanted)
+    return None if observed else unseen[0]
 
 
 def _request_all(
@@ -168,8 +170,8 @@ def _ask_events(api: Api, namespace: str | None) -> Callable[[], tuple[_EVENTS, 
     def wait() -> tuple[_EVENTS, tuple[Gap, ...]]:
         found, further = own(), of_volumes()
         gaps = gap("events of PersistentVolumes", further)
-        if isinstance(found, NotObserved):
-            return found, gaps
-        return tuple(dict.fromkeys((*found, *observed_of(further)))), gaps
+        return derived(
+            found, lambda events: tuple(dict.fromkeys((*events, *observed_of(further))))
+        ), gaps
 
     return wait

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from rbdagent.collect.failure import gaps_in
 from rbdagent.collect.kube.requests import (
     PODS,
     all_observed,
@@ -16,7 +17,7 @@ from rbdagent.collect.kube.requests import (
     listed,
     within,
 )
-from rbdagent.model import CsiSource, Gap, NotObserved, observed_of
+from rbdagent.model import CsiSource, Gap, NotObserved, observed_of, separated
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import lease_names
 
@@ -112,9 +113,7 @@ def gaps_of_life(view: KubeView) -> tuple[Gap, ...]:
 
 def gap(fact: str, found: object) -> tuple[Gap, ...]:
     """Return a gap if a fact was not observed."""
-    if not isinstance(found, NotObserved) or found == NOTHING_WAITS:
-        return ()
-    return (Gap(fact=fact, reason=found.reason, hint=found.hint),)
+    return () if found == NOTHING_WAITS else gaps_in([(fact, found)])
 
 
 def ask_life(api: Api) -> Callable[[Meant], ProvisioningSources]:
@@ -199,8 +198,10 @@ def provisioners_of(api: Api, names: Iterable[str]) -> Provisioners:
 
 def _merged(parts: list[tuple[_T, ...] | NotObserved]) -> tuple[_T, ...] | NotObserved:
     """Merge lists without duplicates; NotObserved if one of them was not observed."""
-    missing = next((part for part in parts if isinstance(part, NotObserved)), None)
-    return missing or tuple(dict.fromkeys(item for part in parts for item in observed_of(part)))
+    observed, missing = separated(parts)
+    if missing:
+        return missing[0]
+    return tuple(dict.fromkeys(item for part in observed for item in part))
 
 
 def workloads_of(api: Api, pods: Iterable[Pod]) -> tuple[Workload, ...] | NotObserved:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.kube.client import StatusError
-from rbdagent.model import NotObserved
+from rbdagent.model import NotObserved, separated
 from rbdagent.parse import kubernetes as read
 
 if TYPE_CHECKING:
@@ -73,7 +73,5 @@ def found_object(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved
 
 def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
     """Return the existing objects, or NotObserved if one of them was not observed."""
-    for item in found:
-        if isinstance(item, NotObserved):
-            return item
-    return tuple(item for item in found if item is not None and not isinstance(item, NotObserved))
+    observed, missing = separated(found)
+    return missing[0] if missing else tuple(item for item in observed if item is not None)

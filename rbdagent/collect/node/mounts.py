@@ -19,6 +19,7 @@ from rbdagent.model import (
     MountNamespace,
     NotObserved,
     UnbackedMount,
+    observed_of,
 )
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.kubelet import pod_uid_of_path
@@ -142,16 +143,12 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
 def mounts_of(namespaces: Iterable[Namespace], wanted: Wanted) -> Iterator[Mount]:
     """Yield the mounts of the devices and the bind mounts of their nodes, in all namespaces."""
     for namespace in namespaces:
-        for line in _lines(namespace):
+        for line in observed_of(namespace.mounts):
             bound = wanted.node_paths.get(line.root) if line.fs_type == "devtmpfs" else None
             if line.device in wanted.numbers:
                 yield _mount(namespace, line, line.device, MountKind.FILE_SYSTEM)
             elif bound is not None:
                 yield _mount(namespace, line, bound, MountKind.DEVICE_BIND)
-
-
-def _lines(namespace: Namespace) -> tuple[MountLine, ...]:
-    return () if isinstance(namespace.mounts, NotObserved) else namespace.mounts
 
 
 def _mount(namespace: Namespace, line: MountLine, device: DeviceNumber, kind: MountKind) -> Mount:
@@ -191,7 +188,7 @@ def shows_a_volume(namespace: Namespace) -> bool:
     """Return whether a container has a mount whose root may be a volume's directory."""
     if namespace.is_host or namespace.process.pod_uid is None:
         return False
-    return any(_VOLUMES.decode() in line.root for line in _lines(namespace))
+    return any(_VOLUMES.decode() in line.root for line in observed_of(namespace.mounts))
 
 
 def unbacked_of(
@@ -212,7 +209,7 @@ def unbacked_of(
     """
     if not shows_a_volume(namespace):
         return
-    for line in _lines(namespace):
+    for line in observed_of(namespace.mounts):
         below = [
             line.root.removeprefix(directory.root)
             for directory in kubelet

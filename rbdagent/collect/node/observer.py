@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.collect.failure import gaps_in
 from rbdagent.collect.files import LISTS, names_in, read_text
 from rbdagent.collect.node.kubelet_dirs import (
     existing_roots,
@@ -67,6 +68,8 @@ from rbdagent.model import (
     Source,
     SourceState,
     UnbackedMount,
+    derived,
+    first_unobserved,
     observed_of,
 )
 from rbdagent.parse.shown import as_unicode, in_all_texts
@@ -125,8 +128,7 @@ def _observe(
     roots: NodeRoots, node_name: str, turns: Turns | None, deadline: float
 ) -> tuple[NodeView, Source]:
     krbd = observe_krbd(roots.sysfs, roots.host_root)
-    devices = () if isinstance(krbd, NotObserved) else krbd
-    devices += observe_nbd(roots.sysfs, roots.host_root)
+    devices = observed_of(krbd) + observe_nbd(roots.sysfs, roots.host_root)
     numbers = frozenset(number for device in devices for number in device.numbers)
     wanted = Wanted.of(numbers, _node_paths(devices))
     processes = ProcessPass(roots.procfs, wanted, turns=turns, deadline=deadline)
@@ -152,7 +154,7 @@ def _observe(
         hostname=_text(roots.procfs / "sys" / "kernel" / "hostname"),
         boot_id=_text(roots.procfs / "sys" / "kernel" / "random" / "boot_id") or None,
         module_loaded=module_loaded(roots.sysfs),
-        mappings=krbd if isinstance(krbd, NotObserved) else mappings,
+        mappings=derived(krbd, lambda _: mappings),
         kubelet=replace(kubelet, process=found) if isinstance(found, NotObserved) else kubelet,
         addresses=_addresses(roots.procfs),
         in_flight=in_flight_of(roots.procfs, scan),
@@ -287,10 +289,9 @@ def _holders(
     device: BlockDevice, mounts: tuple[Mount, ...], shared: _Shared
 ) -> tuple[BlockHolder, ...] | NotObserved:
     """Return the holders in sysfs, with loop devices and swap areas."""
-    if isinstance(device.mapping.holders, NotObserved):
-        return device.mapping.holders
-    if isinstance(shared.swaps, NotObserved):
-        return shared.swaps
+    hidden = first_unobserved((device.mapping.holders, shared.swaps))
+    if hidden is not None:
+        return hidden
     binds = {mount.path for mount in mounts if mount.kind is MountKind.DEVICE_BIND}
     below = tuple(f"{mount.path}/" for mount in mounts if mount.kind is MountKind.FILE_SYSTEM)
     nodes = {f"/dev{path}" for path in device.node_paths}
@@ -306,10 +307,10 @@ def _holders(
             label=path,
             of=device.mapping.kernel_name,
         )
-        for path in shared.swaps
+        for path in observed_of(shared.swaps)
         if path in nodes or path.startswith(below)
     )
-    return device.mapping.holders + loops + swapped
+    return observed_of(device.mapping.holders) + loops + swapped
 
 
 def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
@@ -431,9 +432,9 @@ def _addresses(procfs: Path) -> tuple[str, ...] | NotObserved:
     """Read the host's addresses from the network namespace of pid 1."""
     trie = read_text(procfs / "1" / "net" / "fib_trie", LISTS)
     six = read_text(procfs / "1" / "net" / "if_inet6", LISTS)
-    for hidden in (trie, six):
-        if isinstance(hidden, NotObserved):
-            return hidden
+    hidden = first_unobserved((trie, six))
+    if hidden is not None:
+        return hidden
     found = set()
     previous = ""
     for line in trie.splitlines() if isinstance(trie, str) else ():
@@ -448,16 +449,14 @@ def _addresses(procfs: Path) -> tuple[str, ...] | NotObserved:
 
 
 def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, ...]:
-    gaps = []
-    if isinstance(view.mappings, NotObserved):
-        gaps.append(Gap(fact="krbd devices", reason=view.mappings.reason, hint=view.mappings.hint))
-    facts: list[tuple[str, object]] = [
+    facts: list[tuple[str, object]] = [("krbd devices", view.mappings)]
+    if any_device:
+        fact = "open files and working directories of other users' processes"
+        facts.append((fact, _hidden_files(scan)))
+    facts += [
         ("mounts in other mount namespaces", _hidden_mounts(scan)),
         ("processes in flight", view.in_flight),
     ]
-    if any_device:
-        fact = "open files and working directories of other users' processes"
-        facts.insert(0, (fact, _hidden_files(scan)))
     kubelet = view.kubelet
     if isinstance(kubelet, KubeletView):
         facts += [
@@ -465,24 +464,13 @@ def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, 
             ("kubelet's staging directories", kubelet.staging),
             ("kubelet's pod directories", kubelet.pod_volumes),
         ]
-    gaps += [
-        Gap(fact=fact, reason=value.reason, hint=value.hint)
-        for fact, value in facts
-        if isinstance(value, NotObserved)
-    ]
-    return (*gaps, *_gaps_of_devices(view))
+    return gaps_in((*facts, *_facts_of_devices(view)))
 
 
-def _gaps_of_devices(view: NodeView) -> Iterator[Gap]:
-    """Yield one gap per fact that was not observed of devices."""
-    mappings = () if isinstance(view.mappings, NotObserved) else view.mappings
-    facts = {
-        "device nodes": [mapping.device_node_present for mapping in mappings],
-        "the kernel's own list of watches and hung requests": [
-            mapping.watch for mapping in mappings if mapping.kind is DeviceKind.KRBD
-        ],
-    }
-    for fact, values in facts.items():
-        hidden = next((value for value in values if isinstance(value, NotObserved)), None)
-        if hidden is not None:
-            yield Gap(fact=fact, reason=hidden.reason, hint=hidden.hint)
+def _facts_of_devices(view: NodeView) -> Iterator[tuple[str, object]]:
+    """Yield each fact of devices, with the reason if it was not observed of a device."""
+    mappings = observed_of(view.mappings)
+    krbd = [mapping for mapping in mappings if mapping.kind is DeviceKind.KRBD]
+    yield "device nodes", first_unobserved(mapping.device_node_present for mapping in mappings)
+    fact = "the kernel's own list of watches and hung requests"
+    yield fact, first_unobserved(mapping.watch for mapping in krbd)

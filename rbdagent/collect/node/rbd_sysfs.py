@@ -21,6 +21,8 @@ from rbdagent.model import (
     Mapping,
     NbdState,
     NotObserved,
+    derived,
+    first_unobserved,
 )
 from rbdagent.parse.address import parse_address, parse_client
 from rbdagent.parse.krbd import (
@@ -97,7 +99,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         return None
     text = {name: value for name, value in read.items() if isinstance(value, str)}
     kernel_name, where = f"rbd{number}", directory
-    unread = next((value for value in read.values() if isinstance(value, NotObserved)), None)
+    unread = first_unobserved(read.values())
     spec: ImageSpec | NotObserved
     if "pool" in text and "name" in text:
         spec = ImageSpec(pool=text["pool"], namespace=text.get("pool_ns", ""), name=text["name"])
@@ -236,7 +238,7 @@ def _nodes(host_root: Path) -> Nodes:
 
 
 def _node_present(nodes: Nodes, kernel_name: str) -> bool | NotObserved:
-    return nodes if isinstance(nodes, NotObserved) else kernel_name in nodes
+    return derived(nodes, lambda names: kernel_name in names)
 
 
 def _with_stack(sysfs: Path, mapping: Mapping) -> BlockDevice:
@@ -330,10 +332,12 @@ def observe_loops(sysfs: Path) -> tuple[tuple[BlockHolder, str], ...]:
 
 def observe_swaps(procfs: Path) -> tuple[str, ...] | NotObserved:
     """Return the path of every swap area, from ``/proc/swaps``."""
-    text = read_text(procfs / "swaps")
-    if isinstance(text, NotObserved):
-        return text
-    return tuple(line.split()[0] for line in (text or "").splitlines()[1:] if line.split())
+    return derived(read_text(procfs / "swaps"), _swap_areas)
+
+
+def _swap_areas(text: str | None) -> tuple[str, ...]:
+    lines = (text or "").splitlines()[1:]
+    return tuple(line.split()[0] for line in lines if line.split())
 
 
 def observe_kernel_traces(sysfs: Path, procfs: Path) -> Iterator[tuple[str, str]]:
