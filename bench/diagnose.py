@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rbdagent.cli.output import data_text
 from rbdagent.lifecycle.cluster_report import stuck_in
-from rbdagent.report.machine import life_list
+from rbdagent.report.json.lifecycle import cluster_report
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from tests.lab.many import many
 
@@ -118,7 +118,7 @@ def _answer(path: Path) -> tuple[_Cost, set[str]]:
     read = time.process_time()
     found = stuck_in(snapshot)
     judged = time.process_time()
-    data_text(life_list(found, snapshot), "json")
+    data_text(cluster_report(found, snapshot), "json")
     written = time.process_time()
     cost = _Cost(read - started, judged - read, written - judged)
     return cost, {affected.life.diagnosis.use.target.given for affected in found.stuck}

@@ -26,13 +26,15 @@ def command(*, output: str, settings: Callable[[], Settings]) -> int:
     """
     from rbdagent.model import CheckState
     from rbdagent.preflight import check_all
-    from rbdagent.report.machine import check_report
-    from rbdagent.report.text import check_lines
 
     results = (*_where_from(), *check_all(settings()))
     if output == "table":
+        from rbdagent.report.text import check_lines
+
         say(check_lines(results, colour=has_colour()))
     else:
+        from rbdagent.report.json.check import check_report
+
         say(data_text(check_report(results), output))
     return int(any(result.state is CheckState.FAILED for result in results))
 

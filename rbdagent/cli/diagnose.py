@@ -101,15 +101,15 @@ def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[]
 def _load(output: str) -> None:
     """Import the modules for the output while the sources respond."""
     importlib.import_module("rbdagent.lifecycle.steps")
-    forms = {"json": "machine", "yaml": "machine", "html": "page"}
+    forms = {"json": "json.lifecycle", "yaml": "json.lifecycle", "html": "page"}
     importlib.import_module(f"rbdagent.report.{forms.get(output, 'story')}")
 
 
 def _render(life: Lifecycle, snapshot: Snapshot, output: str) -> str:
     if output in {"json", "yaml"}:
-        from rbdagent.report.machine import life_report
+        from rbdagent.report.json.lifecycle import lifecycle_report
 
-        return data_text(life_report(life, snapshot), output)
+        return data_text(lifecycle_report(life, snapshot), output)
     if output == "name":
         from rbdagent.report.text import names
 
@@ -168,9 +168,9 @@ def _of_everything(
 
 def _render_all(found: ClusterReport, snapshot: Snapshot, words: str, output: str) -> str:
     if output in {"json", "yaml"}:
-        from rbdagent.report.machine import life_list
+        from rbdagent.report.json.lifecycle import cluster_report
 
-        return data_text(life_list(found, snapshot), output)
+        return data_text(cluster_report(found, snapshot), output)
     from rbdagent.report.stuck import stuck_names, stuck_table
 
     if output == "name":

@@ -16,15 +16,17 @@ def command(*, code: str | None, output: str, debug: bool) -> int:
     """Print cause, evidence, risk and remedy of a finding; without CODE, list all findings."""
     del debug
     from rbdagent.catalog import CATALOG, entry, explanation
-    from rbdagent.report import machine
 
-    if code is None and output != "table":
-        say(data_text(machine.explanations(tuple(CATALOG.values())), output))
+    if output != "table":
+        from rbdagent.report.json import explain
+
+        if code is None:
+            say(data_text(explain.explanation_list(CATALOG.values()), output))
+        else:
+            say(data_text(explain.explanation(entry(code)), output))
     elif code is None:
         for known in CATALOG.values():
             say(f"{known.code}   {known.severity:<8}   {known.name:<28}   {known.summary}\n")
-    elif output == "table":
-        say(explanation(code) + "\n")
     else:
-        say(data_text(machine.explanation(entry(code)), output))
+        say(explanation(code) + "\n")
     return 0

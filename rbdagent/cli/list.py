@@ -75,7 +75,7 @@ def _published(output: str, settings: Settings) -> str:
         )
     nodes = published_nodes(settings.kube)
     if output in {"json", "yaml"}:
-        from rbdagent.report.machine import published_list
+        from rbdagent.report.json.mappings import published_list
 
         return data_text(published_list(nodes), output)
     from rbdagent.report import text
@@ -140,7 +140,7 @@ def _render_mappings(
     diagnoses: Sequence[Diagnosis], found: Snapshot, output: str, wanted: _Wanted
 ) -> str:
     if output in {"json", "yaml"}:
-        from rbdagent.report.machine import mapping_list
+        from rbdagent.report.json.mappings import mapping_list
 
         return data_text(mapping_list(diagnoses, found), output)
     from rbdagent.report import text

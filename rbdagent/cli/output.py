@@ -17,6 +17,8 @@ from rbdagent.parse.shown import in_json, shown, shown_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from msgspec import Struct
+
     from rbdagent.model import BootTime, ClusterReport, Diagnosis, Finding, Snapshot
 
 
@@ -24,16 +26,21 @@ _FINDINGS: Final = 3
 _WATCH_S: Final = 5.0
 
 
-def data_text(data: dict[str, Any], output: str) -> str:
-    """Return data as JSON or YAML; control and invisible characters are escaped."""
+def data_text(data: Struct | dict[str, Any], output: str) -> str:
+    """Return an output as JSON or YAML; control and invisible characters are escaped.
+
+    Args:
+        data: one of the types in ``report/json``, or a JSON Schema.
+        output: ``json`` or ``yaml``.
+    """
+    import msgspec
+
     if output == "json":
-        import msgspec
-
         return in_json(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()) + "\n"
-    return _yaml(data)
+    return _yaml(msgspec.to_builtins(data))
 
 
-def _yaml(data: dict[str, Any]) -> str:
+def _yaml(data: object) -> str:
     """Return data as YAML; a text that needs escapes is quoted, with Python's escapes.
 
     Otherwise a line break in a text would become a line break of the document, and PyYAML treats

@@ -19,6 +19,8 @@ from rbdagent.model import CollectScope
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from msgspec import Struct
+
     from rbdagent.config import Settings
     from rbdagent.model import Snapshot, Target, UnmapPlan, UnmapRefusal, UnmapResult
     from rbdagent.unmap.executor import Attempt
@@ -153,19 +155,40 @@ def _decide(attempt: Attempt, time_left: TimeLeft, *, wait: bool) -> UnmapPlan |
 
 
 def _print(decided: UnmapPlan | UnmapRefusal | UnmapResult, output: str) -> int:
-    from rbdagent.model import UnmapOutcome, UnmapPlan, UnmapRefusal
-    from rbdagent.report import machine, text
+    say(_text(decided) if output == "table" else data_text(_data(decided), output))
+    return _exit_code(decided)
+
+
+def _text(decided: UnmapPlan | UnmapRefusal | UnmapResult) -> str:
+    from rbdagent.model import UnmapPlan, UnmapRefusal
+    from rbdagent.report import text
 
     colour = has_colour()
     if isinstance(decided, UnmapPlan):
-        data, words = machine.unmap_plan(decided), text.unmap_plan(decided, colour=colour)
-        code = 0
-    elif isinstance(decided, UnmapRefusal):
-        data, words = machine.unmap_refusal(decided), text.unmap_refusal(decided, colour=colour)
-        code = _REFUSED
-    else:
-        data, words = machine.unmap_result(decided), text.unmap_result(decided, colour=colour)
-        refused = decided.outcome in {UnmapOutcome.REFUSED, UnmapOutcome.BUSY}
-        code = _REFUSED if refused else int(decided.outcome is not UnmapOutcome.UNMAPPED)
-    say(words if output == "table" else data_text(data, output))
-    return code
+        return text.unmap_plan(decided, colour=colour)
+    if isinstance(decided, UnmapRefusal):
+        return text.unmap_refusal(decided, colour=colour)
+    return text.unmap_result(decided, colour=colour)
+
+
+def _data(decided: UnmapPlan | UnmapRefusal | UnmapResult) -> Struct:
+    from rbdagent.model import UnmapPlan, UnmapRefusal
+    from rbdagent.report.json import unmap
+
+    if isinstance(decided, UnmapPlan):
+        return unmap.unmap_plan(decided)
+    if isinstance(decided, UnmapRefusal):
+        return unmap.unmap_refusal(decided)
+    return unmap.unmap_result(decided)
+
+
+def _exit_code(decided: UnmapPlan | UnmapRefusal | UnmapResult) -> int:
+    from rbdagent.model import UnmapOutcome, UnmapPlan, UnmapRefusal
+
+    if isinstance(decided, UnmapPlan):
+        return 0
+    if isinstance(decided, UnmapRefusal):
+        return _REFUSED
+    if decided.outcome in {UnmapOutcome.REFUSED, UnmapOutcome.BUSY}:
+        return _REFUSED
+    return int(decided.outcome is not UnmapOutcome.UNMAPPED)

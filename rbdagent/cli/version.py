@@ -20,7 +20,7 @@ def command(*, output: str, debug: bool) -> int:
         return 0
     import platform
 
-    from rbdagent.report.machine import version_info
+    from rbdagent.report.json.version import Version
 
-    say(data_text(version_info(__version__, platform.python_version()), output))
+    say(data_text(Version(version=__version__, python=platform.python_version()), output))
     return 0

@@ -56,13 +56,13 @@ def command(
 def _load(output: str) -> None:
     """Import the modules for the output while the sources respond."""
     importlib.import_module("rbdagent.rules")
-    machine = output in {"json", "yaml"}
-    importlib.import_module(f"rbdagent.report.{'machine' if machine else 'text'}")
+    is_data = output in {"json", "yaml"}
+    importlib.import_module(f"rbdagent.report.{'json.holders' if is_data else 'text'}")
 
 
 def _render_holders(diagnosis: Diagnosis, found: Snapshot, output: str) -> str:
     if output in {"json", "yaml"}:
-        from rbdagent.report.machine import holder_report
+        from rbdagent.report.json.holders import holder_report
 
         return data_text(holder_report(diagnosis, found), output)
     from rbdagent.report import text

@@ -18,7 +18,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
-from rbdagent.report.machine import pod_names
+from rbdagent.report.pod_names import pod_names
 from rbdagent.rules import FINDINGS
 from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.evidence import (

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import to_builtins
+
 from rbdagent.correlate.image_identity import mappings_seen
 from rbdagent.model import NotObserved, Severity, Verdict
 from rbdagent.parse.shown import in_all_texts, shown
-from rbdagent.report.machine import image_object, pod_names, sources
+from rbdagent.report.json.volume import image as image_of
+from rbdagent.report.pod_names import pod_names
 from rbdagent.report.public import PublicText
 from rbdagent.rules.context import subject_of
 
@@ -75,8 +78,8 @@ def rbdnode_status(
         if seen
         else None,
         "sources": {
-            name: {"state": source["state"], "reason": public(source["reason"])}
-            for name, source in sources(snapshot).items()
+            name: {"state": str(source.state), "reason": public(source.reason)}
+            for name, source in snapshot.sources.named
         },
         "acts": None
         if isinstance(acts, NotObserved)
@@ -96,11 +99,11 @@ def _since(history: History | None) -> dict[str, str]:
 def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
     """Return the fields that agents of other nodes compare with their observations, unescaped."""
     volume = diagnosis.use.persistent_volume
-    image = image_object(diagnosis.use.image)
+    image = image_of(diagnosis.use.image)
     return _seen(
         {
             "device": mapping.device,
-            "image": image and _seen(image),
+            "image": image and _seen(to_builtins(image)),
             "clientID": mapping.client_id,
             "clientAddress": str(mapping.client_address) if mapping.client_address else None,
             "readOnly": mapping.read_only if isinstance(mapping.read_only, bool) else None,

@@ -20,7 +20,7 @@ from rbdagent.model import (
     Verdict,
 )
 from rbdagent.parse.shown import in_all_texts, shown
-from rbdagent.report.machine import pod_names
+from rbdagent.report.pod_names import pod_names
 from rbdagent.rules import coverage_gaps
 from rbdagent.verdicts.timing import age, spoken
 

@@ -495,6 +495,15 @@ def test_every_kind_that_schema_lists_has_a_valid_schema(ask: Ask) -> None:
         assert schema["properties"]["kind"] == {"const": kind}
 
 
+def test_schema_of_an_output_requires_every_field(ask: Ask) -> None:
+    """A snapshot omits fields that have their default value; no other output omits a field."""
+    for kind in ask("schema").stdout.split():
+        schema = ask("schema", kind).data
+        for part in (schema, *schema["$defs"].values()):
+            if kind != "Snapshot" and "properties" in part:
+                assert part["required"] == list(part["properties"]), (kind, part["title"])
+
+
 def test_error_about_an_unknown_kind_lists_the_kinds(ask: Ask) -> None:
     done = ask("schema", "HolderRaport")
     assert (done.code, done.stdout) == (1, "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.agent.events import event_object, transitions
-from rbdagent.report.machine import holder_report
+from rbdagent.report.json.holders import holder_report
 from rbdagent.report.rbdnode import rbdnode_status
 from tests.contract import recordings
 from tests.contract.recorded_agent import exposition, recorded_look
@@ -65,5 +65,5 @@ def test_holder_is_published_without_its_arguments(tmp_path: Path) -> None:
     assert mapping["reasons"][0] == said
     assert said in transitions(None, seen, "n1")[0].message
     (diagnosis,) = seen.diagnoses
-    (holder,) = holder_report(diagnosis, seen.snapshot)["holders"]
-    assert holder["reasons"][0] == said.replace("sleep", "sleep 100000")
+    (holder,) = holder_report(diagnosis, seen.snapshot).holders
+    assert holder.reasons[0] == said.replace("sleep", "sleep 100000")

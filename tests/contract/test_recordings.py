@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import jsonschema
+import msgspec
 import pytest
 
 from rbdagent.correlate import correlate, correlate_waiting
@@ -26,7 +27,7 @@ from rbdagent.model import (
     StepState,
     Verdict,
 )
-from rbdagent.report.machine import holder_report
+from rbdagent.report.json.holders import holder_report
 from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.report.story import headline
@@ -270,7 +271,8 @@ def test_unpublish_is_not_done_while_a_lost_pod_exists(snapshot: Snapshot) -> No
 
 
 def test_the_report_is_valid(snapshot: Snapshot, diagnosis: Diagnosis) -> None:
-    jsonschema.validate(holder_report(diagnosis, snapshot), schema("HolderReport"))
+    report = msgspec.json.encode(holder_report(diagnosis, snapshot))
+    jsonschema.validate(msgspec.json.decode(report), schema("HolderReport"))
 
 
 def test_the_snapshot_replays_to_the_same_report(snapshot: Snapshot, diagnosis: Diagnosis) -> None:

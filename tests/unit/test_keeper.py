@@ -20,7 +20,8 @@ from rbdagent.model import (
     UnmapRefusal,
     observed_of,
 )
-from rbdagent.report import machine, text
+from rbdagent.report import text
+from rbdagent.report.json.unmap import unmap_refusal
 from tests.unit.builders import (
     OBSERVED,
     SPEC,
@@ -170,7 +171,9 @@ def test_only_object_behind_a_refusal_is_named(code: str, keeper: Keeper, look: 
     found = refused(look)
     assert (found.first_code, found.keeper) == (code, keeper)
     assert f"Apart from time, only {keeper} prevents it." in text.unmap_refusal(found, colour=False)
-    assert machine.unmap_refusal(found)["keeper"]["name"] == keeper.name
+    named = unmap_refusal(found).keeper
+    assert named is not None
+    assert named.name == keeper.name
 
 
 @pytest.mark.parametrize(("look", "policy"), NOT_ONE.values(), ids=NOT_ONE.keys())
@@ -178,7 +181,7 @@ def test_refusal_with_more_reasons_names_no_object(look: Snapshot, policy: Unmap
     found = refused(look, policy)
     assert found.keeper is None
     assert "prevents it" not in text.unmap_refusal(found, colour=False)
-    assert machine.unmap_refusal(found)["keeper"] is None
+    assert unmap_refusal(found).keeper is None
 
 
 def test_pod_that_keeps_nothing_causes_no_refusal() -> None:

@@ -33,7 +33,7 @@ _IMPORTED: Final = {
     ),
     "unmap": (
         "rbdagent.cli.unmap", "rbdagent.unmap.executor", "rbdagent.collector",
-        "rbdagent.report.machine",
+        "rbdagent.report.text", "rbdagent.report.json.unmap",
     ),
 }  # fmt: skip
 """Modules that a verb imports when it runs."""

@@ -1,0 +1,92 @@
+"""Findings in an output, with their commands and the automatic recovery."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rbdagent import model
+from rbdagent.commands import text_of
+from rbdagent.report.json.output import Code, Object
+from rbdagent.rules.entry import runbook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Command(Object, frozen=True, kw_only=True):
+    """A command as words and as text; the text is null if a terminal does not show it exactly."""
+
+    argv: tuple[str, ...]
+    command: str | None
+    node: str | None
+    changes: bool
+    note: str
+
+
+class Recovery(Object, frozen=True, kw_only=True):
+    """The recovery without an operator: which component acts, and after which condition."""
+
+    actor: str
+    condition: str
+    within_seconds: float | None
+    note: str
+
+
+class Finding(Object, frozen=True, kw_only=True):
+    """One problem or fact, with its evidence and its remedy."""
+
+    code: Code
+    severity: model.Severity
+    subject: str
+    message: str
+    evidence: tuple[str, ...]
+    remedy: str
+    commands: tuple[Command, ...]
+    recovery: Recovery | None
+    runbook: str
+
+
+def findings(reported: Iterable[model.Finding]) -> tuple[Finding, ...]:
+    """Return findings in their order."""
+    return tuple(finding(known) for known in reported)
+
+
+def finding(known: model.Finding) -> Finding:
+    """Return a finding, with the URL of its runbook."""
+    return Finding(
+        code=known.code,
+        severity=known.severity,
+        subject=known.subject,
+        message=known.message,
+        evidence=known.evidence,
+        remedy=known.remedy,
+        commands=commands(known.commands),
+        recovery=recovery(known.recovery),
+        runbook=runbook(known.code),
+    )
+
+
+def commands(suggested: Iterable[model.Command]) -> tuple[Command, ...]:
+    """Return commands in their order."""
+    return tuple(
+        Command(
+            argv=command.argv,
+            command=text_of(command),
+            node=command.node,
+            changes=command.changes,
+            note=command.note,
+        )
+        for command in suggested
+    )
+
+
+def recovery(known: model.Recovery | None) -> Recovery | None:
+    """Return the automatic recovery of a finding; None if the finding has none."""
+    if known is None:
+        return None
+    return Recovery(
+        actor=known.actor,
+        condition=known.condition,
+        within_seconds=known.within_s,
+        note=known.note,
+    )

@@ -1,0 +1,285 @@
+"""The output of ``who-holds``: every client that holds the image, with its verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from rbdagent import model
+from rbdagent.model import NotObserved
+from rbdagent.report.json.findings import Command, Finding, commands, findings
+from rbdagent.report.json.output import Object, Output, Time
+from rbdagent.report.json.sources import Sources, sources
+from rbdagent.report.json.volume import Image, Pod, Target, image, pod, target
+from rbdagent.report.pod_names import pod_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_T = TypeVar("_T")
+
+
+class Watcher(Object, frozen=True, kw_only=True):
+    """A watch on the header object of the image."""
+
+    address: str
+    client: int
+    cookie: int
+
+
+class Lock(Object, frozen=True, kw_only=True):
+    """An advisory lock on the image."""
+
+    id: str
+    client: int
+    address: str | None
+    exclusive: bool
+
+
+class Process(Object, frozen=True, kw_only=True):
+    """A process, and its pod: ``namespace/name``, or its uid if the pod is not in the API."""
+
+    pid: int
+    command: str
+    pod: str | None
+
+
+class Mount(Object, frozen=True, kw_only=True):
+    """A mount of the device, and one process in its mount namespace."""
+
+    path: str
+    kind: model.MountKind
+    read_only: bool
+    mount_namespace_of: Process
+
+
+class OpenFile(Process, frozen=True, kw_only=True):
+    """A process that has the device, or a file on it, open."""
+
+    how: model.OpenKind
+    path: str
+
+
+class BlockHolder(Object, frozen=True, kw_only=True):
+    """A block device or swap area on top of the device."""
+
+    kind: model.BlockHolderKind
+    name: str
+    label: str
+
+
+class Attachment(Object, frozen=True, kw_only=True):
+    """The VolumeAttachment of the volume to the node of the holder."""
+
+    name: str
+    attached: bool
+    deleting: bool
+
+
+class Holder(Object, frozen=True, kw_only=True):
+    """A client that holds the image; ``notObserved`` has the reason for each unknown field."""
+
+    kind: model.HolderKind
+    probably: model.HolderKind | None
+    node: str | None
+    confidence: model.Confidence
+    verdict: model.Verdict
+    reasons: tuple[str, ...]
+    device: str | None
+    read_only: bool | None
+    client_id: int | None
+    client_address: str | None
+    watcher: Watcher | None
+    transient: bool
+    locks: tuple[Lock, ...]
+    mounts: tuple[Mount, ...] | None
+    opened_by: tuple[OpenFile, ...] | None
+    held_by: tuple[BlockHolder, ...] | None
+    pods: tuple[Pod, ...] | None
+    attachment: Attachment | None
+    since: Time | None
+    not_observed: dict[str, str]
+
+
+class VolumeReport(Output, frozen=True, kw_only=True):
+    """The verdict on a volume, its holders and its findings."""
+
+    observed_at: Time
+    target: Target
+    image: Image | None
+    verdict: model.Verdict
+    holders: tuple[Holder, ...]
+    findings: tuple[Finding, ...]
+
+
+class HolderReport(VolumeReport, frozen=True, kw_only=True):
+    """The output of ``who-holds``."""
+
+    kind: Literal["HolderReport"] = "HolderReport"
+    sources: Sources
+    next: tuple[Command, ...]
+
+
+def holder_report(diagnosis: model.Diagnosis, snapshot: model.Snapshot) -> HolderReport:
+    """Return the output of ``who-holds -o json``."""
+    return HolderReport(
+        observed_at=snapshot.observed_at,
+        target=target(diagnosis.use),
+        image=image(diagnosis.use.image),
+        verdict=diagnosis.verdict,
+        holders=holders(diagnosis, pod_names(snapshot)),
+        findings=findings(diagnosis.findings),
+        sources=sources(snapshot),
+        next=commands(diagnosis.next_commands),
+    )
+
+
+def holders(diagnosis: model.Diagnosis, names: Mapping[str, str]) -> tuple[Holder, ...]:
+    """Return the holders of a volume; ``names`` are those of pods by their uid."""
+    return tuple(holder(judged, names) for judged in diagnosis.holders)
+
+
+def holder(judged: model.HolderVerdict, names: Mapping[str, str]) -> Holder:
+    """Return one holder; ``names`` are those of pods by their uid."""
+    client = judged.holder
+    mapping, published = client.mapping, client.published
+    elsewhere = _not_observed(client)
+    read_only = mapping.read_only if mapping else None
+    mounts = mapping.mounts if mapping else elsewhere
+    openers = mapping.openers if mapping else elsewhere
+    devices = mapping.holders if mapping else elsewhere
+    facts = {
+        "readOnly": read_only,
+        "mounts": mounts,
+        "openedBy": openers,
+        "heldBy": devices,
+        "pods": client.pods,
+        "attachment": client.attachment,
+    }
+    return Holder(
+        kind=client.kind,
+        probably=client.probably,
+        node=client.node,
+        confidence=client.confidence,
+        verdict=judged.verdict,
+        reasons=judged.reasons,
+        device=mapping.device if mapping else published.device if published else None,
+        read_only=_observed(read_only),
+        client_id=_client_id(client),
+        client_address=_client_address(client),
+        watcher=_watcher(client.watcher),
+        transient=client.transient,
+        locks=tuple(_lock(locker) for locker in client.lockers),
+        mounts=_mounts(mounts, names),
+        opened_by=_open_files(openers, names),
+        held_by=_block_holders(devices),
+        pods=_pods(client.pods),
+        attachment=_attachment(client.attachment),
+        since=judged.since,
+        not_observed={
+            key: fact.reason for key, fact in facts.items() if isinstance(fact, NotObserved)
+        },
+    )
+
+
+def _not_observed(client: model.Holder) -> NotObserved:
+    """Return why the facts of a client are unknown that only its own node shows."""
+    where = client.node or "an unknown machine"
+    return NotObserved(reason=f"the client is on {where}, which was not observed")
+
+
+def _observed(fact: _T | NotObserved) -> _T | None:
+    return None if isinstance(fact, NotObserved) else fact
+
+
+def _client_id(client: model.Holder) -> int | None:
+    if client.mapping and client.mapping.client_id:
+        return client.mapping.client_id
+    return client.watcher.client if client.watcher else None
+
+
+def _client_address(client: model.Holder) -> str | None:
+    address = client.mapping.client_address if client.mapping else None
+    if address is None and client.watcher is not None:
+        address = client.watcher.address
+    return str(address) if address else None
+
+
+def _watcher(watcher: model.Watcher | None) -> Watcher | None:
+    if watcher is None:
+        return None
+    return Watcher(address=str(watcher.address), client=watcher.client, cookie=watcher.cookie)
+
+
+def _lock(locker: model.LockHolder) -> Lock:
+    return Lock(
+        id=locker.lock_id,
+        client=locker.client,
+        address=str(locker.address) if locker.address else None,
+        exclusive=locker.exclusive,
+    )
+
+
+def _mounts(
+    mounts: tuple[model.Mount, ...] | NotObserved, names: Mapping[str, str]
+) -> tuple[Mount, ...] | None:
+    if isinstance(mounts, NotObserved):
+        return None
+    return tuple(
+        Mount(
+            path=mount.path,
+            kind=mount.kind,
+            read_only=mount.read_only,
+            mount_namespace_of=Process(
+                pid=mount.namespace.process.pid,
+                command=mount.namespace.process.command,
+                pod=_pod_of(mount.namespace.process, names),
+            ),
+        )
+        for mount in mounts
+    )
+
+
+def _open_files(
+    openers: tuple[model.OpenFile, ...] | NotObserved, names: Mapping[str, str]
+) -> tuple[OpenFile, ...] | None:
+    if isinstance(openers, NotObserved):
+        return None
+    return tuple(
+        OpenFile(
+            pid=opener.process.pid,
+            command=opener.process.command,
+            pod=_pod_of(opener.process, names),
+            how=opener.how,
+            path=opener.path,
+        )
+        for opener in openers
+    )
+
+
+def _pod_of(process: model.ProcessRef, names: Mapping[str, str]) -> str | None:
+    uid = process.pod_uid
+    return names.get(uid, f"uid {uid}") if uid else None
+
+
+def _block_holders(
+    devices: tuple[model.BlockHolder, ...] | NotObserved,
+) -> tuple[BlockHolder, ...] | None:
+    if isinstance(devices, NotObserved):
+        return None
+    return tuple(
+        BlockHolder(kind=device.kind, name=device.name, label=device.label) for device in devices
+    )
+
+
+def _pods(pods: tuple[model.Pod, ...] | NotObserved) -> tuple[Pod, ...] | None:
+    return None if isinstance(pods, NotObserved) else tuple(pod(known) for known in pods)
+
+
+def _attachment(attachment: model.VolumeAttachment | NotObserved | None) -> Attachment | None:
+    if attachment is None or isinstance(attachment, NotObserved):
+        return None
+    return Attachment(
+        name=attachment.name,
+        attached=attachment.attached,
+        deleting=attachment.deleting_since is not None,
+    )

@@ -1,0 +1,118 @@
+"""The outputs of ``list``: the mappings of this node, and those that agents published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from msgspec.structs import asdict
+
+from rbdagent import model
+from rbdagent.model import NotObserved
+from rbdagent.report.json.findings import Finding, findings
+from rbdagent.report.json.holders import Holder, holder
+from rbdagent.report.json.output import Object, Output, Time
+from rbdagent.report.json.sources import Sources, sources
+from rbdagent.report.json.volume import Image, image, name_of_pv
+from rbdagent.report.pod_names import pod_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Mapping(Holder, frozen=True, kw_only=True):
+    """A mapping of this node, with its verdict and its volume."""
+
+    image: Image | None
+    persistent_volume: str | None
+
+
+class MappingList(Output, frozen=True, kw_only=True):
+    """The output of ``list``: the mappings of this node."""
+
+    kind: Literal["MappingList"] = "MappingList"
+    observed_at: Time
+    items: tuple[Mapping, ...]
+    findings: tuple[Finding, ...]
+    sources: Sources
+
+
+class PublishedMapping(Object, frozen=True, kw_only=True):
+    """One mapping, as the agent of its node published it."""
+
+    device: str
+    image: Image | None
+    persistent_volume: str | None
+    client_id: int | None
+    client_address: str | None
+    verdict: model.Verdict
+    reasons: tuple[str, ...]
+    findings: tuple[str, ...]
+    since: str | None
+    pods: tuple[str, ...]
+
+
+class PublishedNode(Object, frozen=True, kw_only=True):
+    """The RBDNode of one node; its mappings are null if the agent did not observe them."""
+
+    node: str
+    observed_at: str
+    boot_id: str | None
+    mappings: tuple[PublishedMapping, ...] | None
+
+
+class PublishedList(Output, frozen=True, kw_only=True):
+    """The output of ``list -A``: the mappings of all nodes, as their agents published them."""
+
+    kind: Literal["PublishedList"] = "PublishedList"
+    items: tuple[PublishedNode, ...]
+
+
+def mapping_list(diagnoses: Sequence[model.Diagnosis], snapshot: model.Snapshot) -> MappingList:
+    """Return the output of ``list -o json``."""
+    names = pod_names(snapshot)
+    return MappingList(
+        observed_at=snapshot.observed_at,
+        items=tuple(
+            Mapping(
+                **asdict(holder(judged, names)),
+                image=image(diagnosis.use.image),
+                persistent_volume=name_of_pv(diagnosis.use),
+            )
+            for diagnosis in diagnoses
+            for judged in diagnosis.local
+        ),
+        findings=findings(finding for diagnosis in diagnoses for finding in diagnosis.findings),
+        sources=sources(snapshot),
+    )
+
+
+def published_list(nodes: Sequence[model.PublishedNode]) -> PublishedList:
+    """Return the output of ``list -A -o json``."""
+    return PublishedList(
+        items=tuple(
+            PublishedNode(
+                node=node.name,
+                observed_at=node.observed_at,
+                boot_id=node.boot_id,
+                mappings=None
+                if isinstance(node.mappings, NotObserved)
+                else tuple(_published(mapping) for mapping in node.mappings),
+            )
+            for node in nodes
+        )
+    )
+
+
+def _published(mapping: model.PublishedMapping) -> PublishedMapping:
+    return PublishedMapping(
+        device=mapping.device,
+        image=image(mapping.image),
+        persistent_volume=mapping.persistent_volume,
+        client_id=mapping.client_id,
+        client_address=str(mapping.client_address) if mapping.client_address else None,
+        verdict=mapping.verdict,
+        reasons=mapping.reasons,
+        findings=mapping.findings,
+        since=mapping.since,
+        pods=mapping.pods,
+    )
