@@ -351,9 +351,9 @@ def test_json_lists_a_report_per_target_and_the_causes(ask: Ask, broken: str) ->
     jsonschema.validate(answer, ask("schema", "ClusterReport").data)
     assert all("sources" not in item for item in answer["items"])
     assert set(answer["sources"]) == {"node", "ceph", "kubernetes"}
-    affected = [one for cause in answer["causes"] for one in cause["affected"]]
-    assert affected == [item["target"]["given"] for item in answer["items"]]
-    assert answer["lookedAt"]["claims"] > 500
+    affected = [one for cause in answer["rootCauses"] for one in cause["affected"]]
+    assert affected == [item["target"]["argument"] for item in answer["items"]]
+    assert answer["examined"]["claims"] > 500
 
 
 def test_names_are_targets_that_diagnose_takes(ask: Ask, broken: str) -> None:
@@ -362,11 +362,11 @@ def test_names_are_targets_that_diagnose_takes(ask: Ask, broken: str) -> None:
     listed = ask("diagnose", "-A", "--from", broken, "-o", "json").data["items"]
     for name in names[::40]:
         one = ask("diagnose", name, "--from", broken, "-o", "json").data
-        same = next(item for item in listed if item["target"]["given"] == name)
+        same = next(item for item in listed if item["target"]["argument"] == name)
         # RBD119 on a volume that no pod waits for is reported only if the volume is the target.
         told = [finding for finding in one["findings"] if finding["code"] != "RBD119"]
         assert told == [finding for finding in same["findings"] if finding["code"] != "RBD119"]
-        assert one["there"] == same["there"]
+        assert one["attachPath"] == same["attachPath"]
 
 
 def test_exit_code_does_not_depend_on_the_format(ask: Ask, broken: str) -> None:
@@ -417,9 +417,9 @@ def test_no_finding_with_unobserved_kinds_is_not_a_success(
     assert done.stdout.startswith("It is unknown whether anything is stuck: permission denied.")
     name = {"claims": "claims", "pods": "pods", "persistent_volumes": "PVs"}[what]
     assert f"; {name} were not observed." in done.stdout
-    looked = ask("diagnose", "-A", "--from", path, "-o", "json").data["lookedAt"]
+    examined = ask("diagnose", "-A", "--from", path, "-o", "json").data["examined"]
     key = {"persistent_volumes": "persistentVolumes"}.get(what, what)
-    assert [kind for kind, count in looked.items() if count is None] == [key]
+    assert [kind for kind, count in examined.items() if count is None] == [key]
 
 
 @pytest.mark.parametrize(

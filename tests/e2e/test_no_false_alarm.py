@@ -102,7 +102,7 @@ class Healthy:
 
     def _alarms_of_list(self, node: str | None, *scope: str) -> list[str]:
         report = self._asked(node, *scope)
-        assert report["lookedAt"]["claims"], report
+        assert report["examined"]["claims"], report
         return [*_alarms(report), *(line for item in report["items"] for line in _alarms(item))]
 
     def _asked(self, node: str | None, *words: str) -> Json:

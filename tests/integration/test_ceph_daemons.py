@@ -172,6 +172,6 @@ def test_mgr_with_an_rbd_task_belongs_to_its_image(pair: Pair) -> None:
         (finding,) = (found for found in answer["findings"] if found["code"] == "RBD116")
         assert finding["severity"] == "info"
         assert "RBD115" not in {found["code"] for found in answer["findings"]}
-    assert (certain[1]["kind"], certain[1]["probably"]) == ("mgr", None)
+    assert (certain[1]["kind"], certain[1]["probableKind"]) == ("mgr", None)
     assert certain[1]["reasons"] == ["ceph-mgr x (flatten)"]
-    assert (probable[1]["kind"], probable[1]["probably"]) == ("librbd", "mgr")
+    assert (probable[1]["kind"], probable[1]["probableKind"]) == ("librbd", "mgr")

@@ -145,7 +145,8 @@ def test_all_stuck_objects_have_the_findings_of_single_queries(world: World) -> 
         told = dict.fromkeys(wanted, frozenset[str]())
         for item in world.stuck():
             # A problem is reported under one name: for a pod, that may be the name of its claim.
-            state = owners.get(item["target"]["given"]) or _owner(item["target"]["given"])
+            target = item["target"]["argument"]
+            state = owners.get(target) or _owner(target)
             told[state] = told.get(state, frozenset()) | _codes(item)
         if told != wanted:
             other = {state for state in told if told[state] != wanted.get(state)}

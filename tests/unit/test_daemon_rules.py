@@ -151,7 +151,7 @@ def test_supposed_daemon_is_named_if_its_node_must_be_queried(seen: Snapshot) ->
 def test_holder_report_has_its_kind_and_the_supposed_daemon() -> None:
     seen = held()
     (holder,) = holder_report(said(seen), seen).holders
-    assert (holder.kind, holder.probably) == ("librbd", "mgr")
+    assert (holder.kind, holder.probable_kind) == ("librbd", "mgr")
 
 
 def test_unknown_client_is_reported_with_the_possible_daemons() -> None:

@@ -171,7 +171,7 @@ def test_only_object_behind_a_refusal_is_named(code: str, keeper: Keeper, look: 
     found = refused(look)
     assert (found.first_code, found.keeper) == (code, keeper)
     assert f"Apart from time, only {keeper} prevents it." in text.unmap_refusal(found, colour=False)
-    named = unmap_refusal(found).keeper
+    named = unmap_refusal(found).prevented_by
     assert named is not None
     assert named.name == keeper.name
 
@@ -181,7 +181,7 @@ def test_refusal_with_more_reasons_names_no_object(look: Snapshot, policy: Unmap
     found = refused(look, policy)
     assert found.keeper is None
     assert "prevents it" not in text.unmap_refusal(found, colour=False)
-    assert unmap_refusal(found).keeper is None
+    assert unmap_refusal(found).prevented_by is None
 
 
 def test_pod_that_keeps_nothing_causes_no_refusal() -> None:

@@ -55,7 +55,7 @@ class Mount(Object, frozen=True, kw_only=True):
 class OpenFile(Process, frozen=True, kw_only=True):
     """A process that has the device, or a file on it, open."""
 
-    how: model.OpenKind
+    kind: model.OpenKind
     path: str
 
 
@@ -79,7 +79,7 @@ class Holder(Object, frozen=True, kw_only=True):
     """A client that holds the image; ``notObserved`` has the reason for each unknown field."""
 
     kind: model.HolderKind
-    probably: model.HolderKind | None
+    probable_kind: model.HolderKind | None
     node: str | None
     confidence: model.Confidence
     verdict: model.Verdict
@@ -157,7 +157,7 @@ def holder(judged: model.HolderVerdict, names: Mapping[str, str]) -> Holder:
     }
     return Holder(
         kind=client.kind,
-        probably=client.probably,
+        probable_kind=client.probably,
         node=client.node,
         confidence=client.confidence,
         verdict=judged.verdict,
@@ -249,7 +249,7 @@ def _open_files(
             pid=opener.process.pid,
             command=opener.process.command,
             pod=_pod_of(opener.process, names),
-            how=opener.how,
+            kind=opener.how,
             path=opener.path,
         )
         for opener in openers

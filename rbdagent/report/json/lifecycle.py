@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-class Step(Object, frozen=True, kw_only=True):
+class StepStatus(Object, frozen=True, kw_only=True):
     """One step in the lifecycle of a volume, and the codes of the findings that block it."""
 
     step: model.LifecycleStep
     state: model.StepState
-    said: str
+    detail: str
     codes: tuple[Code, ...]
 
 
@@ -31,7 +31,7 @@ class DetachPath(Object, frozen=True, kw_only=True):
     """How far a node that had the volume has released it."""
 
     node: str
-    steps: tuple[Step, ...]
+    steps: tuple[StepStatus, ...]
 
 
 class Lifecycle(VolumeReport, frozen=True, kw_only=True):
@@ -40,9 +40,9 @@ class Lifecycle(VolumeReport, frozen=True, kw_only=True):
     kind: Literal["LifecycleReport"] = "LifecycleReport"
     next: tuple[Command, ...]
     pod: Pod | None
-    there: tuple[Step, ...]
-    back: tuple[DetachPath, ...]
-    first_broken: Finding | None
+    attach_path: tuple[StepStatus, ...]
+    detach_paths: tuple[DetachPath, ...]
+    root_cause: Finding | None
 
 
 class LifecycleReport(Lifecycle, frozen=True, kw_only=True):
@@ -57,19 +57,22 @@ class StuckLifecycle(Lifecycle, frozen=True, kw_only=True):
     since: str | None
 
 
-class Cause(Finding, frozen=True, kw_only=True):
+class RootCause(Finding, frozen=True, kw_only=True):
     """A finding that blocks one or more objects."""
 
     affected: tuple[str, ...]
 
 
 class Examined(Object, frozen=True, kw_only=True):
-    """The number of checked objects of each kind; null if they were not observed."""
+    """The number of examined objects of each kind; null if they were not observed.
+
+    PersistentVolumes of other drivers are omitted.
+    """
 
     claims: int | None
     persistent_volumes: int | None
     pods: int | None
-    left_out: int
+    omitted: int
 
 
 class ClusterReport(Output, frozen=True, kw_only=True):
@@ -77,8 +80,8 @@ class ClusterReport(Output, frozen=True, kw_only=True):
 
     kind: Literal["ClusterReport"] = "ClusterReport"
     observed_at: Time
-    looked_at: Examined
-    causes: tuple[Cause, ...]
+    examined: Examined
+    root_causes: tuple[RootCause, ...]
     items: tuple[StuckLifecycle, ...]
     findings: tuple[Finding, ...]
     sources: Sources
@@ -95,13 +98,13 @@ def cluster_report(found: model.ClusterReport, snapshot: model.Snapshot) -> Clus
     names = pod_names(snapshot)
     return ClusterReport(
         observed_at=snapshot.observed_at,
-        looked_at=Examined(
+        examined=Examined(
             claims=found.claims,
             persistent_volumes=found.volumes,
             pods=found.pods,
-            left_out=found.others,
+            omitted=found.others,
         ),
-        causes=tuple(_cause(cause) for cause in found.causes),
+        root_causes=tuple(_root_cause(cause) for cause in found.causes),
         items=tuple(
             StuckLifecycle(**asdict(_lifecycle(stuck.life, snapshot, names)), since=stuck.since)
             for stuck in found.stuck
@@ -111,9 +114,9 @@ def cluster_report(found: model.ClusterReport, snapshot: model.Snapshot) -> Clus
     )
 
 
-def _cause(cause: model.Cause) -> Cause:
+def _root_cause(cause: model.Cause) -> RootCause:
     affected = tuple(stuck.life.diagnosis.use.target.given for stuck in cause.affected)
-    return Cause(**asdict(finding(cause.finding)), affected=affected)
+    return RootCause(**asdict(finding(cause.finding)), affected=affected)
 
 
 def _lifecycle(
@@ -129,14 +132,16 @@ def _lifecycle(
         findings=findings(diagnosis.findings),
         next=commands(diagnosis.next_commands),
         pod=None if life.pod is None else pod(life.pod),
-        there=_steps(life.there),
-        back=tuple(DetachPath(node=path.node, steps=_steps(path.stages)) for path in life.back),
-        first_broken=None if life.first_failed is None else finding(life.first_failed),
+        attach_path=_steps(life.there),
+        detach_paths=tuple(
+            DetachPath(node=path.node, steps=_steps(path.stages)) for path in life.back
+        ),
+        root_cause=None if life.first_failed is None else finding(life.first_failed),
     )
 
 
-def _steps(steps: Iterable[model.StepStatus]) -> tuple[Step, ...]:
+def _steps(steps: Iterable[model.StepStatus]) -> tuple[StepStatus, ...]:
     return tuple(
-        Step(step=status.step, state=status.state, said=status.said, codes=status.codes)
+        StepStatus(step=status.step, state=status.state, detail=status.said, codes=status.codes)
         for status in steps
     )

@@ -32,7 +32,7 @@ class Condition(Object, frozen=True, kw_only=True):
     runbook: str
 
 
-class Keeper(Object, frozen=True, kw_only=True):
+class Preventer(Object, frozen=True, kw_only=True):
     """The only object that prevents the unmap; without it, only time is missing."""
 
     kind: str
@@ -65,7 +65,7 @@ class UnmapRefusal(UnmapOutput, frozen=True, kw_only=True):
 
     kind: Literal["UnmapRefusal"] = "UnmapRefusal"
     codes: tuple[Code, ...]
-    keeper: Keeper | None
+    prevented_by: Preventer | None
     conditions: tuple[Condition, ...]
 
 
@@ -95,7 +95,7 @@ def unmap_refusal(refusal: model.UnmapRefusal) -> UnmapRefusal:
     return UnmapRefusal(
         **_mapping_of(refusal),
         codes=refusal.codes,
-        keeper=_keeper(refusal.keeper),
+        prevented_by=_prevented_by(refusal.keeper),
         conditions=_conditions(refusal.conditions),
     )
 
@@ -143,9 +143,9 @@ def _conditions(conditions: Iterable[model.Condition]) -> tuple[Condition, ...]:
     )
 
 
-def _keeper(keeper: model.Keeper | None) -> Keeper | None:
+def _prevented_by(keeper: model.Keeper | None) -> Preventer | None:
     if keeper is None:
         return None
-    return Keeper(
+    return Preventer(
         kind=keeper.kind, namespace=keeper.namespace or None, name=keeper.name, pid=keeper.pid
     )

@@ -28,9 +28,9 @@ class Claim(Object, frozen=True, kw_only=True):
 
 
 class Target(Object, frozen=True, kw_only=True):
-    """The volume that the output is about."""
+    """The volume that the output is about, and the argument that names it."""
 
-    given: str
+    argument: str
     persistent_volume: str | None
     claim: Claim | None
 
@@ -47,7 +47,7 @@ def target(volume: model.Volume) -> Target:
     """Return the volume that an output is about."""
     claim = volume.claim
     return Target(
-        given=volume.target.given,
+        argument=volume.target.given,
         persistent_volume=name_of_pv(volume),
         claim=Claim(namespace=claim.ref.namespace, name=claim.ref.name) if claim else None,
     )
