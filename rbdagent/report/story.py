@@ -12,11 +12,11 @@ from rbdagent.report.text import (
     RED,
     YELLOW,
     finding_text,
-    for_people,
     holder_table,
     next_text,
     painted,
     source_lines,
+    with_escaped_texts,
     wrapped,
 )
 
@@ -33,7 +33,7 @@ _PAINT: Final = {
 }
 
 
-@for_people
+@with_escaped_texts
 def story(life: Lifecycle, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     """Return the output of ``diagnose``; with ``wide`` also the findings of severity info."""
     diagnosis = life.diagnosis
@@ -80,26 +80,26 @@ def chain(life: Lifecycle) -> Iterator[str]:
 
 
 def _steps(life: Lifecycle, *, colour: bool) -> str:
-    lines = [_line(stage, colour=colour) for stage in life.there]
-    for way in life.back:
-        lines.append(f"detach path from {way.node}:")
-        lines += [_line(stage, colour=colour) for stage in way.stages]
+    lines = [_step_line(status, colour=colour) for status in life.there]
+    for path in life.back:
+        lines.append(f"detach path from {path.node}:")
+        lines += [_step_line(status, colour=colour) for status in path.stages]
     return "\n".join(lines)
 
 
-def _line(stage: StepStatus, *, colour: bool) -> str:
-    state = stage.state.upper() if stage.state is StepState.FAILED else str(stage.state)
-    shown = painted(f"{state:<12}", _PAINT.get(stage.state, ""), colour=colour)
-    codes = f"  [{', '.join(stage.codes)}]" if stage.codes else ""
-    return f"  {stage.step:<10} {shown} {stage.said}{codes}".rstrip()
+def _step_line(status: StepStatus, *, colour: bool) -> str:
+    state = status.state.upper() if status.state is StepState.FAILED else str(status.state)
+    shown = painted(f"{state:<12}", _PAINT.get(status.state, ""), colour=colour)
+    codes = f"  [{', '.join(status.codes)}]" if status.codes else ""
+    return f"  {status.step:<10} {shown} {status.said}{codes}".rstrip()
 
 
 def headline(life: Lifecycle) -> str:
     """Return the root cause, or the state of the volume as far as it was observed."""
-    first = life.first_failed
-    if first is not None:
-        return f"Root cause: {first.code}, {first.subject}."
-    waiting = next((stage for stage in life.there if stage.state is StepState.WAITING), None)
+    root_cause = life.first_failed
+    if root_cause is not None:
+        return f"Root cause: {root_cause.code}, {root_cause.subject}."
+    waiting = next((status for status in life.there if status.state is StepState.WAITING), None)
     if waiting:
         return f"Nothing is broken; {waiting.step} is in progress."
     if life.diagnosis.verdict is Verdict.UNDETERMINED:

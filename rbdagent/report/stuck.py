@@ -13,14 +13,13 @@ from rbdagent.report.text import (
     PAINT,
     aligned,
     finding_text,
-    for_people,
     next_text,
     painted,
     source_lines,
+    with_escaped_texts,
     wrapped,
 )
-from rbdagent.rules import FINDINGS, MOST_COMMANDS
-from rbdagent.rules import coverage_gaps as unseen
+from rbdagent.rules import FINDINGS, MOST_COMMANDS, coverage_gaps
 from rbdagent.verdicts.timing import age, spoken
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ _MOST_CAUSES: Final = 5
 _MOST_NAMED: Final = 3
 
 
-@for_people
+@with_escaped_texts
 def stuck_table(
     found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool, of: str = ""
 ) -> str:
@@ -50,13 +49,13 @@ def stuck_table(
         of: describes the selection, if there is one.
     """
     parts = [_rows(found, snapshot, wide=wide, colour=colour)] if found.causes else []
-    parts.append(painted(_headline(found, snapshot, of), _tone(found), colour=colour))
+    parts.append(painted(_headline(found, snapshot, of), _headline_paint(found), colour=colour))
     parts.append(_coverage(found, snapshot))
-    parts += [finding_text(finding, colour=colour) for finding in _of_node(found)]
+    parts += [finding_text(finding, colour=colour) for finding in _node_findings(found)]
     shown = found.causes if wide else found.causes[:_MOST_CAUSES]
     parts += [_cause(cause, colour=colour) for cause in shown]
     if len(shown) < len(found.causes):
-        parts.append(_rest(found.causes[len(shown) :]))
+        parts.append(_further_causes(found.causes[len(shown) :]))
     parts.append(source_lines(snapshot))
     commands = _commands(found)
     if commands:
@@ -64,13 +63,13 @@ def stuck_table(
     return "\n\n".join(parts) + "\n"
 
 
-@for_people
+@with_escaped_texts
 def stuck_names(found: ClusterReport) -> str:
     """Return the output of ``-o name``: one TARGET of ``diagnose`` per line."""
-    return "".join(f"{_name(stuck)}\n" for stuck in found.stuck)
+    return "".join(f"{_target(stuck)}\n" for stuck in found.stuck)
 
 
-def _name(stuck: AffectedObject) -> str:
+def _target(stuck: AffectedObject) -> str:
     return stuck.life.diagnosis.use.target.given
 
 
@@ -94,9 +93,9 @@ def _rows(found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool)
     for cause, affected in zip(found.causes, shown, strict=True):
         table += lines[: len(affected)]
         del lines[: len(affected)]
-        left = len(cause.affected) - len(affected)
-        if left:
-            table.append(f"... and {left} more of the same ({cause.finding.code})")
+        omitted = len(cause.affected) - len(affected)
+        if omitted:
+            table.append(f"... and {omitted} more of the same ({cause.finding.code})")
     return "\n".join(table)
 
 
@@ -126,51 +125,54 @@ def _row(stuck: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[str]:
 
 def _headline(found: ClusterReport, snapshot: Snapshot, of: str) -> str:
     """Return the number of stuck objects; "nothing" only if all sources were observed."""
-    asked = f" {of}" if of else ""
+    selection = f" {of}" if of else ""
     missing = unseen_of(snapshot)
     if found.causes:
         count, causes = len(found.stuck), len(found.causes)
         more = "" if is_complete(found) else " Not everything was observed: there may be more."
-        return f"Stuck{asked}: {count}, for {causes} {'causes' if causes > 1 else 'cause'}.{more}"
+        return (
+            f"Stuck{selection}: {count}, for {causes} {'causes' if causes > 1 else 'cause'}.{more}"
+        )
     if missing is not None:
-        return f"It is unknown whether anything{asked} is stuck: {missing}."
+        return f"It is unknown whether anything{selection} is stuck: {missing}."
     if is_empty(found):
-        return f"There is nothing{asked} to check: no claim, no PV, no pod with volumes."
+        return f"There is nothing{selection} to check: no claim, no PV, no pod with volumes."
     if not is_complete(found):
         return (
-            f"Nothing{asked} is stuck as far as observed: some sources are incomplete, see below."
+            f"Nothing{selection} is stuck as far as observed: "
+            "some sources are incomplete, see below."
         )
     if snapshot.sources.ceph.state is SourceState.SKIPPED:
-        return f"Nothing{asked} is stuck according to Kubernetes. Ceph was not queried."
-    return f"Nothing{asked} is stuck."
+        return f"Nothing{selection} is stuck according to Kubernetes. Ceph was not queried."
+    return f"Nothing{selection} is stuck."
 
 
-def _is_well(found: ClusterReport) -> bool:
-    is_quiet = not found.causes and not _of_node(found)
-    return is_quiet and not is_empty(found) and is_complete(found)
+def _is_healthy(found: ClusterReport) -> bool:
+    has_findings = bool(found.causes or _node_findings(found))
+    return not has_findings and not is_empty(found) and is_complete(found)
 
 
-def _of_node(found: ClusterReport) -> tuple[Finding, ...]:
+def _node_findings(found: ClusterReport) -> tuple[Finding, ...]:
     """Return the findings about this node; the end of the output shows the sources."""
-    return tuple(finding for finding in found.findings if finding.code not in unseen.CODES)
+    return tuple(finding for finding in found.findings if finding.code not in coverage_gaps.CODES)
 
 
-def _tone(found: ClusterReport) -> str:
-    return BOLD + GREEN if _is_well(found) else BOLD
+def _headline_paint(found: ClusterReport) -> str:
+    return BOLD + GREEN if _is_healthy(found) else BOLD
 
 
 def _coverage(found: ClusterReport, snapshot: Snapshot) -> str:
     counts = (("claims", found.claims), ("PVs", found.volumes), ("pods with volumes", found.pods))
-    seen = [f"{count} {what}" for what, count in counts if count is not None]
-    unseen = [what.partition(" ")[0] for what, count in counts if count is None]
-    parts = [f"Checked {_listed(seen)}"] if seen else []
+    checked = [f"{count} {kind}" for kind, count in counts if count is not None]
+    unobserved = [kind.partition(" ")[0] for kind, count in counts if count is None]
+    parts = [f"Checked {_joined(checked)}"] if checked else []
     parts += [f"{found.others} PVs of other drivers were left out"] if found.others else []
-    parts += [f"{_listed(unseen)} were not observed"] if unseen else []
+    parts += [f"{_joined(unobserved)} were not observed"] if unobserved else []
     sentence = f"{_capital('; '.join(parts))}."
     if snapshot.ceph is None or not found.volumes:
         return sentence
-    asked = {image.spec for cluster in snapshot.ceph.clusters for image in cluster.images}
-    if len(asked) >= found.volumes:
+    queried = {image.spec for cluster in snapshot.ceph.clusters for image in cluster.images}
+    if len(queried) >= found.volumes:
         return sentence
     return (
         f"{sentence} Ceph was not queried about volumes that seem healthy: to see their other "
@@ -178,7 +180,7 @@ def _coverage(found: ClusterReport, snapshot: Snapshot) -> str:
     )
 
 
-def _listed(words: Sequence[str]) -> str:
+def _joined(words: Sequence[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
 
@@ -192,24 +194,26 @@ def _cause(cause: Cause, *, colour: bool) -> str:
     if len(cause.affected) == 1:
         return text
     first, _, rest = text.partition("\n")
-    affected = wrapped(f"Affects {len(cause.affected)}: {_named(cause)}.", first="  ", rest="  ")
+    affected = wrapped(
+        f"Affects {len(cause.affected)}: {_affected_names(cause)}.", first="  ", rest="  "
+    )
     return f"{first}\n{affected}\n{rest}"
 
 
-def _named(cause: Cause) -> str:
-    names = ", ".join(_name(stuck) for stuck in cause.affected[:_MOST_NAMED])
-    left = len(cause.affected) - _MOST_NAMED
-    return f"{names} and {left} more" if left > 0 else names
+def _affected_names(cause: Cause) -> str:
+    names = ", ".join(_target(stuck) for stuck in cause.affected[:_MOST_NAMED])
+    omitted = len(cause.affected) - _MOST_NAMED
+    return f"{names} and {omitted} more" if omitted > 0 else names
 
 
-def _rest(causes: Sequence[Cause]) -> str:
+def _further_causes(causes: Sequence[Cause]) -> str:
     """Return one line for each further cause, as many as fit a screen."""
     lines = [f"And {len(causes)} further causes (-o wide shows them in full):"]
     for cause in causes[: 4 * _MOST_CAUSES]:
         known = FINDINGS[cause.finding.code]
-        lines.append(f"  {cause.finding.code} {known.name}: {_named(cause)}")
-    left = len(causes) - 4 * _MOST_CAUSES
-    return "\n".join([*lines, *([f"  and {left} more"] if left > 0 else [])])
+        lines.append(f"  {cause.finding.code} {known.name}: {_affected_names(cause)}")
+    omitted = len(causes) - 4 * _MOST_CAUSES
+    return "\n".join([*lines, *([f"  and {omitted} more"] if omitted > 0 else [])])
 
 
 def _commands(found: ClusterReport) -> tuple[Command, ...]:
@@ -222,4 +226,4 @@ def _commands(found: ClusterReport) -> tuple[Command, ...]:
 
 def _diagnose_commands(causes: Sequence[Cause]) -> Iterator[Command]:
     for cause in causes:
-        yield command("rbdagent diagnose", _name(cause.affected[0]))
+        yield command("rbdagent diagnose", _target(cause.affected[0]))

@@ -85,7 +85,7 @@ WORDS: Final = {
 }
 
 
-def for_people(answer: Callable[_P, str]) -> Callable[_P, str]:
+def with_escaped_texts(answer: Callable[_P, str]) -> Callable[_P, str]:
     """Decorate a function that returns output as text: escape all texts in its arguments.
 
     Every text is escaped before the layout. So every unprintable character of the output comes from
@@ -93,23 +93,23 @@ def for_people(answer: Callable[_P, str]) -> Callable[_P, str]:
     """
 
     @functools.wraps(answer)
-    def shown_answer(*args: _P.args, **kwargs: _P.kwargs) -> str:
+    def escaped(*args: _P.args, **kwargs: _P.kwargs) -> str:
         return answer(*in_all_texts(args, shown), **in_all_texts(kwargs, shown))
 
-    return shown_answer
+    return escaped
 
 
-@for_people
+@with_escaped_texts
 def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     """Return the output of ``who-holds``."""
     parts = []
     if diagnosis.holders:
         parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
     parts.append(_headline(diagnosis, colour=colour))
-    parts += [_judged(judged) for judged in diagnosis.holders if judged.reasons]
-    said = frozenset(line for judged in diagnosis.holders for line in judged.reasons)
+    parts += [_reasons(judged) for judged in diagnosis.holders if judged.reasons]
+    reasons = frozenset(line for judged in diagnosis.holders for line in judged.reasons)
     parts += [
-        finding_text(finding, said, colour=colour)
+        finding_text(finding, reasons, colour=colour)
         for finding in diagnosis.findings
         if finding.code not in OF_SOURCES
     ]
@@ -119,7 +119,7 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool
     return "\n\n".join(parts) + "\n"
 
 
-@for_people
+@with_escaped_texts
 def mapping_table(
     diagnoses: Sequence[Diagnosis],
     snapshot: Snapshot,
@@ -133,7 +133,7 @@ def mapping_table(
     if local:
         head = ["DEVICE", "IMAGE", "PERSISTENTVOLUME", "CLAIM", "VERDICT", "PODS"]
         head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if wide else []
-        rows = [_listed(diagnosis, judged, snapshot, wide=wide) for diagnosis, judged in local]
+        rows = [_mapping_row(diagnosis, judged, snapshot, wide=wide) for diagnosis, judged in local]
         verdicts = [judged.verdict for _, judged in local]
         parts = [_table(head, rows, verdicts if colour else None, head.index("VERDICT"))]
     elif snapshot.sources.node.state is SourceState.OBSERVED and mappings_seen(snapshot.node):
@@ -148,7 +148,9 @@ def mapping_table(
     ]
     parts += [finding_text(finding, colour=colour) for finding in dict.fromkeys(serious)]
     parts.append(source_lines(snapshot))
-    commands = tuple(dict.fromkeys(given for one in diagnoses for given in one.next_commands))
+    commands = tuple(
+        dict.fromkeys(suggested for diagnosis in diagnoses for suggested in diagnosis.next_commands)
+    )
     if commands:
         parts.append(next_text(commands, colour=colour))
     return "\n\n".join(parts) + "\n"
@@ -162,9 +164,9 @@ def _nothing_mapped(snapshot: Snapshot, of: str) -> str:
     return f"Nothing is mapped on {where}: no krbd device, no rbd-nbd device."
 
 
-@for_people
+@with_escaped_texts
 def names(holders: Sequence[HolderVerdict]) -> str:
-    """Return the output of ``-o name``: one known ``node/NAME DEVICE`` per line."""
+    """Return the output of ``-o name``: one ``node/NAME DEVICE`` per line."""
     lines = []
     for judged in holders:
         mapping = judged.holder.mapping
@@ -173,7 +175,7 @@ def names(holders: Sequence[HolderVerdict]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-@for_people
+@with_escaped_texts
 def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
     """Return the output of ``check``: one line per result, with a hint below each problem."""
     words = {
@@ -204,7 +206,7 @@ def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
     return "\n".join([*lines, "", last]) + "\n"
 
 
-@for_people
+@with_escaped_texts
 def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, colour: bool) -> str:
     """Return a table of published mappings, and a line for each outdated or missing report."""
     head = ["NODE", "DEVICE", "VERDICT", "PV", "IMAGE", "CLIENT", "PODS", "SEEN"]
@@ -243,7 +245,7 @@ def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, col
     return "\n".join([table.rstrip(), *([""] if notes else []), *notes]) + "\n"
 
 
-@for_people
+@with_escaped_texts
 def published_names(nodes: Sequence[PublishedNode]) -> str:
     """Return one ``NODE DEVICE`` line for each published mapping."""
     return "".join(
@@ -254,7 +256,7 @@ def published_names(nodes: Sequence[PublishedNode]) -> str:
     )
 
 
-@for_people
+@with_escaped_texts
 def unmap_plan(plan: UnmapPlan, *, colour: bool) -> str:
     """Return the plan that ``unmap`` prints before it executes it."""
     words = {
@@ -267,18 +269,18 @@ def unmap_plan(plan: UnmapPlan, *, colour: bool) -> str:
         for number, step in enumerate(plan.steps, start=1)
     ]
     parts = [
-        f"{painted('May be unmapped', BOLD + GREEN, colour=colour)}: {_what(plan)}.",
+        f"{painted('May be unmapped', BOLD + GREEN, colour=colour)}: {_mapping_of(plan)}.",
         "\n".join(["Steps, each after a new observation:", *steps]),
         _conditions(plan.conditions, colour=colour),
     ]
-    return "\n\n".join([*parts, *_follows(plan)]) + "\n"
+    return "\n\n".join([*parts, *_expected(plan)]) + "\n"
 
 
-@for_people
+@with_escaped_texts
 def unmap_refusal(refusal: UnmapRefusal, *, colour: bool) -> str:
     """Return why nothing is unmapped: every condition with its evidence."""
     parts = [
-        f"{painted('Not unmapped', BOLD + RED, colour=colour)}: {_what(refusal)}.",
+        f"{painted('Not unmapped', BOLD + RED, colour=colour)}: {_mapping_of(refusal)}.",
         _conditions(refusal.conditions, colour=colour),
         *([] if refusal.keeper is None else [f"{refusal.only_keeper}."]),
         next_text(_after_refusal(refusal), colour=colour),
@@ -302,12 +304,12 @@ def _after_refusal(refusal: UnmapRefusal) -> list[Command]:
     return [command("rbdagent unmap", device, options=("--wait",), note="only time is missing")]
 
 
-@for_people
+@with_escaped_texts
 def unmap_result(result: UnmapResult, *, colour: bool) -> str:
     """Return the executed steps, why they stopped if they did, and what to do next."""
-    well = result.outcome is UnmapOutcome.UNMAPPED
-    word = painted(str(result.outcome), BOLD + (GREEN if well else RED), colour=colour)
-    parts = [f"{word}: {result.message}."]
+    paint = GREEN if result.outcome is UnmapOutcome.UNMAPPED else RED
+    outcome = painted(str(result.outcome), BOLD + paint, colour=colour)
+    parts = [f"{outcome}: {result.message}."]
     if result.done:
         parts.append(
             "\n".join(["Done:", *(f"  {step.kind} {step.subject}" for step in result.done)])
@@ -315,11 +317,11 @@ def unmap_result(result: UnmapResult, *, colour: bool) -> str:
     if result.refusal is not None:
         parts.append(_conditions(result.refusal.conditions, colour=colour))
     if any(step.kind is StepKind.UNMAP for step in result.done):
-        parts += _follows(result.plan)
+        parts += _expected(result.plan)
     return "\n\n".join(parts) + "\n"
 
 
-def _what(plan: UnmapPlan | UnmapRefusal) -> str:
+def _mapping_of(plan: UnmapPlan | UnmapRefusal) -> str:
     device = plan.identity.device if plan.identity else "no mapping"
     volume = f" (pv/{plan.persistent_volume})" if plan.persistent_volume else ""
     return f"{device} on {plan.node}{volume}"
@@ -337,11 +339,11 @@ def _conditions(conditions: Sequence[Condition], *, colour: bool) -> str:
                 reasons.append(
                     f"and {len(condition.observed) - _MOST_REASONS} more: -o json lists all"
                 )
-            lines += [wrapped(f"- {why}", first=" " * 13, rest=" " * 15) for why in reasons]
+            lines += [wrapped(f"- {text}", first=" " * 13, rest=" " * 15) for text in reasons]
     return "\n".join(["Conditions:", *lines])
 
 
-def _follows(plan: UnmapPlan) -> list[str]:
+def _expected(plan: UnmapPlan) -> list[str]:
     if not plan.expects:
         return []
     lines = [wrapped(line, first="  - ", rest="    ") for line in plan.expects]
@@ -363,16 +365,16 @@ def holder_table(
     holders: Sequence[HolderVerdict], snapshot: Snapshot, *, wide: bool, colour: bool
 ) -> str:
     """Return a table with one row for each holder."""
-    known = pod_names(snapshot)
+    names_by_uid = pod_names(snapshot)
     head = _HOLDER_HEAD + (_HOLDER_HEAD_WIDE if wide else ())
-    rows = [_row(judged, known, wide=wide) for judged in holders]
+    rows = [_holder_row(judged, names_by_uid, wide=wide) for judged in holders]
     verdicts = [judged.verdict for judged in holders]
     return _table(head, rows, verdicts if colour else None, head.index("VERDICT"))
 
 
 def holder_cells(judged: HolderVerdict, snapshot: Snapshot) -> dict[str, str]:
     """Return a holder's row of the wide table, by column."""
-    row = _row(judged, pod_names(snapshot), wide=True)
+    row = _holder_row(judged, pod_names(snapshot), wide=True)
     return dict(zip(_HOLDER_HEAD + _HOLDER_HEAD_WIDE, row, strict=True))
 
 
@@ -382,7 +384,7 @@ def _device(holder: Holder) -> str:
     return holder.published.device if holder.published is not None else _UNKNOWN
 
 
-def _row(judged: HolderVerdict, known: Mapping[str, str], *, wide: bool) -> list[str]:
+def _holder_row(judged: HolderVerdict, names_by_uid: Mapping[str, str], *, wide: bool) -> list[str]:
     holder = judged.holder
     mapping = holder.mapping
     address = mapping.client_address if mapping and mapping.client_address else None
@@ -393,7 +395,7 @@ def _row(judged: HolderVerdict, known: Mapping[str, str], *, wide: bool) -> list
         str(judged.verdict),
         f"client.{_client(holder)}" if _client(holder) else _UNKNOWN,
         str(address or (watcher.address if watcher else _UNKNOWN)),
-        _pods(holder, known),
+        _pods(holder, names_by_uid),
         _attachment(holder),
         str(holder.confidence),
     ]
@@ -409,7 +411,7 @@ def _row(judged: HolderVerdict, known: Mapping[str, str], *, wide: bool) -> list
     return row
 
 
-def _absent(snapshot: Snapshot) -> str:
+def _cell_without_volume(snapshot: Snapshot) -> str:
     """Return the cell of a volume that was not found; PersistentVolumes may be unobserved."""
     kube = snapshot.kubernetes
     if kube is None or isinstance(kube.persistent_volumes, NotObserved):
@@ -417,7 +419,7 @@ def _absent(snapshot: Snapshot) -> str:
     return _NONE
 
 
-def _listed(
+def _mapping_row(
     diagnosis: Diagnosis, judged: HolderVerdict, snapshot: Snapshot, *, wide: bool
 ) -> list[str]:
     use, holder = diagnosis.use, judged.holder
@@ -425,7 +427,7 @@ def _listed(
     volume, claim = use.persistent_volume, use.claim and use.claim.ref
     if claim is None and volume is not None:
         claim = volume.claim
-    absent = _absent(snapshot)
+    absent = _cell_without_volume(snapshot)
     row = [
         mapping.device if mapping else _UNKNOWN,
         str(use.image.spec) if use.image else _UNKNOWN,
@@ -450,11 +452,11 @@ def _client(holder: Holder) -> int | None:
     return holder.watcher.client if holder.watcher is not None else None
 
 
-def _pods(holder: Holder, known: Mapping[str, str]) -> str:
+def _pods(holder: Holder, names_by_uid: Mapping[str, str]) -> str:
     if isinstance(holder.pods, NotObserved):
         return _NOT_OBSERVED
     found = [str(pod.ref) for pod in holder.pods]
-    found += [known.get(uid, f"uid {uid}") for uid in holder.unknown_pod_uids]
+    found += [names_by_uid.get(uid, f"uid {uid}") for uid in holder.unknown_pod_uids]
     return ",".join(found) or _NONE
 
 
@@ -500,7 +502,7 @@ def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
     return f"{shown}: {words}.\n{subject}{about}"
 
 
-def _judged(judged: HolderVerdict) -> str:
+def _reasons(judged: HolderVerdict) -> str:
     holder = judged.holder
     where = holder.node or "an unknown machine"
     device = f" {holder.mapping.device}" if holder.mapping else ""
@@ -509,12 +511,12 @@ def _judged(judged: HolderVerdict) -> str:
     return "\n".join(lines)
 
 
-def finding_text(finding: Finding, said: frozenset[str] = frozenset(), *, colour: bool) -> str:
+def finding_text(finding: Finding, reasons: frozenset[str] = frozenset(), *, colour: bool) -> str:
     """Return a finding, without the evidence that the reasons of its holder already show."""
     paint = PAINT.get(finding.severity, "")
     label = painted(f"{finding.code} {finding.severity}", paint, colour=colour)
     lines = [f"{label}  {finding.subject}", wrapped(finding.message, first="  ", rest="  ")]
-    fresh = [line for line in finding.evidence if line not in said]
+    fresh = [line for line in finding.evidence if line not in reasons]
     lines += [wrapped(line, first="  - ", rest="    ") for line in fresh]
     if finding.recovery is not None:
         lines.append(wrapped(f"Recovery: {finding.recovery}.", first="  ", rest="  "))
@@ -546,8 +548,8 @@ def _source(name: str, source: Source) -> list[str]:
         if gap.hint:
             lines.append(f"{' ' * 15}-> {gap.hint}")
     if len(source.gaps) > _MOST_GAPS:
-        left = len(source.gaps) - _MOST_GAPS
-        lines.append(f"{' ' * 13}and {left} more facts were not observed: -o json lists all")
+        omitted = len(source.gaps) - _MOST_GAPS
+        lines.append(f"{' ' * 13}and {omitted} more facts were not observed: -o json lists all")
     return lines
 
 
