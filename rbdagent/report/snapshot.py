@@ -90,15 +90,20 @@ def encode(value: Stored) -> dict[str, Any]:
 
 
 def decode(kind: type[_S], data: object, *, where: str, path: str) -> _S:
-    """Return one type of the model from plain JSON data.
+    """Return one type of the model from plain JSON data, as msgspec.json.decode returns it.
 
     Raises:
         ParseError: a field is missing, unknown, or of another type; ``path`` leads to it.
     """
     # In a list, every message of msgspec ends with a path, so that no key of the file can imitate
-    # one. The cause is dropped: it quotes the file, and --debug would print it.
+    # one. msgspec.convert would do without JSON, but its versions 0.19 to 0.21 do not check the
+    # error of PyLong_AsDouble (convert_int in _core.c): an integer may be too large for a float.
+    # The cause is dropped: it quotes the file, and --debug would print it.
     try:
-        (decoded,) = msgspec.convert([data], list[kind])  # type: ignore[valid-type]
+        (decoded,) = msgspec.json.decode(
+            msgspec.json.encode([data]),
+            type=list[kind],  # type: ignore[valid-type]
+        )
     except msgspec.ValidationError as error:
         message, _, place = str(error).rpartition(" - at `$[0]")
         raise _wrong(message, where, path + place.removesuffix("`")) from None

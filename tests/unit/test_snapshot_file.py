@@ -71,6 +71,7 @@ def changed(place: Sequence[str | int], value: object) -> str:
         ((*MAPPING, "mounts"), {"reason": 1}, "mounts.reason of a snapshot: expected a text"),
         ((*WATCHER, "cookie"), 2**64, "watchers[0] of a snapshot: expected a whole number of 64"),
         (("ceph", "clusters", 0, "pools"), [[1]], "pools[0] of a snapshot: expected a list of"),
+        (("node", "uptimeS"), 10**400, "uptimeS of a snapshot: expected a value that this"),
         (("node", "uptimeS"), HIDDEN, "uptimeS of a snapshot: expected a number or nothing, and"),
     ],
 )
