@@ -101,7 +101,7 @@ def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[]
 def _load(output: str) -> None:
     """Import the modules for the output while the sources respond."""
     importlib.import_module("rbdagent.lifecycle.steps")
-    forms = {"json": "json.lifecycle", "yaml": "json.lifecycle", "html": "page"}
+    forms = {"json": "json.lifecycle", "yaml": "json.lifecycle", "html": "html.page"}
     importlib.import_module(f"rbdagent.report.{forms.get(output, 'story')}")
 
 
@@ -115,7 +115,7 @@ def _render(life: Lifecycle, snapshot: Snapshot, output: str) -> str:
 
         return names(life.diagnosis.holders)
     if output == "html":
-        from rbdagent.report.page import page
+        from rbdagent.report.html.page import page
 
         return page(life, snapshot)
     from rbdagent.report.story import story

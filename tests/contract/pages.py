@@ -16,7 +16,7 @@ from rbdagent.model import (
     TargetKind,
     Watcher,
 )
-from rbdagent.report.page import page
+from rbdagent.report.html.page import page
 from rbdagent.report.snapshot import load_snapshot
 from tests.contract.cli_runner import ROOT
 from tests.unit import builders as made

@@ -15,9 +15,9 @@ from rbdagent.catalog import CATALOG
 from rbdagent.commands import lines_of
 from rbdagent.model import CsiSource, Severity, StepState
 from rbdagent.parse.shown import shown
-from rbdagent.report.markup import Html, el, visible
-from rbdagent.report.picture import picture_of
-from rbdagent.report.style import PALETTE, SHAPES, style_sheet
+from rbdagent.report.html.chain import picture_of
+from rbdagent.report.html.markup import Html, el, visible
+from rbdagent.report.html.style import PALETTE, SHAPES, style_sheet
 from rbdagent.rules.entry import RUNBOOKS
 from tests.contract.cli_runner import ORPHAN, ROOT, process
 from tests.contract.pages import SCENES, Read, contrast, drawn, in_use, life, named, rgb, stranger
@@ -35,7 +35,7 @@ from tests.unit.builders import (
 
 if TYPE_CHECKING:
     from rbdagent.model import Snapshot
-    from rbdagent.report.picture import Link
+    from rbdagent.report.html.chain import Link
 
 RECORDED: Final = (
     ("01-fs-running", "c1", "n1"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rbdagent.report.style import PALETTE
+from rbdagent.report.html.style import PALETTE
 from tests.contract.pages import SCENES, contrast, drawn, rgb
 from tests.lab.browser import Browser, Tab, browser, opened
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import life_of
-from rbdagent.report.page import page
+from rbdagent.report.html.page import page
 from rbdagent.report.snapshot import load_snapshot
 from tests.lab.browser import browser, opened
 from tests.lab.install import CHECKOUT

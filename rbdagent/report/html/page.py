@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import lines_of
 from rbdagent.model import Severity, SourceState, StepState
-from rbdagent.report.markup import Html, el, several
-from rbdagent.report.picture import NOT_OBSERVED, picture_of
+from rbdagent.report.html.chain import NOT_OBSERVED, picture_of
+from rbdagent.report.html.markup import Html, el, several
+from rbdagent.report.html.style import SHAPES, style_sheet
 from rbdagent.report.story import headline
-from rbdagent.report.style import SHAPES, style_sheet
 from rbdagent.report.text import COLOURS, GREEN, WORDS, holder_cells
 from rbdagent.rules.entry import runbook
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         StepStatus,
         Verdict,
     )
-    from rbdagent.report.picture import Box, Lane, Link, Stop
+    from rbdagent.report.html.chain import Box, Lane, Link, Stop
 
 _HEAD: Final = Html(
     '<meta charset="utf-8">'
