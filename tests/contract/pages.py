@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ from rbdagent.model import (
     TargetKind,
     Watcher,
 )
+from rbdagent.report.html.assets import STYLE_SHEET
 from rbdagent.report.html.page import page
 from rbdagent.report.snapshot import load_snapshot
 from tests.contract.cli_runner import ROOT
@@ -225,6 +227,15 @@ class Read(HTMLParser):
 # --------------------------------------------------------------------------------------------------
 # Colours
 # --------------------------------------------------------------------------------------------------
+
+
+PALETTE: Final = re.compile(r":root\{(.*?)\}", re.DOTALL)
+"""The custom properties of one colour scheme in the style sheet."""
+PALETTES: Final = [
+    dict(re.findall(r"--([a-z-]+):(#[0-9a-f]{6});", scheme))
+    for scheme in PALETTE.findall(STYLE_SHEET)
+]
+"""The colours of the light scheme, and those of the dark scheme, by name."""
 
 
 def rgb(colour: str) -> list[int]:

@@ -15,12 +15,24 @@ from rbdagent.catalog import CATALOG
 from rbdagent.commands import lines_of
 from rbdagent.model import CsiSource, Severity, StepState
 from rbdagent.parse.shown import shown
+from rbdagent.report.html.assets import ICONS, STYLE_SHEET
 from rbdagent.report.html.chain import picture_of
 from rbdagent.report.html.markup import Html, el, visible
-from rbdagent.report.html.style import PALETTE, SHAPES, style_sheet
 from rbdagent.rules.entry import RUNBOOKS
 from tests.contract.cli_runner import ORPHAN, ROOT, process
-from tests.contract.pages import SCENES, Read, contrast, drawn, in_use, life, named, rgb, stranger
+from tests.contract.pages import (
+    PALETTE,
+    PALETTES,
+    SCENES,
+    Read,
+    contrast,
+    drawn,
+    in_use,
+    life,
+    named,
+    rgb,
+    stranger,
+)
 from tests.contract.recordings import recorded_snapshot
 from tests.unit.builders import (
     DRIVER,
@@ -149,11 +161,19 @@ def test_every_finding_that_breaks_a_step_is_on_a_link(scene: Snapshot) -> None:
 def test_broken_link_has_a_word_and_a_distinct_shape() -> None:
     page = drawn(SCENES["true-orphan"]())
     (link,) = re.findall(r'<div class="link failed first">(.*?)</div>', page)
-    assert SHAPES["failed"] in link
+    assert ICONS["failed"] in link
     assert "FAILED" in link
     assert '<a href="#RBD101">RBD101</a>' in link
-    assert len(set(SHAPES.values())) == len(SHAPES)
-    assert SHAPES.keys() >= OF_STATES
+    assert len(set(ICONS.values())) == len(ICONS)
+    assert ICONS.keys() >= OF_STATES
+
+
+@pytest.mark.parametrize("name", ICONS)
+def test_icon_file_is_a_complete_drawing_of_the_common_size(name: str) -> None:
+    file = ROOT / "rbdagent" / "report" / "html" / "icons" / f"{name}.svg"
+    drawing = Read(file.read_text())
+    assert drawing.values("viewbox") == ["0 0 24 24"]
+    assert drawing.tags == ["svg", *Read(el("svg", ICONS[name])).tags[1:]]
 
 
 def test_fault_of_no_single_holder_is_marked_at_the_fork() -> None:
@@ -262,7 +282,7 @@ def test_page_loads_nothing_and_runs_nothing(scene: Snapshot) -> None:
 
 
 def test_the_style_sheet_loads_nothing() -> None:
-    assert not re.search(r"url\(|@import|@font-face|http|</|javascript", style_sheet())
+    assert not re.search(r"url\(|@import|@font-face|http|</|javascript", STYLE_SHEET)
 
 
 def test_page_has_title_landmarks_and_headings_in_order(scene: Snapshot) -> None:
@@ -321,14 +341,20 @@ _PAIRS: Final = (
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("text", "ground"), _PAIRS)
 def test_text_has_enough_contrast_to_its_background(text: str, ground: str, scheme: int) -> None:
-    assert contrast(rgb(PALETTE[text][scheme]), rgb(PALETTE[ground][scheme])) >= 4.5
+    assert contrast(rgb(PALETTES[scheme][text]), rgb(PALETTES[scheme][ground])) >= 4.5
+
+
+def test_both_schemes_define_the_same_colours() -> None:
+    names = [re.findall(r"--([a-z-]+):", scheme) for scheme in PALETTE.findall(STYLE_SHEET)]
+    assert names == [list(colours) for colours in PALETTES]
+    assert names[0] == names[1]
 
 
 def test_style_sheet_uses_only_colours_of_the_palette() -> None:
-    rules = style_sheet().split("\n", 2)[2]
+    rules = PALETTE.sub("", STYLE_SHEET)
     assert not re.search(r"#[0-9a-f]{3}|rgb|hsl", rules)
-    used = set(re.findall(r"var\(--([a-z-]+)\)", rules + "".join(SHAPES.values())))
-    assert used - {"tone", "tint", "under"} <= PALETTE.keys()
+    used = set(re.findall(r"var\(--([a-z-]+)\)", rules + "".join(ICONS.values())))
+    assert used - {"tone", "tint", "under"} <= PALETTES[0].keys()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

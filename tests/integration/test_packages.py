@@ -25,12 +25,14 @@ from tests.lab.install import CHECKOUT
 from tests.lab.parts import chosen_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.lab.ceph import CephCluster
 
 UNIT: Final = CHECKOUT / "systemd" / "rbdagent.service"
 LIBRARY: Final = "usr/lib/rbdagent"
+PAGE: Final = ("diagnose", "/dev/rbd0", "--from", "examples/true-orphan.json", "-o", "html")
+"""The arguments of the one answer that needs the package's data files."""
 
 
 @pytest.fixture(scope="session")
@@ -48,10 +50,10 @@ def readme_line() -> list[str]:
     return shlex.split(found)[1:]
 
 
-def answer(program: Path) -> str:
-    """Return what a program prints for README's example: an orphan, exit code 3."""
+def answer(program: Path, arguments: Sequence[str]) -> str:
+    """Return what a program prints about the orphan of README's example: exit code 3."""
     done = subprocess.run(
-        [str(program), *readme_line()],
+        [str(program), *arguments],
         cwd=CHECKOUT,
         env={},
         capture_output=True,
@@ -119,7 +121,8 @@ def test_the_wheel_runs_from_a_fresh_virtual_environment(wheel: Path, tmp_path: 
     (site,) = venv.glob("lib/python3.*/site-packages")
     (site / "lent.pth").write_text(str(Path(click.__file__).parents[1]))
     assert said([venv / "bin" / "rbdagent", "version"]) == f"rbdagent {__version__}\n"
-    assert "Orphaned" in answer(venv / "bin" / "rbdagent")
+    assert "Orphaned" in answer(venv / "bin" / "rbdagent", readme_line())
+    assert "Orphaned" in answer(venv / "bin" / "rbdagent", PAGE)
     where = said([venv / "bin" / "python", "-Ic", "import rbdagent; print(rbdagent.__file__)"])
     assert Path(where.strip()).is_relative_to(site)
 
@@ -161,7 +164,8 @@ def test_the_debs_program_runs_with_only_debians_python(root: Path) -> None:
     program = root / "usr/bin/rbdagent"
     assert program.read_text().startswith("#!/usr/bin/python3 -I\n")
     assert said([program, "version"]) == f"rbdagent {__version__}\n"
-    assert "Orphaned" in answer(program)
+    assert "Orphaned" in answer(program, readme_line())
+    assert "Orphaned" in answer(program, PAGE)
 
 
 def test_the_debs_program_queries_ceph(

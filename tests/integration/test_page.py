@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rbdagent.report.html.style import PALETTE
-from tests.contract.pages import SCENES, contrast, drawn, rgb
+from tests.contract.pages import PALETTES, SCENES, contrast, drawn, rgb
 from tests.lab.browser import Browser, Tab, browser, opened
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def test_the_page_follows_the_preferred_colour_scheme(
 ) -> None:
     _, _, dark = request.node.callspec.params["tab"]
     ground = tab.value("getComputedStyle(document.body).backgroundColor")
-    assert [int(match) for match in re.findall(r"\d+", ground)] == rgb(PALETTE["page"][dark])
+    assert [int(match) for match in re.findall(r"\d+", ground)] == rgb(PALETTES[dark]["page"])
 
 
 @every_scene

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import lines_of
 from rbdagent.model import Severity, SourceState, StepState
+from rbdagent.report.html.assets import ICONS, STYLE_SHEET
 from rbdagent.report.html.chain import NOT_OBSERVED, picture_of
 from rbdagent.report.html.markup import Html, el, several
-from rbdagent.report.html.style import SHAPES, style_sheet
 from rbdagent.report.story import headline
 from rbdagent.report.text import COLOURS, GREEN, WORDS, holder_cells
 from rbdagent.rules.entry import runbook
@@ -44,9 +44,7 @@ _HEAD: Final = Html(
 def page(life: Lifecycle, snapshot: Snapshot) -> str:
     """Return the output of ``diagnose -o html`` in ASCII: safe for every terminal and server."""
     given = life.diagnosis.use.target.given
-    head = several(
-        (_HEAD, el("title", f"{given}: {headline(life)}"), el("style", Html(style_sheet())))
-    )
+    head = several((_HEAD, el("title", f"{given}: {headline(life)}"), el("style", STYLE_SHEET)))
     body = several(
         (
             el(
@@ -72,9 +70,9 @@ def _tone(state: StepState) -> str:
     return state.replace(" ", "-")
 
 
-def _icon(shape: str) -> Html:
+def _icon(name: str) -> Html:
     """Return the icon of a state; the page shows the name of the state beside it."""
-    return el("svg", Html(SHAPES[shape]), class_="icon", viewBox="0 0 24 24", aria_hidden="true")
+    return el("svg", ICONS[name], class_="icon", viewBox="0 0 24 24", aria_hidden="true")
 
 
 def _codes(codes: Iterable[str]) -> Html:
