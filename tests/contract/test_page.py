@@ -16,7 +16,7 @@ from rbdagent.commands import lines_of
 from rbdagent.model import CsiSource, Severity, StepState
 from rbdagent.parse.shown import shown
 from rbdagent.report.html.assets import ICONS, STYLE_SHEET
-from rbdagent.report.html.chain import picture_of
+from rbdagent.report.html.chain import chain_of
 from rbdagent.report.html.markup import Html, el, visible
 from rbdagent.rules.entry import RUNBOOKS
 from tests.contract.cli_runner import ORPHAN, ROOT, process
@@ -84,9 +84,9 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def links_of(scene: Snapshot) -> list[Link]:
-    picture = picture_of(life(scene), scene)
-    stops = itertools.chain(picture.trunk, *(lane.stops for lane in picture.lanes))
-    return [picture.fork, *(stop.link for stop in stops if stop.link)]
+    chain = chain_of(life(scene), scene)
+    stops = itertools.chain(chain.trunk, *(lane.boxes for lane in chain.lanes))
+    return [chain.fork, *(stop.link for stop in stops if stop.link)]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -178,15 +178,15 @@ def test_icon_file_is_a_complete_drawing_of_the_common_size(name: str) -> None:
 
 def test_fault_of_no_single_holder_is_marked_at_the_fork() -> None:
     scene = SCENES["two-writers"]()
-    picture = picture_of(life(scene), scene)
-    assert (picture.fork.codes, picture.fork.is_first) == (("RBD106",), True)
+    chain = chain_of(life(scene), scene)
+    assert (chain.fork.codes, chain.fork.is_first) == (("RBD106",), True)
 
 
 def test_healthy_holder_has_no_broken_link() -> None:
     scene = SCENES["two-writers"]()
-    lanes = {lane.name: lane for lane in picture_of(life(scene), scene).lanes}
+    lanes = {lane.name: lane for lane in chain_of(life(scene), scene).lanes}
     broken = {
-        name: [stop.link.word for stop in lane.stops if stop.link and stop.link.codes]
+        name: [stop.link.step for stop in lane.boxes if stop.link and stop.link.codes]
         for name, lane in lanes.items()
     }
     assert broken == {"worker-1": ["unstage"], "worker-2": [], "worker-3": ["attach"]}
@@ -194,12 +194,12 @@ def test_healthy_holder_has_no_broken_link() -> None:
 
 def test_page_draws_the_chain_from_pod_to_processes() -> None:
     scene = in_use()
-    picture = picture_of(life(scene), scene)
-    (lane,) = picture.lanes
-    assert [stop.box.kind for stop in picture.trunk] == ["pod", "claim", "pv", "image"]
+    chain = chain_of(life(scene), scene)
+    (lane,) = chain.lanes
+    assert [stop.box.kind for stop in chain.trunk] == ["pod", "claim", "pv", "image"]
     kinds = ["watcher", "node", "device", "mounts", "processes"]
-    assert [stop.box.kind for stop in lane.stops] == kinds
-    assert lane.stops[-1].box.names == (
+    assert [stop.box.kind for stop in lane.boxes] == kinds
+    assert lane.boxes[-1].box.names == (
         "process 6790 (/bin/app) of pod default/web-0 has an open file on it (/data/x)",
     )
 
@@ -235,9 +235,9 @@ def test_unobserved_attachments_are_not_shown_as_none() -> None:
 
 def test_stranger_is_not_shown_as_the_node_of_a_pod() -> None:
     scene = world(of_image={"watchers": (watcher(), stranger())})
-    (*_, lane) = picture_of(life(scene), scene).lanes
+    (*_, lane) = chain_of(life(scene), scene).lanes
     assert lane.name == "an unknown machine"
-    assert [stop.link.state for stop in lane.stops if stop.link] == [None, None, None]
+    assert [stop.link.state for stop in lane.boxes if stop.link] == [None, None, None]
 
 
 def test_page_contains_no_secret_of_a_volume() -> None:

@@ -28,7 +28,8 @@ def _files(paths: list[str]) -> list[str]:
     listed = subprocess.run(
         ["git", "ls-files", *paths], check=True, capture_output=True, text=True
     ).stdout
-    endings = (".py", ".md", ".yaml", ".tpl", ".txt", ".toml", ".html", ".go", "/dev", ".service")
+    endings = (".py", ".md", ".yaml", ".tpl", ".txt", ".toml", ".html", ".css", ".go", "/dev",
+        ".service")  # fmt: skip
     return [
         name
         for name in listed.splitlines()

@@ -19,16 +19,16 @@ class Html(str):
 
 def el(tag: str, *inside: str, **attributes: str) -> Html:
     """Return an element. ``class_`` and ``aria_label`` are names; empty attributes are left out."""
-    given = "".join(
+    written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{visible(value)}"'
         for name, value in attributes.items()
         if value
     )
-    return Html(f"<{tag}{given}>{several(inside)}</{tag}>")
+    return Html(f"<{tag}{written}>{joined(inside)}</{tag}>")
 
 
-def several(parts: Iterable[str]) -> Html:
-    """Join markup and text."""
+def joined(parts: Iterable[str]) -> Html:
+    """Join markup and text; text is escaped."""
     return Html("".join(part if isinstance(part, Html) else visible(part) for part in parts))
 
 

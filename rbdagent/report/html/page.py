@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import lines_of
 from rbdagent.model import Severity, SourceState, StepState
 from rbdagent.report.html.assets import ICONS, STYLE_SHEET
-from rbdagent.report.html.chain import NOT_OBSERVED, picture_of
-from rbdagent.report.html.markup import Html, el, several
+from rbdagent.report.html.boxes import NOT_OBSERVED
+from rbdagent.report.html.chain import chain_of
+from rbdagent.report.html.markup import Html, el, joined
 from rbdagent.report.story import headline
 from rbdagent.report.text import COLOURS, GREEN, WORDS, holder_cells
 from rbdagent.rules.entry import runbook
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
         StepStatus,
         Verdict,
     )
-    from rbdagent.report.html.chain import Box, Lane, Link, Stop
+    from rbdagent.report.html.boxes import Box
+    from rbdagent.report.html.chain import Lane, Link, LinkedBox
 
 _HEAD: Final = Html(
     '<meta charset="utf-8">'
@@ -43,16 +45,16 @@ _HEAD: Final = Html(
 
 def page(life: Lifecycle, snapshot: Snapshot) -> str:
     """Return the output of ``diagnose -o html`` in ASCII: safe for every terminal and server."""
-    given = life.diagnosis.use.target.given
-    head = several((_HEAD, el("title", f"{given}: {headline(life)}"), el("style", STYLE_SHEET)))
-    body = several(
+    target = life.diagnosis.use.target.given
+    head = joined((_HEAD, el("title", f"{target}: {headline(life)}"), el("style", STYLE_SHEET)))
+    body = joined(
         (
             el(
                 "header",
-                el("p", "rbdagent diagnose ", el("code", given)),
+                el("p", "rbdagent diagnose ", el("code", target)),
                 el("p", f"observed {snapshot.observed_at}"),
             ),
-            el("main", _answer(life), _picture(life, snapshot), _steps(life), _findings(life),
+            el("main", _root_cause(life), _chain(life, snapshot), _steps(life), _findings(life),
                 _holders(life, snapshot), _sources(snapshot)),
             el("footer", el("p", f"rbdagent {snapshot.tool_version}")),
         )
@@ -66,8 +68,13 @@ def _section(title: str, *inside: str) -> Html:
     return el("section", el("h2", title, id=name), *inside, aria_labelledby=name)
 
 
-def _tone(state: StepState) -> str:
+def _class_of_state(state: StepState) -> str:
+    """Return the class of a state in ``page.css``, which is the name of its icon as well."""
     return state.replace(" ", "-")
+
+
+def _state(state: StepState) -> str:
+    return state.upper() if state is StepState.FAILED else str(state)
 
 
 def _icon(name: str) -> Html:
@@ -76,18 +83,19 @@ def _icon(name: str) -> Html:
 
 
 def _codes(codes: Iterable[str]) -> Html:
-    return several(several((" ", el("a", code, href=f"#{code}"))) for code in codes)
+    return joined(joined((" ", el("a", code, href=f"#{code}"))) for code in codes)
 
 
 def _pill(verdict: Verdict) -> Html:
     return el("span", str(verdict), class_="pill")
 
 
-def _tone_of(verdict: Verdict | None) -> str:
+def _class_of_verdict(verdict: Verdict | None) -> str:
+    """Return the class of a verdict in ``page.css``: its colour in the terminal as a state."""
     if verdict is None:
         return "plain"
-    paint = COLOURS.get(verdict)
-    return "good" if paint == GREEN else "waiting" if paint else "failed"
+    colour = COLOURS.get(verdict)
+    return "good" if colour == GREEN else "waiting" if colour else "failed"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -95,15 +103,15 @@ def _tone_of(verdict: Verdict | None) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _answer(life: Lifecycle) -> Html:
+def _root_cause(life: Lifecycle) -> Html:
     first = life.first_failed
     if first is None:
         is_waiting = any(stage.state is StepState.WAITING for stage in life.there)
-        shape = "waiting" if is_waiting else "done"
+        class_name = "waiting" if is_waiting else "done"
         verdict = life.diagnosis.verdict
         details: tuple[Html, ...] = (el("p", f"{verdict}: {WORDS[verdict]}."),)
     else:
-        shape = "warning" if first.severity is Severity.WARNING else "failed"
+        class_name = "warning" if first.severity is Severity.WARNING else "failed"
         recovery = el("p", el("b", "Recovery: "), f"{first.recovery}.")
         details = (
             el("p", first.message),
@@ -112,99 +120,100 @@ def _answer(life: Lifecycle) -> Html:
         )
     return el(
         "div",
-        _icon(shape),
+        _icon(class_name),
         el("div", el("h1", headline(life)), *details),
-        class_=f"answer card {shape}",
+        class_=f"answer card {class_name}",
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# The picture
+# Dependency chain
 # --------------------------------------------------------------------------------------------------
 
 
-def _picture(life: Lifecycle, snapshot: Snapshot) -> Html:
-    picture = picture_of(life, snapshot)
-    fork = (_link(picture.fork),) if picture.fork.state else ()
-    lanes = el("ul", *(_lane(lane) for lane in picture.lanes), class_="lanes")
+def _chain(life: Lifecycle, snapshot: Snapshot) -> Html:
+    chain = chain_of(life, snapshot)
+    trunk = el("ol", *(_linked_box(linked_box) for linked_box in chain.trunk), class_="trunk")
+    fork = (_link(chain.fork),) if chain.fork.state else ()
+    lanes = el("ul", *(_lane(lane) for lane in chain.lanes), class_="lanes")
     return _section(
         "Dependency chain",
-        el(
-            "div",
-            el("ol", *(_stop(stop) for stop in picture.trunk), class_="trunk"),
-            *fork,
-            *((lanes,) if picture.lanes else ()),
-            class_="picture card",
-        ),
+        el("div", trunk, *fork, *((lanes,) if chain.lanes else ()), class_="picture card"),
     )
 
 
 def _lane(lane: Lane) -> Html:
-    about = [WORDS[lane.verdict] if lane.verdict else "", lane.part]
+    phrases = (WORDS[lane.verdict] if lane.verdict else "", lane.relation)
     pill = (_pill(lane.verdict),) if lane.verdict else ()
     return el(
         "li",
         el("h3", el("span", lane.name or "no node yet", class_="names"), *pill),
-        el("p", "; ".join(phrase for phrase in about if phrase)),
-        el("ol", *(_stop(stop) for stop in lane.stops)),
-        class_=f"lane {_tone_of(lane.verdict)}" + (" back" if lane.goes_back else ""),
+        el("p", "; ".join(phrase for phrase in phrases if phrase)),
+        el("ol", *(_linked_box(linked_box) for linked_box in lane.boxes)),
+        class_=f"lane {_class_of_verdict(lane.verdict)}" + (" back" if lane.is_detach_path else ""),
     )
 
 
-def _stop(stop: Stop) -> Html:
-    link = (_link(stop.link),) if stop.link else ()
-    return el("li", *link, _box(stop.box), class_="stop")
+def _linked_box(linked_box: LinkedBox) -> Html:
+    link = (_link(linked_box.link),) if linked_box.link else ()
+    return el("li", *link, _box(linked_box.box), class_="stop")
 
 
 def _link(link: Link) -> Html:
     if link.state is None:
         return el("div", class_="link plain")
-    word = link.state.upper() if link.state is StepState.FAILED else str(link.state)
+    class_name = _class_of_state(link.state)
     first = " first" if link.is_first else ""
-    state = el("span", el("b", word, class_="state"), _codes(link.codes), class_="result")
-    return el("div", _icon(_tone(link.state)), el("span", link.word, class_="step"), " ", state,
-        class_=f"link {_tone(link.state)}{first}")  # fmt: skip
+    state = el("b", _state(link.state), class_="state")
+    return el(
+        "div",
+        _icon(class_name),
+        el("span", link.step, class_="step"),
+        " ",
+        el("span", state, _codes(link.codes), class_="result"),
+        class_=f"link {class_name}{first}",
+    )
 
 
 def _box(box: Box) -> Html:
-    notes = el("ul", *(several((" ", el("li", note))) for note in box.notes), class_="notes")
+    notes = el("ul", *(joined((" ", el("li", note))) for note in box.notes), class_="notes")
     return el(
         "div",
         el("p", "PV" if box.kind == "pv" else box.kind, class_="kind"),
         *(el("p", name, class_="names") for name in box.names),
         *((notes,) if box.notes else ()),
-        class_=f"box {box.kind} {box.look}",
+        class_=f"box {box.kind} {box.state}",
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# The steps
+# Steps
 # --------------------------------------------------------------------------------------------------
 
 
 def _steps(life: Lifecycle) -> Html:
-    back = ((f"Detach path from {way.node}", way.stages) for way in life.back)
-    ways = [("Attach path", life.there), *back]
+    detach_paths = ((f"Detach path from {path.node}", path.stages) for path in life.back)
+    paths = (("Attach path", life.there), *detach_paths)
     return _section(
         "Steps",
-        el("div", *(_way(title, stages) for title, stages in ways), class_="ways"),
+        el("div", *(_path(title, stages) for title, stages in paths), class_="ways"),
     )
 
 
-def _way(title: str, stages: Iterable[StepStatus]) -> Html:
+def _path(title: str, stages: Iterable[StepStatus]) -> Html:
     steps = el("ol", *(_step(stage) for stage in stages), class_="steps")
     return el("div", el("h3", title), steps, class_="card")
 
 
 def _step(stage: StepStatus) -> Html:
-    word = stage.state.upper() if stage.state is StepState.FAILED else str(stage.state)
+    class_name = _class_of_state(stage.state)
     return el(
         "li",
-        _icon(_tone(stage.state)),
+        _icon(class_name),
         el("b", str(stage.step)),
-        el("span", el("span", word, class_="word"), _codes(stage.codes)),
+        el("span", el("span", _state(stage.state), class_="word"), _codes(stage.codes)),
         *((el("span", stage.said, class_="said"),) if stage.said else ()),
-        class_=_tone(stage.state),
+        class_=class_name,
     )
 
 
@@ -238,7 +247,7 @@ def _finding(finding: Finding, *, is_target: bool) -> Html:
             el("span", finding.subject),
         ),
         el("p", finding.message, class_="message"),
-        _facts((name, several(inside)) for name, inside in rows if inside),
+        _facts((name, joined(inside)) for name, inside in rows if inside),
         class_=f"finding card {finding.severity}",
         id=finding.code if is_target else "",
     )
@@ -249,33 +258,34 @@ def _command(command: str) -> Html:
 
 
 def _facts(rows: Iterable[tuple[str, str]]) -> Html:
-    return el("dl", *(el("div", el("dt", name), el("dd", said)) for name, said in rows))
+    return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in rows))
 
 
 def _holders(life: Lifecycle, snapshot: Snapshot) -> Html:
     if not life.diagnosis.holders:
         return Html()
-    said = {line for finding in life.findings for line in finding.evidence}
-    cards = (_holder(judged, snapshot, said) for judged in life.diagnosis.holders)
+    shown = {line for finding in life.findings for line in finding.evidence}
+    cards = (_holder(judged, snapshot, shown) for judged in life.diagnosis.holders)
     return _section("Holders", el("div", *cards, class_="holders"))
 
 
-def _holder(judged: HolderVerdict, snapshot: Snapshot, said: set[str]) -> Html:
+def _holder(judged: HolderVerdict, snapshot: Snapshot, shown: set[str]) -> Html:
+    """Return the card of a holder, without the reasons that findings have shown as evidence."""
     cells = {name: cell.strip("<>") for name, cell in holder_cells(judged, snapshot).items()}
     title = f"{cells.pop('NODE')} {cells.pop('DEVICE')}"
     del cells["VERDICT"]
-    fresh = [reason for reason in judged.reasons if reason not in said]
-    reasons = el("ul", *(el("li", reason) for reason in fresh))
+    more = [reason for reason in judged.reasons if reason not in shown]
+    reasons = el("ul", *(el("li", reason) for reason in more))
     return el(
         "article",
         el("h3", el("span", title, class_="names"), _pill(judged.verdict)),
         _facts(
             (
                 *((name.capitalize(), cell) for name, cell in cells.items()),
-                *((("Reasons", reasons),) if fresh else ()),
+                *((("Reasons", reasons),) if more else ()),
             )
         ),
-        class_=f"card {_tone_of(judged.verdict)}",
+        class_=f"card {_class_of_verdict(judged.verdict)}",
     )
 
 
@@ -285,25 +295,25 @@ def _sources(snapshot: Snapshot) -> Html:
 
 
 def _source(name: str, source: Source) -> Html:
-    is_seen = source.state is SourceState.OBSERVED
-    state = StepState.DONE if is_seen else StepState.NOT_OBSERVED
-    word = "observed" if is_seen else f"{NOT_OBSERVED} ({source.state})"
+    is_observed = source.state is SourceState.OBSERVED
+    class_name = _class_of_state(StepState.DONE if is_observed else StepState.NOT_OBSERVED)
+    state = "observed" if is_observed else f"{NOT_OBSERVED} ({source.state})"
     reason = f": {source.reason}" if source.reason else ""
     return el(
         "li",
-        _icon(_tone(state)),
+        _icon(class_name),
         el(
             "div",
-            el("p", el("b", name), " ", el("span", word, class_="word"), reason),
+            el("p", el("b", name), " ", el("span", state, class_="word"), reason),
             *((_command(source.hint),) if source.hint else ()),
             *(_gap(gap) for gap in source.gaps),
         ),
-        class_=_tone(state),
+        class_=class_name,
     )
 
 
 def _gap(gap: Gap) -> Html:
-    return several(
+    return joined(
         (
             el("p", el("b", f"{NOT_OBSERVED}: "), f"{gap.fact}: {gap.reason}"),
             *((_command(gap.hint),) if gap.hint else ()),
