@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from rbdagent.model import Lifecycle, Snapshot
 
 EXAMPLES: Final = sorted((ROOT / "examples").glob("*.json"))
-VOID: Final = {"meta"}
-BLANK_OUT: Final = {"style"}
+_VOID_ELEMENTS: Final = {"meta"}
+_WITHOUT_TEXT: Final = {"style"}
 
 
-def life(seen: Snapshot) -> Lifecycle:
-    return life_of(correlate(seen), seen)
+def lifecycle_of(snapshot: Snapshot) -> Lifecycle:
+    return life_of(correlate(snapshot), snapshot)
 
 
-def drawn(seen: Snapshot) -> str:
-    return page(life(seen), seen)
+def page_of(snapshot: Snapshot) -> str:
+    return page(lifecycle_of(snapshot), snapshot)
 
 
 def in_use() -> Snapshot:
@@ -74,14 +74,15 @@ def two_writers() -> Snapshot:
     )
 
 
-def stranger(number: int = 1, cookie: int = made.COOKIE) -> Watcher:
+def unknown_watcher(number: int = 1, cookie: int = made.COOKIE) -> Watcher:
+    """Return a watcher whose address belongs to no known node."""
     address = EntityAddress(ip=f"2001:db8::{number}", nonce=4294967295)
     return Watcher(address=address, client=77 + number, cookie=cookie)
 
 
-def strangers() -> Snapshot:
+def unknown_watchers() -> Snapshot:
     """Return a snapshot in which clients that belong to no known node hold the image."""
-    watchers = (made.watcher(), stranger(), stranger(2, made.LIBRBD_COOKIE))
+    watchers = (made.watcher(), unknown_watcher(), unknown_watcher(2, made.LIBRBD_COOKIE))
     waiting = {"pods": (made.waiting_pod("web-1", "worker-2"),)}
     return made.world(of_image={"watchers": watchers}, in_kube=waiting)
 
@@ -159,6 +160,11 @@ def named(name: str) -> Snapshot:
     )
 
 
+def mounts_not_observed() -> Snapshot:
+    """Return a snapshot in which no mount and no opener of the device could be read."""
+    return made.world(mapped={"mounts": made.UNSEEN, "openers": made.UNSEEN})
+
+
 def longest_names() -> Snapshot:
     """Return a snapshot with names as long as the API allows, without a place to break the line."""
     return named("n" * 253)
@@ -173,29 +179,29 @@ SCENES: Final[dict[str, Callable[[], Snapshot]]] = {
     **{example.stem: _example(example.stem) for example in EXAMPLES},
     "in-use": in_use,
     "two-writers": two_writers,
-    "strangers": strangers,
+    "unknown-watchers": unknown_watchers,
     "many-nodes": many_nodes,
     "without-api": without_api,
     "unbound": unbound,
     "free": made.unmapped,
-    "homeless": lambda: made.unmapped(in_kube={"pods": (made.waiting_pod("web-1", None),)}),
-    "unwatched": lambda: made.world(of_image={"watchers": ()}),
-    "unseen-parts": lambda: made.world(mapped={"mounts": made.UNSEEN, "openers": made.UNSEEN}),
+    "pod-without-node": lambda: made.unmapped(in_kube={"pods": (made.waiting_pod("web-1", None),)}),
+    "no-watcher": lambda: made.world(of_image={"watchers": ()}),
+    "mounts-not-observed": mounts_not_observed,
     "longest-names": longest_names,
 }
 
 
-class Read(HTMLParser):
-    """A page as a strict parser reads it: every element is closed, in order."""
+class ParsedPage(HTMLParser):
+    """The elements and the text of a page. Every element must be closed, in order."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str, str]] = []
         """Element, name, value."""
-        self.words = ""
-        self.feed(text)
+        self.text = ""
+        self.feed(page)
         self.close()
         assert self.open == [], "left open"
 
@@ -204,11 +210,11 @@ class Read(HTMLParser):
         assert len(names) == len(set(names)), (tag, names)
         self.tags.append(tag)
         self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
+        if tag not in _VOID_ELEMENTS:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert "svg" in self.open, f"<{tag} {attrs}/> is of SVG alone"
+        assert "svg" in self.open, f"<{tag} {attrs}/> is outside of an SVG"
         self.tags.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -216,8 +222,8 @@ class Read(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if not BLANK_OUT & set(self.open):
-            self.words += data
+        if not _WITHOUT_TEXT & set(self.open):
+            self.text += data
 
     def values(self, name: str) -> list[str]:
         """Return the values of an attribute in all elements."""
@@ -243,9 +249,12 @@ def rgb(colour: str) -> list[int]:
     return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
 
 
-def contrast(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the contrast ratio of two colours as WCAG 2 defines it: 1 to 21."""
-    dark, light = sorted((_luminance(one), _luminance(other)))
+def contrast(colour: Sequence[float], ground: Sequence[float]) -> float:
+    """Return the contrast ratio of two colours: 1 to 21.
+
+    Source: WCAG 2.2, section "contrast ratio" (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio).
+    """
+    dark, light = sorted((_luminance(colour), _luminance(ground)))
     return (light + 0.05) / (dark + 0.05)
 
 

@@ -24,14 +24,14 @@ from tests.contract.pages import (
     PALETTE,
     PALETTES,
     SCENES,
-    Read,
+    ParsedPage,
     contrast,
-    drawn,
     in_use,
-    life,
+    lifecycle_of,
     named,
+    page_of,
     rgb,
-    stranger,
+    unknown_watcher,
 )
 from tests.contract.recordings import recorded_snapshot
 from tests.unit.builders import (
@@ -72,7 +72,7 @@ NAMES: Final = st.lists(_PIECE, min_size=1).map("".join)
 TEXTS: Final = st.lists(_PIECE | st.characters(categories=["Cs"]), min_size=1).map("".join)
 """Text from the kernel may not be UTF-8: Python then represents it with lone surrogates."""
 DEVICE: Final = ("diagnose", "/dev/rbd0", "--from", str(ORPHAN))
-OF_STATES: Final = {str(state).replace(" ", "-") for state in StepState}
+_STATES: Final = {str(state).replace(" ", "-") for state in StepState}
 
 
 @pytest.fixture(scope="module", params=[*SCENES, *(recording[0] for recording in RECORDED)])
@@ -84,9 +84,9 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def links_of(scene: Snapshot) -> list[Link]:
-    chain = chain_of(life(scene), scene)
-    stops = itertools.chain(chain.trunk, *(lane.boxes for lane in chain.lanes))
-    return [chain.fork, *(stop.link for stop in stops if stop.link)]
+    chain = chain_of(lifecycle_of(scene), scene)
+    linked_boxes = itertools.chain(chain.trunk, *(lane.boxes for lane in chain.lanes))
+    return [chain.fork, *(linked_box.link for linked_box in linked_boxes if linked_box.link)]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -94,156 +94,155 @@ def links_of(scene: Snapshot) -> list[Link]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_page_shows_findings_with_evidence_remedy_and_commands(scene: Snapshot) -> None:
-    words = Read(drawn(scene)).words
-    for finding in life(scene).findings:
-        for said in (
+def test_page_shows_all_fields_of_a_finding(scene: Snapshot) -> None:
+    text = ParsedPage(page_of(scene)).text
+    for finding in lifecycle_of(scene).findings:
+        fields = (
             finding.code,
             finding.subject,
             finding.message,
             finding.remedy,
             str(finding.recovery or ""),
-        ):
-            assert said in words
-        assert [
-            said for said in (*finding.evidence, *lines_of(finding.commands)) if said not in words
-        ] == []
+            *finding.evidence,
+            *lines_of(finding.commands),
+        )
+        assert [field for field in fields if field not in text] == []
 
 
 def test_every_command_has_a_separate_block_for_copying(scene: Snapshot) -> None:
-    page = drawn(scene)
-    for command in (one for finding in life(scene).findings for one in lines_of(finding.commands)):
-        assert el("pre", el("code", command)) in page
+    page = page_of(scene)
+    for finding in lifecycle_of(scene).findings:
+        for command in lines_of(finding.commands):
+            assert el("pre", el("code", command)) in page
 
 
-def test_page_shows_every_step_with_its_state_in_words(scene: Snapshot) -> None:
-    found = life(scene)
-    words = Read(drawn(scene)).words
-    for stage in (*found.there, *(step for way in found.back for step in way.stages)):
+def test_page_shows_the_state_of_every_step(scene: Snapshot) -> None:
+    life = lifecycle_of(scene)
+    text = ParsedPage(page_of(scene)).text
+    for stage in (*life.there, *(stage for path in life.back for stage in path.stages)):
         state = stage.state.upper() if stage.state is StepState.FAILED else stage.state
-        assert f"{stage.step}{state}" in words
-        assert stage.said in words
+        assert f"{stage.step}{state}" in text
+        assert stage.said in text
 
 
 def test_root_cause_is_the_heading(scene: Snapshot) -> None:
-    first = life(scene).first_failed
-    (heading,) = re.findall(r"<h1>(.*?)</h1>", drawn(scene), re.DOTALL)
+    first = lifecycle_of(scene).first_failed
+    (heading,) = re.findall(r"<h1>(.*?)</h1>", page_of(scene), re.DOTALL)
     if first is None:
         assert "waits" not in heading
     else:
         assert f"Root cause: {first.code}" in heading
 
 
-def test_first_broken_link_is_marked_if_its_finding_has_a_step(
-    scene: Snapshot,
-) -> None:
-    first = life(scene).first_failed
+def test_first_failed_link_is_marked(scene: Snapshot) -> None:
+    """Only a root cause whose finding has a step is on a link."""
+    first = lifecycle_of(scene).first_failed
     marked = [link for link in links_of(scene) if link.is_first]
-    belongs = first is not None and CATALOG[first.code].step is not None
-    assert bool(marked) is belongs
+    has_step = first is not None and CATALOG[first.code].step is not None
+    assert bool(marked) is has_step
     for link in marked:
         assert link.state is StepState.FAILED
-    page = drawn(scene)
+    page = page_of(scene)
     assert page.count(' first">') == len(marked)
     assert page.count(' first"><svg class="icon"') == len(marked)
 
 
-def test_every_finding_that_breaks_a_step_is_on_a_link(scene: Snapshot) -> None:
-    drawn_codes = {code for link in links_of(scene) for code in link.codes}
-    broken = {
+def test_every_finding_of_a_step_is_on_a_link(scene: Snapshot) -> None:
+    link_codes = {code for link in links_of(scene) for code in link.codes}
+    step_codes = {
         finding.code
-        for finding in life(scene).findings
+        for finding in lifecycle_of(scene).findings
         if finding.severity is not Severity.INFO and CATALOG[finding.code].step is not None
     }
-    assert broken <= drawn_codes
+    assert step_codes <= link_codes
 
 
-def test_broken_link_has_a_word_and_a_distinct_shape() -> None:
-    page = drawn(SCENES["true-orphan"]())
+def test_failed_link_has_a_word_and_a_distinct_icon() -> None:
+    page = page_of(SCENES["true-orphan"]())
     (link,) = re.findall(r'<div class="link failed first">(.*?)</div>', page)
     assert ICONS["failed"] in link
     assert "FAILED" in link
     assert '<a href="#RBD101">RBD101</a>' in link
     assert len(set(ICONS.values())) == len(ICONS)
-    assert ICONS.keys() >= OF_STATES
+    assert ICONS.keys() >= _STATES
 
 
 @pytest.mark.parametrize("name", ICONS)
-def test_icon_file_is_a_complete_drawing_of_the_common_size(name: str) -> None:
+def test_icon_file_is_a_complete_drawing(name: str) -> None:
     file = ROOT / "rbdagent" / "report" / "html" / "icons" / f"{name}.svg"
-    drawing = Read(file.read_text())
+    drawing = ParsedPage(file.read_text())
     assert drawing.values("viewbox") == ["0 0 24 24"]
-    assert drawing.tags == ["svg", *Read(el("svg", ICONS[name])).tags[1:]]
+    assert drawing.tags == ["svg", *ParsedPage(el("svg", ICONS[name])).tags[1:]]
 
 
-def test_fault_of_no_single_holder_is_marked_at_the_fork() -> None:
+def test_finding_of_no_single_holder_is_on_the_fork() -> None:
     scene = SCENES["two-writers"]()
-    chain = chain_of(life(scene), scene)
+    chain = chain_of(lifecycle_of(scene), scene)
     assert (chain.fork.codes, chain.fork.is_first) == (("RBD106",), True)
 
 
-def test_healthy_holder_has_no_broken_link() -> None:
+def test_healthy_holder_has_no_failed_link() -> None:
     scene = SCENES["two-writers"]()
-    lanes = {lane.name: lane for lane in chain_of(life(scene), scene).lanes}
-    broken = {
-        name: [stop.link.step for stop in lane.boxes if stop.link and stop.link.codes]
+    lanes = {lane.name: lane for lane in chain_of(lifecycle_of(scene), scene).lanes}
+    failed = {
+        name: [box.link.step for box in lane.boxes if box.link and box.link.codes]
         for name, lane in lanes.items()
     }
-    assert broken == {"worker-1": ["unstage"], "worker-2": [], "worker-3": ["attach"]}
+    assert failed == {"worker-1": ["unstage"], "worker-2": [], "worker-3": ["attach"]}
 
 
-def test_page_draws_the_chain_from_pod_to_processes() -> None:
+def test_chain_leads_from_the_pod_to_the_processes() -> None:
     scene = in_use()
-    chain = chain_of(life(scene), scene)
+    chain = chain_of(lifecycle_of(scene), scene)
     (lane,) = chain.lanes
-    assert [stop.box.kind for stop in chain.trunk] == ["pod", "claim", "pv", "image"]
+    assert [linked_box.box.kind for linked_box in chain.trunk] == ["pod", "claim", "pv", "image"]
     kinds = ["watcher", "node", "device", "mounts", "processes"]
-    assert [stop.box.kind for stop in lane.boxes] == kinds
+    assert [linked_box.box.kind for linked_box in lane.boxes] == kinds
     assert lane.boxes[-1].box.names == (
         "process 6790 (/bin/app) of pod default/web-0 has an open file on it (/data/x)",
     )
 
 
 def test_unobserved_objects_are_marked_as_not_observed() -> None:
-    page = drawn(SCENES["without-api"]())
+    page = page_of(SCENES["without-api"]())
     for kind in ("pod", "claim", "pv"):
         (box,) = re.findall(rf'<div class="box {kind} unseen">(.*?)</div>', page)
         assert "not observed" in box
         assert "connection refused" in box
-    assert Read(page).words.count("kubernetes not observed (failed): connection refused") == 1
+    assert ParsedPage(page).text.count("kubernetes not observed (failed): connection refused") == 1
 
 
 def test_unobserved_mounts_and_processes_are_not_shown_as_none() -> None:
-    page = drawn(SCENES["unseen-parts"]())
+    page = page_of(SCENES["mounts-not-observed"]())
     for kind in ("mounts", "processes"):
         (box,) = re.findall(rf'<div class="box {kind} unseen">(.*?)</div>', page)
         assert "permission denied" in box
 
 
 def test_unobserved_holders_of_a_device_are_not_shown_as_none() -> None:
-    page = drawn(world(mapped={"holders": UNSEEN}))
+    page = page_of(world(mapped={"holders": UNSEEN}))
     (box,) = re.findall(r'<div class="box processes unseen">(.*?)</div>', page)
     assert "permission denied" in box
 
 
 def test_unobserved_attachments_are_not_shown_as_none() -> None:
     parts = {"attachments": UNSEEN, "pods": (waiting_pod("web-1", "worker-2"),)}
-    page = drawn(unmapped(in_kube=parts))
+    page = page_of(unmapped(in_kube=parts))
     (box,) = re.findall(r'<div class="box node there">(.*?)</div>', page)
     assert "attachment not observed" in box
 
 
-def test_stranger_is_not_shown_as_the_node_of_a_pod() -> None:
-    scene = world(of_image={"watchers": (watcher(), stranger())})
-    (*_, lane) = chain_of(life(scene), scene).lanes
+def test_unknown_watcher_is_not_shown_as_the_node_of_a_pod() -> None:
+    scene = world(of_image={"watchers": (watcher(), unknown_watcher())})
+    (*_, lane) = chain_of(lifecycle_of(scene), scene).lanes
     assert lane.name == "an unknown machine"
-    assert [stop.link.state for stop in lane.boxes if stop.link] == [None, None, None]
+    assert [box.link.state for box in lane.boxes if box.link] == [None, None, None]
 
 
 def test_page_contains_no_secret_of_a_volume() -> None:
     attributes = (("imageName", "x"), ("userKey", "AQBsecret=="))
     source = CsiSource(driver=DRIVER, volume_handle=HANDLE, attributes=attributes)
-    page = drawn(world(in_kube={"persistent_volumes": (volume(source=source),)}))
+    page = page_of(world(in_kube={"persistent_volumes": (volume(source=source),)}))
     assert "AQBsecret" not in page
 
 
@@ -253,73 +252,72 @@ def test_page_contains_no_secret_of_a_volume() -> None:
 
 
 def test_page_is_well_formed_and_ascii(scene: Snapshot) -> None:
-    page = drawn(scene)
+    page = page_of(scene)
     assert page.startswith('<!DOCTYPE html>\n<html lang="en">')
     assert page.isascii()
-    Read(page)
+    ParsedPage(page)
 
 
 def test_every_referenced_id_exists_once(scene: Snapshot) -> None:
-    read = Read(drawn(scene))
-    names = read.values("id")
+    page = ParsedPage(page_of(scene))
+    names = page.values("id")
     assert len(names) == len(set(names))
-    assert set(read.values("aria-labelledby")) <= set(names)
-    within = {href.removeprefix("#") for href in read.values("href") if href.startswith("#")}
+    assert set(page.values("aria-labelledby")) <= set(names)
+    within = {href.removeprefix("#") for href in page.values("href") if href.startswith("#")}
     assert within <= set(names)
 
 
 def test_page_loads_nothing_and_runs_nothing(scene: Snapshot) -> None:
-    page = drawn(scene)
-    read = Read(page)
-    assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & set(read.tags)
+    page = ParsedPage(page_of(scene))
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & set(page.tags)
     assert not {"src", "srcset", "style", "background", "action"} & {
-        name for _, name, _ in read.attributes
+        name for _, name, _ in page.attributes
     }
-    assert not [name for _, name, _ in read.attributes if name.startswith("on")]
-    assert "default-src 'none'" in "".join(read.values("content"))
-    elsewhere = [href for href in read.values("href") if not href.startswith("#")]
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert "default-src 'none'" in "".join(page.values("content"))
+    elsewhere = [href for href in page.values("href") if not href.startswith("#")]
     assert [href for href in elsewhere if not href.startswith(RUNBOOKS)] == []
 
 
-def test_the_style_sheet_loads_nothing() -> None:
+def test_style_sheet_loads_nothing() -> None:
     assert not re.search(r"url\(|@import|@font-face|http|</|javascript", STYLE_SHEET)
 
 
 def test_page_has_title_landmarks_and_headings_in_order(scene: Snapshot) -> None:
-    read = Read(drawn(scene))
-    assert [read.tags.count(tag) for tag in ("title", "header", "main", "footer", "h1")] == [1] * 5
-    levels = [int(tag[1]) for tag in read.tags if re.fullmatch("h[1-6]", tag)]
+    page = ParsedPage(page_of(scene))
+    assert [page.tags.count(tag) for tag in ("title", "header", "main", "footer", "h1")] == [1] * 5
+    levels = [int(tag[1]) for tag in page.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
-_KNOWN: Final = {tag for scene in SCENES.values() for tag in Read(drawn(scene())).tags}
+_KNOWN: Final = {tag for scene in SCENES.values() for tag in ParsedPage(page_of(scene())).tags}
 
 
 @settings(max_examples=150)
 @given(NAMES)
-def test_no_name_becomes_markup_and_every_name_is_readable(name: str) -> None:
-    read = Read(drawn(named(name)))
-    assert set(read.tags) <= _KNOWN
+def test_names_are_readable_and_never_markup(name: str) -> None:
+    page = ParsedPage(page_of(named(name)))
+    assert set(page.tags) <= _KNOWN
     assert not [
         attribute
-        for _, attribute, _ in read.attributes
+        for _, attribute, _ in page.attributes
         if attribute.startswith("on") or attribute == "src"
     ]
-    assert read.words.count(unescape(visible(name))) > 10
+    assert page.text.count(unescape(visible(name))) > 10
 
 
 @settings(max_examples=300)
 @given(TEXTS)
-def test_text_is_unchanged_except_for_invisible_characters(text: str) -> None:
-    read = Read(el("p", text, title=text))
-    assert read.words == shown(text)
-    assert read.words.isprintable()
-    assert read.tags == ["p"]
-    assert read.attributes == [("p", "title", shown(text))]
+def test_only_invisible_characters_are_escaped(text: str) -> None:
+    page = ParsedPage(el("p", text, title=text))
+    assert page.text == shown(text)
+    assert page.text.isprintable()
+    assert page.tags == ["p"]
+    assert page.attributes == [("p", "title", shown(text))]
 
 
-def test_part_of_markup_is_plain_text_again() -> None:
+def test_part_of_markup_is_plain_text() -> None:
     assert el("p", el("b", "x")[:3]) == "<p>&lt;b&gt;</p>"
     assert el("p", "".join([Html("<b>"), Html("</b>")])) == "<p>&lt;b&gt;&lt;/b&gt;</p>"
 
@@ -333,14 +331,14 @@ _TEXT: Final = ("text", "muted", "link", "good", "bad", "wait", "unseen")
 _GROUNDS: Final = ("page", "card", "code")
 _PAIRS: Final = (
     *itertools.product(_TEXT, _GROUNDS),
-    *((tone, f"{tone}-card") for tone in ("good", "bad", "wait")),
+    *((colour, f"{colour}-card") for colour in ("good", "bad", "wait")),
     *itertools.product(("text", "link"), ("good-card", "bad-card", "wait-card")),
 )
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("text", "ground"), _PAIRS)
-def test_text_has_enough_contrast_to_its_background(text: str, ground: str, scheme: int) -> None:
+def test_text_has_enough_contrast(text: str, ground: str, scheme: int) -> None:
     assert contrast(rgb(PALETTES[scheme][text]), rgb(PALETTES[scheme][ground])) >= 4.5
 
 
@@ -358,7 +356,7 @@ def test_style_sheet_uses_only_colours_of_the_palette() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_picture_of_the_page_in_the_readme_exists_and_is_small(scheme: str) -> None:
+def test_picture_in_the_readme_exists_and_is_small(scheme: str) -> None:
     picture = f"docs/diagnose-{scheme}.png"
     assert f'"{picture}"' in (ROOT / "README.md").read_text()
     assert (ROOT / picture).read_bytes().startswith(b"\x89PNG")
@@ -373,7 +371,7 @@ def test_picture_of_the_page_in_the_readme_exists_and_is_small(scheme: str) -> N
 def test_diagnose_prints_the_page_and_exits_for_its_findings() -> None:
     done = process(*DEVICE, "-o", "html")
     assert done.code == 3
-    assert "Root cause: RBD101" in Read(done.stdout).words
+    assert "Root cause: RBD101" in ParsedPage(done.stdout).text
 
 
 @pytest.mark.parametrize("verb", [("who-holds", "/dev/rbd0"), ("list",)], ids=" ".join)

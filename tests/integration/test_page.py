@@ -9,38 +9,39 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.contract.pages import PALETTES, SCENES, contrast, drawn, rgb
+from tests.contract.pages import PALETTES, SCENES, contrast, page_of, rgb
 from tests.lab.browser import Browser, Tab, browser, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-Look = tuple[str, int, bool]
+View = tuple[str, int, bool]
 """Scene, width of the screen, whether the user prefers dark mode."""
 
-LOOKS: Final[list[Look]] = list(itertools.product(SCENES, (360, 800, 1600), (False, True)))
+VIEWS: Final[list[View]] = list(itertools.product(SCENES, (360, 800, 1600), (False, True)))
 A4: Final = 703
 """Width between the margins in pixels."""
 NOISE: Final = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
 
 # Elements that overflow the window or their box.
-_STICKS_OUT: Final = """
-[...document.querySelectorAll('body, body *:not(svg *)')].filter(each => {
-  const place = each.getBoundingClientRect();
-  const wide = each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0;
+_OVERFLOWS: Final = """
+[...document.querySelectorAll('body, body *:not(svg *)')].filter(element => {
+  const place = element.getBoundingClientRect();
+  const wide = element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0;
   return place.left < -0.5 || place.right > document.documentElement.clientWidth + 0.5 ||
-    (wide && getComputedStyle(each).display !== 'inline');
-}).map(each => `${each.tagName}.${each.className}: ${each.textContent.slice(0, 40)}`)
+    (wide && getComputedStyle(element).display !== 'inline');
+}).map(element =>
+  `${element.tagName}.${element.className}: ${element.textContent.slice(0, 40)}`)
 """
 
 # Every text with its colour and the nearest background behind it, each as [red, green, blue].
 _COLOURS: Final = """
 (() => {
   const parts = colour => colour.match(/[\\d.]+/g).map(Number);
-  const ground = each => {
-    for (; each; each = each.parentElement) {
-      const colour = parts(getComputedStyle(each).backgroundColor);
+  const ground = element => {
+    for (; element; element = element.parentElement) {
+      const colour = parts(getComputedStyle(element).backgroundColor);
       if (colour.length === 3 || colour[3] === 1) return colour.slice(0, 3);
     }
     return [255, 255, 255];
@@ -57,15 +58,15 @@ _COLOURS: Final = """
 })()
 """
 
-# Whether each part of a first broken link is visible: no other element covers its middle.
+# Whether each part of the first failed link is visible: no other element covers its middle.
 _MARKS: Final = """
 [...document.querySelectorAll('.link.first')].map(link => {
   link.scrollIntoView({block: 'center', behavior: 'instant'});
   return ['.icon', '.state', 'a'].map(name => {
     const part = link.querySelector(name), place = part.getBoundingClientRect();
-    const there = document.elementFromPoint(
+    const top = document.elementFromPoint(
       place.left + place.width / 2, place.top + place.height / 2);
-    return place.width > 10 && place.height > 10 && part.contains(there);
+    return place.width > 10 && place.height > 10 && part.contains(top);
   });
 })
 """
@@ -81,7 +82,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("pages")
     for name, scene in SCENES.items():
-        (found / f"{name}.html").write_text(drawn(scene()))
+        (found / f"{name}.html").write_text(page_of(scene()))
     return found
 
 
@@ -100,37 +101,37 @@ def printed(request: pytest.FixtureRequest, running: Browser, folder: Path) -> I
         yield shown
 
 
-def said(look: Look) -> str:
-    name, width, dark = look
+def name_of(view: View) -> str:
+    name, width, dark = view
     return f"{name}-{width}-{'dark' if dark else 'light'}"
 
 
-BROKEN: Final = {name for name, scene in SCENES.items() if ' first">' in drawn(scene())}
-every_look = pytest.mark.parametrize("tab", LOOKS, ids=said, indirect=True)
-broken_looks = pytest.mark.parametrize(
-    "tab", [case for case in LOOKS if case[0] in BROKEN], ids=said, indirect=True
+FAILED: Final = {name for name, scene in SCENES.items() if ' first">' in page_of(scene())}
+every_view = pytest.mark.parametrize("tab", VIEWS, ids=name_of, indirect=True)
+failed_views = pytest.mark.parametrize(
+    "tab", [view for view in VIEWS if view[0] in FAILED], ids=name_of, indirect=True
 )
 every_scene = pytest.mark.parametrize("printed", SCENES, indirect=True)
 
 
-def faint(shown: Tab) -> list[str]:
+def texts_without_contrast(shown: Tab) -> list[str]:
     """Return the texts with too little contrast to their background."""
     colours = {text: json.loads(pair) for pair, text in shown.value(_COLOURS).items()}
     assert colours
-    return [text for text, (one, other) in colours.items() if contrast(one, other) < 4.5]
+    return [text for text, (colour, ground) in colours.items() if contrast(colour, ground) < 4.5]
 
 
-@every_look
+@every_view
 def test_nothing_overflows_the_window_or_its_box(tab: Tab) -> None:
-    assert tab.value(_STICKS_OUT) == []
+    assert tab.value(_OVERFLOWS) == []
 
 
-@every_look
+@every_view
 def test_every_text_has_enough_contrast(tab: Tab) -> None:
-    assert faint(tab) == []
+    assert texts_without_contrast(tab) == []
 
 
-@every_look
+@every_view
 def test_nothing_is_loaded_and_no_error_is_logged(tab: Tab) -> None:
     tab.value("document.readyState")  # all earlier events have arrived
     assert [event for kind in NOISE for event in tab.happened(kind)] == []
@@ -138,17 +139,15 @@ def test_nothing_is_loaded_and_no_error_is_logged(tab: Tab) -> None:
     assert own["request"]["url"].startswith("file:///")
 
 
-@broken_looks
-def test_the_first_broken_link_shows_icon_state_and_code(tab: Tab) -> None:
+@failed_views
+def test_first_failed_link_shows_icon_state_and_code(tab: Tab) -> None:
     marks = tab.value(_MARKS)
     assert marks
     assert marks == [[True, True, True]] * len(marks)
 
 
-@every_look
-def test_the_page_follows_the_preferred_colour_scheme(
-    request: pytest.FixtureRequest, tab: Tab
-) -> None:
+@every_view
+def test_page_follows_the_preferred_colour_scheme(request: pytest.FixtureRequest, tab: Tab) -> None:
     _, _, dark = request.node.callspec.params["tab"]
     ground = tab.value("getComputedStyle(document.body).backgroundColor")
     assert [int(match) for match in re.findall(r"\d+", ground)] == rgb(PALETTES[dark]["page"])
@@ -156,28 +155,28 @@ def test_the_page_follows_the_preferred_colour_scheme(
 
 @every_scene
 def test_print_shows_everything_dark_on_white(printed: Tab) -> None:
-    assert printed.value(_STICKS_OUT) == []
-    assert faint(printed) == []
+    assert printed.value(_OVERFLOWS) == []
+    assert texts_without_contrast(printed) == []
 
 
 @every_scene
-def test_the_page_prints_to_pdf(printed: Tab) -> None:
+def test_page_prints_to_pdf(printed: Tab) -> None:
     pdf = printed.printed()
     assert pdf.startswith(b"%PDF-")
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 1
 
 
-def test_the_checks_find_faults_in_a_bad_page(running: Browser, tmp_path: Path) -> None:
+def test_checks_find_faults_in_a_bad_page(running: Browser, tmp_path: Path) -> None:
     bad = tmp_path / "bad.html"
     bad.write_text(
         "<p style='color:#777;background:#888'>faint</p><p style='width:2000px'>wide</p>"
-        "<p>one</p><p>two</p><p>three</p><img src='missing.png'><script>nobody()</script>"
+        "<p>one</p><p>two</p><p>three</p><img src='missing.png'><script>missing()</script>"
         "<div class='link first'><b class='icon'>x</b><b class='state'>x</b><a>x</a></div>"
         "<div style='position:fixed;inset:0'></div>"
     )
     with opened(running, bad, width=360) as shown:
-        assert faint(shown) == ["faint"]
-        assert any("wide" in place for place in shown.value(_STICKS_OUT))
+        assert texts_without_contrast(shown) == ["faint"]
+        assert any("wide" in place for place in shown.value(_OVERFLOWS))
         assert shown.value(_MARKS) == [[False, False, False]]
         assert len(shown.happened("Network.requestWillBeSent")) == 2
         assert shown.happened("Runtime.exceptionThrown")
