@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hypothesis import settings
 
 import rbdagent
+from tests.support.run_summary import PRINTED
 
 if TYPE_CHECKING:
     import pytest
@@ -24,9 +25,6 @@ _PLAIN = settings(deadline=None, database=None, print_blob=True)
 settings.register_profile("fuzz", _PLAIN, max_examples=1000)
 settings.register_profile("tier", _PLAIN, derandomize=True)
 settings.load_profile("fuzz" if "RBDAGENT_FUZZ_SEED" in os.environ else "tier")
-
-TOLD = "told"
-"""Name of the property that a test records with ``record_property`` to have it printed."""
 
 
 def pytest_collection_finish() -> None:
@@ -45,5 +43,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
             for name, value in report.user_properties:
-                if name == TOLD:
+                if name == PRINTED:
                     terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {value}")

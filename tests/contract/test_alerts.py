@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from rbdagent.rules.entry import runbook
-from tests.contract.recorded_agent import exposition, recorded_look
-from tests.contract.runbooks import ROOT, alerts, rules
+from tests.documents.runbooks import ROOT, alerts, rules
+from tests.support.recorded_agent import exposition, recorded_look
 
 if TYPE_CHECKING:
     from pathlib import Path

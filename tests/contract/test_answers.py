@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.answers import STORIES, as_answered_today, quoting, snapshots, stories
+from tests.documents.answers import STORIES, as_answered_today, quoting, snapshots, stories
 
 if TYPE_CHECKING:
     from pathlib import Path

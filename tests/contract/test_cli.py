@@ -21,7 +21,7 @@ from rbdagent.cli import cli, run
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from rbdagent.errors import SourceError
 from rbdagent.report.snapshot import dump_snapshot
-from tests.contract.cli_runner import (
+from tests.support.cli_runner import (
     ORPHAN,
     Done,
     modules_of,
@@ -30,7 +30,7 @@ from tests.contract.cli_runner import (
     process,
     read_and_leave,
 )
-from tests.contract.recordings import recorded_snapshot
+from tests.support.recordings import recorded_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,11 +29,11 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.report.snapshot import dump_snapshot
-from tests.contract.cli_runner import ORPHAN, Done
 from tests.contract.test_observe_kube import FakeApi, kubeconfig, refuse
 from tests.lab.many import many
-from tests.unit.builders import DRIVER, FAILED, LONG_AGO, OBSERVED, UNSEEN, cluster
-from tests.unit.clusters import Maker, address
+from tests.support.cli_runner import ORPHAN, Done
+from tests.support.random_clusters import Maker, address
+from tests.support.snapshots import DRIVER, FAILED, LONG_AGO, OBSERVED, UNSEEN, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from rbdagent.cli import cli
-from tests.contract.cli_runner import ROOT
+from tests.support.cli_runner import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import pytest
 
 from rbdagent.collect.node.kubelet_dirs import observe_kubelet
 from rbdagent.model import KubeletView, NotObserved, PluginSocket
-from tests.contract.recordings import bound_socket
+from tests.support.recordings import bound_socket
 
 if TYPE_CHECKING:
     import socket

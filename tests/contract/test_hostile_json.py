@@ -13,7 +13,7 @@ from rbdagent.collect.kube.kubeconfig import Credentials
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.parse.kubelet import parse_stash
 from tests.contract.test_observe_kube import FakeApi, answer
-from tests.unit.bindings import ceph
+from tests.support.ceph_bindings import ceph
 from tests.unit.test_observe_ceph import access
 
 if TYPE_CHECKING:

@@ -31,11 +31,8 @@ from rbdagent.report import text
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.rules import diagnose
-from tests.contract.cli_runner import FORMS, OF_TARGET, ORPHAN, Done, ask
-from tests.contract.recorded_agent import exposition
-from tests.contract.recordings import recorded_snapshot
-from tests.unit.builders import NOW, PV, opener
-from tests.unit.hostile import (
+from tests.support.cli_runner import FORMS, OF_TARGET, ORPHAN, Done, ask
+from tests.support.hostile_texts import (
     FORGED_LINE,
     ILL,
     TURNED,
@@ -44,7 +41,10 @@ from tests.unit.hostile import (
     texts_of,
     with_ill,
 )
-from tests.unit.plans import LOOK, history, identity, planned, seen
+from tests.support.recorded_agent import exposition
+from tests.support.recordings import recorded_snapshot
+from tests.support.snapshots import NOW, PV, opener
+from tests.support.unmap_plans import LOOK, history, identity, planned, seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ import pytest
 from rbdagent.agent.events import event_object, transitions
 from rbdagent.report.json.holders import holder_report
 from rbdagent.report.rbdnode import rbdnode_status
-from tests.contract import recordings
-from tests.contract.recorded_agent import exposition, recorded_look
-from tests.unit.hostile import texts_of
+from tests.support import recordings
+from tests.support.hostile_texts import texts_of
+from tests.support.recorded_agent import exposition, recorded_look
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,10 +19,10 @@ from rbdagent.parse.mountinfo import parse_mount_line
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.rules import diagnose
-from tests.contract import recordings
-from tests.contract.cli_runner import OF_TARGET, ask
-from tests.contract.recorded_agent import exposition
-from tests.unit.hostile import texts_of
+from tests.support import recordings
+from tests.support.cli_runner import OF_TARGET, ask
+from tests.support.hostile_texts import texts_of
+from tests.support.recorded_agent import exposition
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -43,7 +43,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.rules import diagnose
-from tests.unit.builders import (
+from tests.support.snapshots import (
     FSID,
     IMAGE_ID,
     NOW,
@@ -55,7 +55,7 @@ from tests.unit.builders import (
     waiting_pod,
     watcher,
 )
-from tests.unit.plans import seen as seen_by_agent
+from tests.support.unmap_plans import seen as seen_by_agent
 from tests.unit.test_agent_events import looked
 
 if TYPE_CHECKING:

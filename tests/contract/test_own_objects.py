@@ -46,7 +46,7 @@ from rbdagent.rules import diagnose
 from rbdagent.unmap.executor import UnmapContext
 from rbdagent.unmap.state_store import StateDir
 from tests.contract.test_observe_kube import FakeApi, kubeconfig, refuse
-from tests.unit.builders import (
+from tests.support.snapshots import (
     DRIVER,
     FAILED,
     FSID,
@@ -63,7 +63,7 @@ from tests.unit.builders import (
     staging,
     watcher,
 )
-from tests.unit.plans import identity
+from tests.support.unmap_plans import identity
 from tests.unit.test_agent_loop import Log
 
 if TYPE_CHECKING:

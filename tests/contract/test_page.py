@@ -19,8 +19,9 @@ from rbdagent.report.html.assets import ICONS, STYLE_SHEET
 from rbdagent.report.html.chain import chain_of
 from rbdagent.report.html.markup import Html, el, visible
 from rbdagent.rules.entry import RUNBOOKS
-from tests.contract.cli_runner import ORPHAN, ROOT, process
-from tests.contract.pages import (
+from tests.support.cli_runner import ORPHAN, ROOT, process
+from tests.support.recordings import recorded_snapshot
+from tests.support.sample_pages import (
     PALETTE,
     PALETTES,
     SCENES,
@@ -33,8 +34,7 @@ from tests.contract.pages import (
     rgb,
     unknown_watcher,
 )
-from tests.contract.recordings import recorded_snapshot
-from tests.unit.builders import (
+from tests.support.snapshots import (
     DRIVER,
     HANDLE,
     UNSEEN,

@@ -20,7 +20,7 @@ import yaml
 
 from rbdagent import __version__
 from rbdagent.cli import cli
-from tests.contract.cli_runner import ROOT, read_terminal
+from tests.support.cli_runner import ROOT, read_terminal
 
 if TYPE_CHECKING:
     from pathlib import Path

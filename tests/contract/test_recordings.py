@@ -32,8 +32,8 @@ from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.report.story import headline
 from rbdagent.rules import diagnose
-from tests.consistency import advice_that_loses_data, contradictions
-from tests.contract.recordings import recorded_snapshot
+from tests.support.consistency import advice_that_loses_data, contradictions
+from tests.support.recordings import recorded_snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path

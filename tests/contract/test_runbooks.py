@@ -9,8 +9,8 @@ import pytest
 
 from rbdagent.catalog import CATALOG, explanation
 from rbdagent.rules.entry import RUNBOOKS, runbook
-from tests.contract.runbooks import MARKER, ROOT, alerts, pages
-from tests.contract.runbooks import RUNBOOKS as FOLDER
+from tests.documents.runbooks import MARKER, ROOT, alerts, pages
+from tests.documents.runbooks import RUNBOOKS as FOLDER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def test_handwritten_text_is_kept_when_a_page_is_generated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "RBD101.md").write_text(f"# Old\n{MARKER}\nOur storage team: 555.\n")
-    monkeypatch.setattr("tests.contract.runbooks.RUNBOOKS", tmp_path)
+    monkeypatch.setattr("tests.documents.runbooks.RUNBOOKS", tmp_path)
     page = pages()[tmp_path / "RBD101.md"]
     assert page.startswith("# RBD101 MappingOrphaned\n")
     assert page.endswith(f"{MARKER}\nOur storage team: 555.\n")

@@ -12,7 +12,7 @@ import pytest
 
 from rbdagent.catalog import CATALOG
 from rbdagent.model import Verdict
-from tests.contract.cli_runner import ROOT
+from tests.support.cli_runner import ROOT
 from tests.unit.test_life import SAYS, SAYS_ON_NODES
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import pytest
 
 from rbdagent.catalog import CATALOG
-from tests.contract.cli_runner import ROOT
 from tests.integration.states import STATES
+from tests.support.cli_runner import ROOT
 from tests.unit.test_life import CURED, CURED_ON_NODES, RECOVERY, SAYS, SAYS_ON_NODES, life
 
 _ROW: Final = re.compile(

@@ -12,7 +12,7 @@ import pytest
 
 from rbdagent.cli import data_source, run
 from rbdagent.collect.user_files import read_user_file
-from tests.contract.cli_runner import ORPHAN, Done
+from tests.support.cli_runner import ORPHAN, Done
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -40,9 +40,9 @@ from rbdagent.parse.handle import staging_hash
 from rbdagent.parse.logs import KernelLine
 from rbdagent.parse.secrets import without_secrets
 from rbdagent.report.snapshot import decode, dump_snapshot, encode, load_snapshot
-from tests.contract.cli_runner import ROOT
-from tests.contract.recordings import _plant, recorded_node
-from tests.unit.builders import HANDLE, PV, SPEC, kubelet, node_view, process
+from tests.support.cli_runner import ROOT
+from tests.support.recordings import _plant, recorded_node
+from tests.support.snapshots import HANDLE, PV, SPEC, kubelet, node_view, process
 
 LOGS: Final = Path(__file__).parents[1] / "fixtures" / "logs"
 POD: Final = "var/log/pods/rook-ceph_csi-rbdplugin-x7k2p_3d5f0c1e-5f0e-4b39-9d53-8e1c8f2b1a77"

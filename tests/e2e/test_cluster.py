@@ -13,8 +13,6 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-from tests.conftest import TOLD
-from tests.documents import INSTALL, typed, written
 from tests.lab.csi import driver_config
 from tests.lab.csi_controller import CLUSTER_ID
 from tests.lab.errors import LabError
@@ -23,6 +21,8 @@ from tests.lab.laptop import Laptop
 from tests.lab.network import ADDRESS
 from tests.lab.processes import wait_until
 from tests.lab.workloads import collection
+from tests.support.documented_commands import INSTALL, typed, written
+from tests.support.run_summary import PRINTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -291,7 +291,9 @@ def test_chart_reports_alerts_on_and_unmaps_an_orphan(
     blocked_at = time.monotonic()
     firing = _wait_firing(prometheus, "RBDMappingOrphaned", "RBDVolumeMultiAttachStuck")
     orphaned_s, blocked_s = (time.monotonic() - at for at in (orphaned_at, blocked_at))
-    record_property(TOLD, f"alerts {orphaned_s:.0f} s after detach, {blocked_s:.0f} s after event")
+    record_property(
+        PRINTED, f"alerts {orphaned_s:.0f} s after detach, {blocked_s:.0f} s after event"
+    )
     assert firing["RBDMappingOrphaned"]["node"] == "worker-1"
     assert firing["RBDMappingOrphaned"]["persistentvolume"] == volume
     assert firing["RBDVolumeMultiAttachStuck"]["pod"] == new
@@ -305,7 +307,7 @@ def test_chart_reports_alerts_on_and_unmaps_an_orphan(
     scene.workloads.wait_running(new)
     started_at = time.monotonic()
     wait_until(lambda: not prometheus.firing(), timeout_s=120, what="every alert to be resolved")
-    record_property(TOLD, f"resolved {time.monotonic() - started_at:.0f} s after the pod ran")
+    record_property(PRINTED, f"resolved {time.monotonic() - started_at:.0f} s after the pod ran")
     cluster.wait_published("worker-1", volume, mapped=False)
     cluster.wait_published("worker-2", volume)
     _fence_and_lift(scene, prometheus, volume, record_property)
@@ -337,7 +339,9 @@ def _fence_and_lift(
         holder = scene.wait_verdict(node, volume, "Dead").holder("worker-2")
         assert f"range {fenced} until 20" in " ".join(holder["reasons"])
     firing = _wait_firing(prometheus, "RBDMappingDead")
-    record_property(TOLD, f"RBDMappingDead fires {time.monotonic() - fenced_at:.0f} s after fence")
+    record_property(
+        PRINTED, f"RBDMappingDead fires {time.monotonic() - fenced_at:.0f} s after fence"
+    )
     assert firing["RBDMappingDead"]["persistentvolume"] == volume
     scene.lab.ceph.ceph(*fence, "rm", fenced)
     for node in NODES:

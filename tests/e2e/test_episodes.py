@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.conftest import TOLD
 from tests.e2e.episodes import (
     NODES,
     TOGETHER,
@@ -25,6 +24,7 @@ from tests.e2e.episodes import (
 from tests.e2e.scene import Scene
 from tests.lab.lab import guest_program
 from tests.lab.processes import wait_until
+from tests.support.run_summary import PRINTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def test_random_lifecycles_lose_no_byte_pod_or_orphan(
     lab: Lab, scene: Scene, mortals: None, record_property: Callable[[str, object], None]
 ) -> None:
     """safety.md's invariants; the seed is printed, and RBDAGENT_EPISODES_SEED repeats the run."""
-    record_property(TOLD, f"{COUNT} episodes, seed {SEED}")
+    record_property(PRINTED, f"{COUNT} episodes, seed {SEED}")
     residents = [Resident(lab, node, mode) for node in NODES for mode in ("Filesystem", "Block")]
     try:
         with ThreadPoolExecutor(AT_ONCE) as together, Disturbance(lab, SEED) as disturbance:
@@ -79,7 +79,7 @@ def test_random_lifecycles_lose_no_byte_pod_or_orphan(
     finally:
         for resident in residents:
             resident.scene.clear()
-    record_property(TOLD, f"{killed} kills, {disturbance.cuts} cuts, {done} unmaps on record")
+    record_property(PRINTED, f"{killed} kills, {disturbance.cuts} cuts, {done} unmaps on record")
     for node in NODES:
         wait_until(
             lambda node=node: not lab.nodes[node].run("ls /sys/bus/rbd/devices").stdout.split(),  # type: ignore[misc]

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec import Struct
 
-from tests.conftest import TOLD
 from tests.lab.install import venv_python
 from tests.lab.lab import POOL
 from tests.lab.processes import wait_until
 from tests.lab.workloads import collection
+from tests.support.run_summary import PRINTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -200,5 +200,5 @@ def test_volume_mapped_on_another_node_is_never_free(
     assert lost.verdict == "NodeDown"
     assert "Ceph lists no watch of that node" in finding["message"]
     for row in table.rows:
-        record_property(TOLD, row)
+        record_property(PRINTED, row)
     assert table.free == []

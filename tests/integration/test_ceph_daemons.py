@@ -22,7 +22,7 @@ from tests.integration.clients import access, asked, observe_ceph, wanted
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
 from tests.lab.processes import wait_until
-from tests.unit.builders import found, said, target, unmapped
+from tests.support.snapshots import found, said, target, unmapped
 
 if TYPE_CHECKING:
     from tests.lab.processes import Processes

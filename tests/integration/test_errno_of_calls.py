@@ -8,7 +8,7 @@ import pytest
 
 from rbdagent.collect.ceph.connection import fault_in, rados_module, rbd_module
 from rbdagent.parse.faults import Call, Fault
-from tests.unit.builders import AES_KEY
+from tests.support.snapshots import AES_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,8 +25,8 @@ from tests.lab.parts import SUITES, chosen_parts
 from tests.lab.processes import Processes, wait_until
 from tests.lab.roots import made_root
 from tests.lab.vm import Completed, Vm
-from tests.unit.builders import found
-from tests.unit.tables import mounting, stage
+from tests.support.rule_tables import mounting, stage
+from tests.support.snapshots import found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

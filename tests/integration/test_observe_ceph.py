@@ -41,7 +41,7 @@ from tests.integration.clients import (
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
 from tests.lab.processes import wait_until
-from tests.unit.builders import AES256K_KEY, AES_KEY
+from tests.support.snapshots import AES256K_KEY, AES_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

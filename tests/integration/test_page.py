@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.contract.pages import PALETTES, SCENES, contrast, page_of, rgb
 from tests.lab.browser import Browser, Tab, browser, opened
+from tests.support.sample_pages import PALETTES, SCENES, contrast, page_of, rgb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

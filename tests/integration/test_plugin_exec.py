@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.contract.cli_runner import ORPHAN, process, read_terminal
 from tests.lab.install import CHECKOUT, bin_dir
+from tests.support.cli_runner import ORPHAN, process, read_terminal
 
 if TYPE_CHECKING:
     import socket

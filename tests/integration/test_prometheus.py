@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from rbdagent.agent.http import serve
 from rbdagent.model import SourceState
-from tests.contract.recorded_agent import exposition, recorded_look
-from tests.contract.runbooks import ALERTS, ROOT, alerts
+from tests.documents.runbooks import ALERTS, ROOT, alerts
 from tests.lab.errors import LabError
 from tests.lab.network import free_port
 from tests.lab.processes import Processes, wait_until
+from tests.support.recorded_agent import exposition, recorded_look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -264,7 +264,7 @@ def _matrix(args: list[str]) -> int:
 
 def _docs(args: list[str]) -> int:
     install_python(Narrator())
-    return _python(["-m", "tests.contract.write_docs", *args])
+    return _python(["-m", "tests.documents", *args])
 
 
 def _lock(args: list[str]) -> int:

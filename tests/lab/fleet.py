@@ -39,7 +39,7 @@ from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import identity_of
 from tests.lab.errors import LabError
-from tests.unit import builders
+from tests.support import snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -105,18 +105,18 @@ def changed(status: Json, turn: int) -> Json:
 
 def _snapshot(mappings: int) -> Snapshot:
     volumes = [_Volume(number) for number in range(mappings)]
-    kubelet = builders.kubelet(staging=tuple(volume.staging() for volume in volumes))
-    return builders.snapshot(
-        target=builders.target(given="", kind=TargetKind.NONE, name=""),
-        node=builders.node_view(
+    kubelet = snapshots.kubelet(staging=tuple(volume.staging() for volume in volumes))
+    return snapshots.snapshot(
+        target=snapshots.target(given="", kind=TargetKind.NONE, name=""),
+        node=snapshots.node_view(
             mappings=tuple(volume.mapping() for volume in volumes),
             kubelet=kubelet,
             boot_id=_uuid(0, "boot"),
         ),
         ceph=CephView(
-            clusters=(builders.cluster(images=tuple(volume.image() for volume in volumes)),)
+            clusters=(snapshots.cluster(images=tuple(volume.image() for volume in volumes)),)
         ),
-        kubernetes=builders.kube(
+        kubernetes=snapshots.kube(
             persistent_volumes=tuple(volume.persistent_volume() for volume in volumes),
             claims=(),
             pods=tuple(volume.pod() for volume in volumes),
@@ -135,23 +135,23 @@ class _Volume:
         self._spec = ImageSpec(pool="kubernetes", name=f"csi-vol-{name}")
         self._image_id = f"{_NODE_MARK}{number:04x}"
         # clusterID is the fsid, as ceph-csi's manual advises: length before it, then pool and name.
-        self._handle = f"0001-0024-{builders.FSID}-0000000000000003-{name}"
+        self._handle = f"0001-0024-{snapshots.FSID}-0000000000000003-{name}"
         self._device = DeviceNumber(major=252, minor=16 * number)
         self._staged = (
-            f"{builders.ROOT}/plugins/kubernetes.io/csi/{builders.DRIVER}/"
+            f"{snapshots.ROOT}/plugins/kubernetes.io/csi/{snapshots.DRIVER}/"
             f"{staging_hash(self._handle)}/globalmount/{self._handle}"
         )
         self._ref = ObjectRef(namespace="team-12", name=f"service-{number}-0", uid=self._pod_uid)
 
     def mapping(self) -> Mapping:
-        published = f"{builders.ROOT}/pods/{self._pod_uid}/volumes/kubernetes.io~csi/{self._pv}"
-        container = builders.container(self._pod_uid)
+        published = f"{snapshots.ROOT}/pods/{self._pod_uid}/volumes/kubernetes.io~csi/{self._pv}"
+        container = snapshots.container(self._pod_uid)
         mounts = (
-            builders.mount(path=self._staged, device=self._device),
-            builders.mount(path=f"{published}/mount", device=self._device),
-            builders.mount(path="/var/lib/data", device=self._device, namespace=container),
+            snapshots.mount(path=self._staged, device=self._device),
+            snapshots.mount(path=f"{published}/mount", device=self._device),
+            snapshots.mount(path="/var/lib/data", device=self._device, namespace=container),
         )
-        return builders.mapping(
+        return snapshots.mapping(
             device_id=self._number,
             device=f"/dev/rbd{self._number}",
             number=self._device,
@@ -161,7 +161,7 @@ class _Volume:
         )
 
     def staging(self) -> Any:  # noqa: ANN401 - as the builders
-        return builders.staging(
+        return snapshots.staging(
             path=self._staged,
             volume_handle=self._handle,
             handle_hash=staging_hash(self._handle),
@@ -169,18 +169,18 @@ class _Volume:
         )
 
     def image(self) -> Any:  # noqa: ANN401 - as the builders
-        return builders.image_view(spec=self._spec, image_id=self._image_id)
+        return snapshots.image_view(spec=self._spec, image_id=self._image_id)
 
     def persistent_volume(self) -> Any:  # noqa: ANN401 - as the builders
         attributes = (("imageName", self._spec.name), ("pool", self._spec.pool))
         source = CsiSource(
-            driver=builders.DRIVER, volume_handle=self._handle, attributes=attributes
+            driver=snapshots.DRIVER, volume_handle=self._handle, attributes=attributes
         )
         claim = ObjectRef(namespace=self._ref.namespace, name=f"data-{self._number}")
-        return builders.volume(name=self._pv, source=source, claim=claim)
+        return snapshots.volume(name=self._pv, source=source, claim=claim)
 
     def pod(self) -> Any:  # noqa: ANN401 - as the builders
-        return builders.pod(ref=self._ref, claims=(f"data-{self._number}",))
+        return snapshots.pod(ref=self._ref, claims=(f"data-{self._number}",))
 
 
 def _uuid(number: int, what: str) -> str:

@@ -20,7 +20,7 @@ from rbdagent.model import (
     UnmapRecord,
 )
 from rbdagent.rules import diagnose
-from tests.unit.builders import (
+from tests.support.snapshots import (
     COOKIE,
     NOW,
     POD_UID,
@@ -34,7 +34,7 @@ from tests.unit.builders import (
     volume,
     watcher,
 )
-from tests.unit.plans import identity, moment, seen
+from tests.support.unmap_plans import identity, moment, seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -34,7 +34,7 @@ from rbdagent.model import (
 )
 from rbdagent.unmap.executor import Attempt, UnmapContext
 from rbdagent.unmap.state_store import StateDir
-from tests.unit.builders import (
+from tests.support.snapshots import (
     FAILED,
     JUST_NOW,
     NO_IO,
@@ -52,7 +52,7 @@ from tests.unit.builders import (
     target,
     waiting_pod,
 )
-from tests.unit.plans import history, identity, moment, seen
+from tests.support.unmap_plans import history, identity, moment, seen
 from tests.unit.test_look import Ceph
 
 if TYPE_CHECKING:

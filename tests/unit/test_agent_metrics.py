@@ -22,7 +22,7 @@ from rbdagent.model import (
 )
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import identity_of
-from tests.unit.builders import (
+from tests.support.snapshots import (
     ADDRESS,
     NOW,
     POD_UID,
@@ -38,7 +38,7 @@ from tests.unit.builders import (
     volume,
     watcher,
 )
-from tests.unit.plans import history, moment, seen
+from tests.support.unmap_plans import history, moment, seen
 from tests.unit.test_agent_events import looked
 
 if TYPE_CHECKING:

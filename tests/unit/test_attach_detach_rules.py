@@ -7,7 +7,19 @@ from typing import Any, Final
 import pytest
 
 from rbdagent.model import ContainerState, CSINode, KubeEvent, Severity, Snapshot
-from tests.unit.builders import (
+from tests.support.rule_tables import (
+    NOTHING_ELSE,
+    Quiet,
+    Said,
+    attached,
+    listing,
+    mounting,
+    quiet_rows,
+    said_rows,
+    stage,
+    trouble,
+)
+from tests.support.snapshots import (
     DRIVER,
     HANDLE,
     JUST_NOW,
@@ -25,18 +37,6 @@ from tests.unit.builders import (
     volume,
     waiting_pod,
     world,
-)
-from tests.unit.tables import (
-    NOTHING_ELSE,
-    Quiet,
-    Said,
-    attached,
-    listing,
-    mounting,
-    quiet_rows,
-    said_rows,
-    stage,
-    trouble,
 )
 
 NONE: Final = NOTHING_ELSE

@@ -25,7 +25,7 @@ from rbdagent.model import (
     TargetKind,
     Verdict,
 )
-from tests.unit.builders import (
+from tests.support.snapshots import (
     FSID,
     IMAGE_ID,
     JUST_NOW,

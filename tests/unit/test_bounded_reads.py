@@ -21,7 +21,7 @@ from rbdagent.collect.files import (
 )
 from rbdagent.collect.node import mounts, procfs
 from rbdagent.model import InFlight, NotObserved
-from tests.unit.trees import FILES, MOUNTS, POD, ROOT_MOUNT, Tree, gap_of
+from tests.support.node_files import FILES, MOUNTS, POD, ROOT_MOUNT, Tree, gap_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

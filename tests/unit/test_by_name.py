@@ -19,7 +19,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.handle import attachment_name, migrated_handle
 from rbdagent.unmap.followup import follow
-from tests.unit.builders import (
+from tests.support.snapshots import (
     DRIVER,
     HANDLE,
     LIBRBD_COOKIE,
@@ -36,7 +36,7 @@ from tests.unit.builders import (
     watcher,
     world,
 )
-from tests.unit.plans import history, identity, moment, planned, seen
+from tests.support.unmap_plans import history, identity, moment, planned, seen
 
 OWN_ATTACHMENT = attachment_name(HANDLE, DRIVER, "worker-1")
 

@@ -11,7 +11,7 @@ import pytest
 from rbdagent.collect.ceph.connection import CephAccess, Cluster
 from rbdagent.collect.ceph.keys import can_use, client_key_type
 from rbdagent.errors import SourceError
-from tests.unit.builders import AES256K_KEY, AES_KEY
+from tests.support.snapshots import AES256K_KEY, AES_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path

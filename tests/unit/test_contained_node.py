@@ -14,7 +14,7 @@ from rbdagent.collect.files import read_bytes
 from rbdagent.collect.node import observer as observed
 from rbdagent.collect.node.contained import keep_node, node_begun
 from rbdagent.model import NotObserved, SourceState
-from tests.unit.trees import FILES, Tree, gap_of
+from tests.support.node_files import FILES, Tree, gap_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

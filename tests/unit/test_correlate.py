@@ -34,7 +34,7 @@ from rbdagent.model import (
     TargetKind,
     VolumeData,
 )
-from tests.unit.builders import (
+from tests.support.snapshots import (
     ADDRESS,
     COOKIE,
     DRIVER,

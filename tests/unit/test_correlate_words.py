@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rbdagent.correlate.log_names import Called, Naming, called_in
 from rbdagent.model import BlockHolder, BlockHolderKind, ImageSpec, StagingDirectory, TargetKind
 from rbdagent.parse.handle import staging_hash
-from tests.unit.builders import (
+from tests.support.snapshots import (
     HANDLE,
     PV,
     SPEC,

@@ -21,7 +21,7 @@ from rbdagent.model import (
     Verdict,
 )
 from rbdagent.report.json.holders import holder_report
-from tests.unit.builders import (
+from tests.support.snapshots import (
     LIBRBD_COOKIE,
     UNSEEN,
     codes,

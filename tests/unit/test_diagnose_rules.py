@@ -49,15 +49,7 @@ from rbdagent.parse.kubernetes import csi_source
 from rbdagent.report.text import answer
 from rbdagent.rules.context import delete_pod
 from rbdagent.unmap.preconditions import CONDITIONS
-from tests.unit import (
-    test_attach_detach_rules,
-    test_foreign_clusters_rules,
-    test_node_stage_rules,
-    test_pv_controller_rules,
-    test_scheduling_rules,
-    test_termination_rules,
-)
-from tests.unit.builders import (
+from tests.support.snapshots import (
     ADDRESS,
     DRIVER,
     FSID,
@@ -103,6 +95,14 @@ from tests.unit.builders import (
     waiting_pod,
     watcher,
     world,
+)
+from tests.unit import (
+    test_attach_detach_rules,
+    test_foreign_clusters_rules,
+    test_node_stage_rules,
+    test_pv_controller_rules,
+    test_scheduling_rules,
+    test_termination_rules,
 )
 
 Table = dict[str, Snapshot]

@@ -23,7 +23,7 @@ from rbdagent.model import (
     UnbackedMount,
     Verdict,
 )
-from tests.unit.builders import (
+from tests.support.snapshots import (
     IN_USE_NAME,
     JUST_NOW,
     LIBRBD_COOKIE,

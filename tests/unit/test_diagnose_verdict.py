@@ -31,7 +31,7 @@ from rbdagent.model import (
     TargetKind,
     Verdict,
 )
-from tests.unit.builders import (
+from tests.support.snapshots import (
     ADDRESS,
     COOKIE,
     DRIVER,

@@ -17,7 +17,7 @@ from rbdagent.model import (
     Snapshot,
     TargetKind,
 )
-from tests.unit.builders import (
+from tests.support.snapshots import (
     ADDRESS,
     DRIVER,
     HANDLE,

@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 
 from rbdagent.parse.faults import FAULTS, Call, Fault, failure_in, fault_of
-from tests.unit.builders import codes, found
-from tests.unit.quotes import of_class, of_map, said_to_claim, said_to_pod
-from tests.unit.tables import stage
+from tests.support.quoted_messages import of_class, of_map, said_to_claim, said_to_pod
+from tests.support.rule_tables import stage
+from tests.support.snapshots import codes, found
 
 CONNECTING: Final = "failed to get connection: connecting failed: rados: ret=-{}, x"
 OPENING: Final = "failed to open IOContext for pool k8s: rados: ret=-{}, x"

@@ -24,7 +24,7 @@ from rbdagent.correlate.pv_matching import (
     spoken_size,
 )
 from rbdagent.model import ObjectRef, PersistentVolume, PersistentVolumeClaim, Requirement
-from tests.unit.builders import claim, volume
+from tests.support.snapshots import claim, volume
 
 OURS: Final = ObjectRef(namespace="ns", name="data", uid="u1")
 

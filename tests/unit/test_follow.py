@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rbdagent.model import ContainerState, Convergence, CSINode, Snapshot, UnmapOutcome, UnmapRecord
 from rbdagent.unmap.followup import PATIENCE_S, Outlook, follow
-from tests.unit.builders import (
+from tests.support.snapshots import (
     CLIENT,
     IN_USE_NAME,
     JUST_NOW,
@@ -25,7 +25,7 @@ from tests.unit.builders import (
     waiting_pod,
     watcher,
 )
-from tests.unit.plans import identity, moment
+from tests.support.unmap_plans import identity, moment
 
 PENDING, CLEARED, BLOCKED = Convergence.PENDING, Convergence.CLEARED, Convergence.BLOCKED
 ACT: Final = UnmapRecord(

@@ -16,7 +16,18 @@ from rbdagent.model import (
     Severity,
     Snapshot,
 )
-from tests.unit.builders import (
+from tests.support.rule_tables import (
+    NOTHING_ELSE,
+    Quiet,
+    Said,
+    attached,
+    quiet_rows,
+    said_rows,
+    stage,
+    told,
+    trouble,
+)
+from tests.support.snapshots import (
     FSID,
     HANDLE,
     LIBRBD_COOKIE,
@@ -36,17 +47,6 @@ from tests.unit.builders import (
     waiting_pod,
     watcher,
     world,
-)
-from tests.unit.tables import (
-    NOTHING_ELSE,
-    Quiet,
-    Said,
-    attached,
-    quiet_rows,
-    said_rows,
-    stage,
-    told,
-    trouble,
 )
 
 NONE: Final = NOTHING_ELSE

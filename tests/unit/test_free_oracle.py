@@ -26,8 +26,8 @@ from rbdagent.model import (
 )
 from rbdagent.verdicts.holder_verdict import judge
 from rbdagent.verdicts.volume_verdict import target_verdict
-from tests.conftest import TOLD
-from tests.unit.builders import (
+from tests.support.run_summary import PRINTED
+from tests.support.snapshots import (
     COOKIE,
     FSID,
     IMAGE_ID,
@@ -226,7 +226,7 @@ def can_be_seen(machine: Machine) -> bool:
 def test_free_is_never_reported_while_a_machine_has_it_mapped(
     record_property: Callable[[str, object], None],
 ) -> None:
-    record_property(TOLD, f"seed {SEED}, {STATES} states")
+    record_property(PRINTED, f"seed {SEED}, {STATES} states")
     draw = random.Random(SEED)
     free = 0
     for _ in range(STATES):

@@ -21,9 +21,9 @@ from rbdagent.model import (
 )
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import remember
-from tests.unit.builders import JUST_NOW, NO_IO, UNSEEN, node_view, pod, waiting_pod
-from tests.unit.plans import identity, seen
-from tests.unit.scenes import IN_FLIGHT
+from tests.support.orphan_variations import IN_FLIGHT
+from tests.support.snapshots import JUST_NOW, NO_IO, UNSEEN, node_view, pod, waiting_pod
+from tests.support.unmap_plans import identity, seen
 
 GAP_S = 90.0
 EVERYTHING = Target(given="", kind=TargetKind.NONE)

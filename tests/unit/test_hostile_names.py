@@ -12,8 +12,8 @@ from rbdagent.commands import NOT_PRINTED, line_of, text_of
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import life_of
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from tests.support.snapshots import DRIVER, HANDLE, POD_UID, PV, SPEC
 from tests.unit import test_diagnose_rules
-from tests.unit.builders import DRIVER, HANDLE, POD_UID, PV, SPEC
 
 if TYPE_CHECKING:
     from rbdagent.model import Command, Snapshot

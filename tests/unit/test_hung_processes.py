@@ -13,7 +13,7 @@ from rbdagent.collect.files import Identity, identity_of
 from rbdagent.collect.node import procfs
 from rbdagent.collect.node.procfs import Turns
 from rbdagent.model import NotObserved
-from tests.unit.trees import (
+from tests.support.node_files import (
     FILES,
     MOUNTS,
     OTHER_POD,

@@ -12,7 +12,7 @@ from rbdagent.collect.files import identity_of, inode_of, is_mount_point, is_sam
 from rbdagent.collect.node import kubelet_dirs, procfs
 from rbdagent.collect.node.mounts import Wanted
 from rbdagent.model import DeviceNumber, NotObserved, StagingDirectory
-from tests.unit.trees import KUBELET, Tree
+from tests.support.node_files import KUBELET, Tree
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.model import NotObserved
-from tests.unit.trees import POD, Tree
+from tests.support.node_files import POD, Tree
 
 if TYPE_CHECKING:
     from pathlib import Path

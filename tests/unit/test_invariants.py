@@ -13,14 +13,14 @@ from rbdagent.model import (
     Snapshot,
     Verdict,
 )
-from tests.unit.builders import (
+from tests.support.orphan_variations import FLIGHTS, HOLDERS, MOUNTS, OPENERS, PODS, SCENES, Scene
+from tests.support.snapshots import (
     UNSEEN,
     pod,
     said,
     turned,
     waiting_pod,
 )
-from tests.unit.scenes import FLIGHTS, HOLDERS, MOUNTS, OPENERS, PODS, SCENES, Scene
 
 # Without hung requests: debugfs is extra evidence, used only if it can be read (safety 7).
 FAILURES: Final[dict[str, Any]] = {

@@ -22,7 +22,8 @@ from rbdagent.model import (
 )
 from rbdagent.report import text
 from rbdagent.report.json.unmap import unmap_refusal
-from tests.unit.builders import (
+from tests.support.hostile_texts import CLEAR_SCREEN, TURNED, is_clean
+from tests.support.snapshots import (
     OBSERVED,
     SPEC,
     UNSEEN,
@@ -38,8 +39,7 @@ from tests.unit.builders import (
     process,
     volume,
 )
-from tests.unit.hostile import CLEAR_SCREEN, TURNED, is_clean
-from tests.unit.plans import LEAVE, history, planned, seen
+from tests.support.unmap_plans import LEAVE, history, planned, seen
 from tests.unit.test_agent_events import looked
 from tests.unit.test_agent_loop import acting, rounds, unmapped  # noqa: F401 - fixtures
 from tests.unit.test_agent_metrics import samples

@@ -19,8 +19,8 @@ from rbdagent.agent import loop
 from rbdagent.model import NotObserved, Snapshot, UnmapOutcome, observed_of
 from rbdagent.unmap import writer
 from rbdagent.unmap.state_store import StateDir
-from tests.unit.builders import NO_IO, mount
-from tests.unit.plans import DM, LADDER, seen
+from tests.support.snapshots import NO_IO, mount
+from tests.support.unmap_plans import DM, LADDER, seen
 from tests.unit.test_agent_loop import Stage
 from tests.unit.test_plan import LUKS
 

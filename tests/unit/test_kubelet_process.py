@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rbdagent.model import KubeletView, NotObserved, ProcessRef
-from tests.unit.trees import KUBELET, OTHER_POD, ROOT_MOUNT, Tree, gap_of
+from tests.support.node_files import KUBELET, OTHER_POD, ROOT_MOUNT, Tree, gap_of
 
 if TYPE_CHECKING:
     from pathlib import Path

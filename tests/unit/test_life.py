@@ -15,7 +15,7 @@ from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import life_of
 from rbdagent.model import Command, Lifecycle, Severity
 from rbdagent.report.snapshot import load_snapshot
-from tests.consistency import advice_that_loses_data, contradictions, loses_data
+from tests.support.consistency import advice_that_loses_data, contradictions, loses_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

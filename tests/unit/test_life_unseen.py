@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import life_of
 from rbdagent.model import LifecycleStep, StepState, Target, TargetKind
-from tests.unit.builders import (
+from tests.support.snapshots import (
     SPEC,
     UNSEEN,
     attachment,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rbdagent.collect.failure import LOGGER
 from rbdagent.log import Log, tracebacks_shown
-from tests.unit.hostile import CLEAR_SCREEN, FORGED_LINE, TURNED, is_clean
+from tests.support.hostile_texts import CLEAR_SCREEN, FORGED_LINE, TURNED, is_clean
 
 if TYPE_CHECKING:
     import pytest

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from rbdagent.collector import with_images
 from rbdagent.model import CephView, ImageIdentity, ImageSpec, Snapshot, SourceState
-from tests.unit.builders import FAILED, NOWHERE, OBSERVED, cluster, image_view, snapshot
+from tests.support.snapshots import FAILED, NOWHERE, OBSERVED, cluster, image_view, snapshot
 
 OTHER = ImageSpec(pool="k8s", name="other")
 ASKED = (ImageIdentity(spec=OTHER, fsid=None),)

@@ -10,7 +10,7 @@ from rbdagent.collect.files import Identity, identity_of
 from rbdagent.collect.node import procfs
 from rbdagent.model import NotObserved, SourceState
 from rbdagent.parse.mountinfo import parse_mount_line
-from tests.unit.trees import MOUNTS, OTHER_POD, POD, ROOT_MOUNT, Tree, gap_of, volume_path
+from tests.support.node_files import MOUNTS, OTHER_POD, POD, ROOT_MOUNT, Tree, gap_of, volume_path
 
 if TYPE_CHECKING:
     from pathlib import Path

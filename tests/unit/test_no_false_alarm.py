@@ -10,14 +10,8 @@ from msgspec.structs import replace
 
 from rbdagent.commands import lines_of
 from rbdagent.model import ContainerState, ObjectRef, Snapshot
-from tests.unit import (
-    test_attach_detach_rules,
-    test_foreign_clusters_rules,
-    test_node_stage_rules,
-    test_scheduling_rules,
-    test_termination_rules,
-)
-from tests.unit.builders import (
+from tests.support.rule_tables import attached, listing, trouble
+from tests.support.snapshots import (
     NOW,
     UNSEEN,
     claim,
@@ -33,7 +27,13 @@ from tests.unit.builders import (
     watcher,
     world,
 )
-from tests.unit.tables import attached, listing, trouble
+from tests.unit import (
+    test_attach_detach_rules,
+    test_foreign_clusters_rules,
+    test_node_stage_rules,
+    test_scheduling_rules,
+    test_termination_rules,
+)
 
 LATELY: Final = "2026-11-21T02:59:40Z"
 SOON: Final = "2026-11-21T03:00:20Z"

@@ -22,7 +22,20 @@ from rbdagent.model import (
     Severity,
     Snapshot,
 )
-from tests.unit.builders import (
+from tests.support.rule_tables import (
+    NOTHING_ELSE,
+    Quiet,
+    Said,
+    attached,
+    listing,
+    mounting,
+    quiet_rows,
+    said_rows,
+    stage,
+    told,
+    trouble,
+)
+from tests.support.snapshots import (
     ADDRESS,
     DRIVER,
     HANDLE,
@@ -48,19 +61,6 @@ from tests.unit.builders import (
     waiting_pod,
     watcher,
     world,
-)
-from tests.unit.tables import (
-    NOTHING_ELSE,
-    Quiet,
-    Said,
-    attached,
-    listing,
-    mounting,
-    quiet_rows,
-    said_rows,
-    stage,
-    told,
-    trouble,
 )
 
 NONE: Final = NOTHING_ELSE

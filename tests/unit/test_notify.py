@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rbdagent.agent.systemd import ServiceManager
 from rbdagent.errors import RbdagentError
 from rbdagent.model import Source, SourceState
-from tests.unit.builders import FAILED
+from tests.support.snapshots import FAILED
 from tests.unit.test_agent_loop import IN_USE, Stage
 
 if TYPE_CHECKING:

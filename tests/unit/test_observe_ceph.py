@@ -26,7 +26,15 @@ from rbdagent.model import (
     Watcher,
 )
 from rbdagent.parse.address import parse_address
-from tests.unit.bindings import FakeImage, Rados, RadosError, RbdError, TimedOut, ceph, raising
+from tests.support.ceph_bindings import (
+    FakeImage,
+    Rados,
+    RadosError,
+    RbdError,
+    TimedOut,
+    ceph,
+    raising,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

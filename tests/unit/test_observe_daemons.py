@@ -20,10 +20,10 @@ from rbdagent.model import (
     ServiceAddress,
     Watcher,
 )
-from tests.unit.bindings import RadosError, ceph
+from tests.support.ceph_bindings import RadosError, ceph
 
 if TYPE_CHECKING:
-    from tests.unit.bindings import FakeCeph
+    from tests.support.ceph_bindings import FakeCeph
 
 Objects = dict[tuple[str, str], "tuple[Watcher, ...] | OSError"]
 

@@ -34,8 +34,8 @@ from rbdagent.model import (
     Snapshot,
     SourceState,
 )
-from tests.unit.bindings import ceph, raising
-from tests.unit.builders import NOW, NOWHERE, OBSERVED, kube, node_view, said, target
+from tests.support.ceph_bindings import ceph, raising
+from tests.support.snapshots import NOW, NOWHERE, OBSERVED, kube, node_view, said, target
 from tests.unit.test_observe_ceph import access, identity, image, views
 
 if TYPE_CHECKING:

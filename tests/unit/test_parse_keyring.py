@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rbdagent.parse.keyring import key_type, keyring_key_type
-from tests.unit.builders import AES256K_KEY, AES_KEY
+from tests.support.snapshots import AES256K_KEY, AES_KEY
 
 
 def key(number: int, secret: bytes) -> str:

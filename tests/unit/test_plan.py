@@ -26,7 +26,8 @@ from rbdagent.model import (
     UnmapRefusal,
 )
 from rbdagent.unmap.preconditions import CONDITIONS
-from tests.unit.builders import (
+from tests.support.orphan_variations import IN_FLIGHT
+from tests.support.snapshots import (
     FAILED,
     HANDLE,
     JUST_NOW,
@@ -54,7 +55,7 @@ from tests.unit.builders import (
     volume,
     waiting_pod,
 )
-from tests.unit.plans import (
+from tests.support.unmap_plans import (
     DEVICE,
     DM,
     GRACE_S,
@@ -65,7 +66,6 @@ from tests.unit.plans import (
     planned,
     seen,
 )
-from tests.unit.scenes import IN_FLIGHT
 
 DEVICE_BIND: Final = mount(path="/dev/x", kind=MountKind.DEVICE_BIND, root="/rbd0")
 NBD: Final = nbd_mapping(device=DEVICE)

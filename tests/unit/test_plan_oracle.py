@@ -25,11 +25,19 @@ from rbdagent.model import (
 )
 from rbdagent.unmap.preconditions import plan_unmap
 from rbdagent.verdicts.holder_verdict import judge
-from tests.conftest import TOLD
-from tests.unit.builders import UNSEEN, gap, node, volume
-from tests.unit.oracle import objections
-from tests.unit.plans import GRACE_S, INCARNATION, LEAVE, UPTIME_S, history, identity, moment
-from tests.unit.scenes import CHANGES, IN_FLIGHT, ORPHAN, READ, Scene
+from tests.support.orphan_variations import CHANGES, IN_FLIGHT, ORPHAN, READ, Scene
+from tests.support.run_summary import PRINTED
+from tests.support.snapshots import UNSEEN, gap, node, volume
+from tests.support.unmap_oracle import objections
+from tests.support.unmap_plans import (
+    GRACE_S,
+    INCARNATION,
+    LEAVE,
+    UPTIME_S,
+    history,
+    identity,
+    moment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,7 +181,7 @@ def test_no_plan_exists_if_a_rule_objects_in_many_states(
     record_property: Callable[[str, object], None],
 ) -> None:
     """Assert the same for many states from a seeded random walk; hypothesis finds rare states."""
-    record_property(TOLD, f"seed {SEED}, {STATES} states")
+    record_property(PRINTED, f"seed {SEED}, {STATES} states")
     walk = random.Random(SEED)
     planned = 0
     for _ in range(STATES):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.model import NotObserved
-from tests.unit.trees import Tree
+from tests.support.node_files import Tree
 
 if TYPE_CHECKING:
     from pathlib import Path

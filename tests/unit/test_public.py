@@ -14,9 +14,9 @@ from rbdagent.report.public import PublicText
 from rbdagent.unmap.executor import Attempt, UnmapContext
 from rbdagent.unmap.state_store import StateDir
 from rbdagent.verdicts.evidence import said_of_process
-from tests.unit.builders import opener, process, target, world
-from tests.unit.hostile import is_clean
-from tests.unit.plans import GRACE_S, LOOK, history, seen
+from tests.support.hostile_texts import is_clean
+from tests.support.snapshots import opener, process, target, world
+from tests.support.unmap_plans import GRACE_S, LOOK, history, seen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -36,7 +36,7 @@ from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.text import published_names, published_table
 from rbdagent.rules import diagnose
 from rbdagent.verdicts.neighbours import neighbours
-from tests.unit.builders import (
+from tests.support.snapshots import (
     ADDRESS,
     CLIENT,
     DRIVER,
@@ -63,7 +63,7 @@ from tests.unit.builders import (
     watcher,
     world,
 )
-from tests.unit.plans import history, identity, moment
+from tests.support.unmap_plans import history, identity, moment
 
 Json = dict[str, Any]
 CRD: Final = yaml.safe_load(

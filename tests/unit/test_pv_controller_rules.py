@@ -35,7 +35,7 @@ from rbdagent.model import (
 )
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.rules import finalizers, provisioner, pv_reclaim, pvc_lost, pvc_pending
-from tests.unit.builders import (
+from tests.support.snapshots import (
     DRIVER,
     LIBRBD_COOKIE,
     LONG_AGO,

@@ -12,8 +12,8 @@ import pytest
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.node_stage import SAYINGS, Saying, meant_by
 from tests.lab.install import CHECKOUT
-from tests.unit.builders import codes
-from tests.unit.quotes import PLAYS, QUOTES, Proof, Quote, said_to_pod
+from tests.support.quoted_messages import PLAYS, QUOTES, Proof, Quote, said_to_pod
+from tests.support.snapshots import codes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,7 +18,17 @@ from rbdagent.model import (
     Snapshot,
 )
 from rbdagent.rules.scheduling import fits
-from tests.unit.builders import (
+from tests.support.rule_tables import (
+    BY_POD,
+    NOTHING_ELSE,
+    Quiet,
+    Said,
+    mounting,
+    quiet_rows,
+    said_rows,
+    trouble,
+)
+from tests.support.snapshots import (
     DRIVER,
     JUST_NOW,
     LONG_AGO,
@@ -33,16 +43,6 @@ from tests.unit.builders import (
     unmapped,
     volume,
     waiting_pod,
-)
-from tests.unit.tables import (
-    BY_POD,
-    NOTHING_ELSE,
-    Quiet,
-    Said,
-    mounting,
-    quiet_rows,
-    said_rows,
-    trouble,
 )
 
 NONE: Final = NOTHING_ELSE

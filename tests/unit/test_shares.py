@@ -14,7 +14,7 @@ from rbdagent.collect.node.limits import POD_S, PROCESS_S, UNTIMED, Shares
 from rbdagent.collect.node.mounts import Wanted
 from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber, NotObserved
-from tests.unit.trees import (
+from tests.support.node_files import (
     FILES,
     MOUNTS,
     OTHER_POD,

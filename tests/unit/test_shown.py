@@ -13,8 +13,8 @@ from rbdagent.model import Severity
 from rbdagent.parse.shown import in_all_texts, in_json, shown, shown_lines
 from rbdagent.report import text
 from rbdagent.report.html.markup import el
-from tests.unit.builders import mapping, opener, process, said, target, world
-from tests.unit.hostile import FORGED_LINE, RED, is_clean
+from tests.support.hostile_texts import FORGED_LINE, RED, is_clean
+from tests.support.snapshots import mapping, opener, process, said, target, world
 
 ESCAPES = {
     "\0": r"\x00",

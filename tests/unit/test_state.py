@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rbdagent.errors import RbdagentError
 from rbdagent.model import Convergence, NotObserved, UnmapOutcome, UnmapRecord, observed_of
 from rbdagent.unmap.state_store import StateDir, unmaps_of
-from tests.unit.plans import INCARNATION, history, identity, moment
+from tests.support.unmap_plans import INCARNATION, history, identity, moment
 
 if TYPE_CHECKING:
     from pathlib import Path

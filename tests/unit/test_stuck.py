@@ -50,9 +50,9 @@ from rbdagent.model import (
 )
 from rbdagent.parse.selector import parse_selector
 from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, Many, many
+from tests.support.random_clusters import GIB, Maker, some_cluster
+from tests.support.snapshots import DRIVER, LONG_AGO, NOW, UNSEEN, event
 from tests.unit import test_diagnose_rules
-from tests.unit.builders import DRIVER, LONG_AGO, NOW, UNSEEN, event
-from tests.unit.clusters import GIB, Maker, some_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,7 +9,7 @@ import pytest
 from rbdagent.lifecycle.cluster_report import is_complete, stuck_in
 from rbdagent.model import PluginSocket, Severity, Snapshot, TargetKind
 from rbdagent.report.stuck import stuck_table
-from tests.unit.builders import (
+from tests.support.snapshots import (
     DRIVER,
     LONG_AGO,
     attachment,

@@ -18,7 +18,19 @@ from rbdagent.model import (
     Snapshot,
     Workload,
 )
-from tests.unit.builders import (
+from tests.support.rule_tables import (
+    NOTHING_ELSE,
+    Quiet,
+    Said,
+    attached,
+    listing,
+    mounting,
+    quiet_rows,
+    said_rows,
+    told,
+    trouble,
+)
+from tests.support.snapshots import (
     ADDRESS,
     DRIVER,
     JUST_NOW,
@@ -38,18 +50,6 @@ from tests.unit.builders import (
     volume,
     waiting_pod,
     world,
-)
-from tests.unit.tables import (
-    NOTHING_ELSE,
-    Quiet,
-    Said,
-    attached,
-    listing,
-    mounting,
-    quiet_rows,
-    said_rows,
-    told,
-    trouble,
 )
 
 NONE: Final = NOTHING_ELSE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.model import NotObserved
-from tests.unit.trees import KUBELET, OTHER_POD, POD, ROOT_MOUNT, Tree, volume_path
+from tests.support.node_files import KUBELET, OTHER_POD, POD, ROOT_MOUNT, Tree, volume_path
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,8 +19,8 @@ from rbdagent.model import (
     UnmapResult,
 )
 from rbdagent.unmap import writer
-from tests.unit.builders import NO_IO, NOWHERE
-from tests.unit.plans import identity
+from tests.support.snapshots import NO_IO, NOWHERE
+from tests.support.unmap_plans import identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ from rbdagent.cli import unmap as command
 from rbdagent.model import BootTime, Snapshot, Target, UnmapPlan, UnmapPolicy
 from rbdagent.unmap.executor import Attempt, UnmapContext
 from rbdagent.unmap.state_store import StateDir
-from tests.unit.builders import NO_IO, NOW, NOWHERE
-from tests.unit.plans import UPTIME_S, seen
+from tests.support.snapshots import NO_IO, NOW, NOWHERE
+from tests.support.unmap_plans import UPTIME_S, seen
 
 if TYPE_CHECKING:
     import pytest

@@ -20,8 +20,8 @@ from rbdagent.model import (
 from rbdagent.report.html.assets import STYLE_SHEET
 from rbdagent.report.html.page import page
 from rbdagent.report.snapshot import load_snapshot
-from tests.contract.cli_runner import ROOT
-from tests.unit import builders as made
+from tests.support import snapshots as made
+from tests.support.cli_runner import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from tests.contract.cli_runner import ROOT, process
+from tests.support.cli_runner import ROOT, process
 
 if TYPE_CHECKING:
     from pathlib import Path

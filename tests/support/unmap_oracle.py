@@ -1,7 +1,7 @@
 """The conditions of the safety rules for an unmap, written a second time from their text alone.
 
 No judgement of rbdagent is used here: no correlation, no verdict, no condition of its plan. This
-module reads the raw snapshot of one known world (of the builders: one node, one image, one claim)
+module reads the raw snapshot of one known world (of `snapshots`: one node, one image, one claim)
 and its history. A change of the plan must not change this module as well.
 """
 

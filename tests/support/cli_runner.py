@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from rbdagent.cli import run
 from rbdagent.model import NotObserved, Snapshot, Target, TargetKind
-from tests.contract.recordings import recorded_ceph, recorded_snapshot
+from tests.support.recordings import recorded_ceph, recorded_snapshot
 
 ROOT: Final = Path(__file__).parents[2]
 FORMS: Final = ("table", "wide", "name", "json", "yaml")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.model import InTreeRbdSource, ObjectRef, Snapshot, StorageClass
 from rbdagent.parse.recognised import Recognised
-from tests.unit.builders import (
+from tests.support.rule_tables import BY_POD, attached, mounting, stage, told
+from tests.support.snapshots import (
     DRIVER,
     LONG_AGO,
     PV,
@@ -20,7 +21,6 @@ from tests.unit.builders import (
     volume,
     waiting_pod,
 )
-from tests.unit.tables import BY_POD, attached, mounting, stage, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable

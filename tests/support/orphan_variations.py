@@ -21,7 +21,7 @@ from rbdagent.model import (
     ProcessRef,
     Snapshot,
 )
-from tests.unit.builders import (
+from tests.support.snapshots import (
     ADDRESS,
     DRIVER,
     JUST_NOW,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract import answers, runbooks
+from tests.documents import answers, runbooks
 
 if __name__ == "__main__":
     runbooks.write()

@@ -28,7 +28,7 @@ from rbdagent.model import (
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import identity_of
 from rbdagent.unmap.preconditions import plan_unmap
-from tests.unit.builders import NO_IO, NOW, mapping, target, world
+from tests.support.snapshots import NO_IO, NOW, mapping, target, world
 
 GRACE_S: Final = 600.0
 UPTIME_S: Final = 5000.0

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from rbdagent.model import Snapshot, TargetKind
-from tests.unit.builders import (
+from tests.support.snapshots import (
     IN_USE_NAME,
     PV,
     attachment,

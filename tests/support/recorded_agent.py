@@ -29,7 +29,7 @@ from rbdagent.model import (
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import remember
 from rbdagent.unmap.preconditions import plan_unmap
-from tests.contract.recordings import recorded_ceph, recorded_snapshot
+from tests.support.recordings import recorded_ceph, recorded_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

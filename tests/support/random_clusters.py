@@ -46,7 +46,7 @@ from rbdagent.model import (
     Workload,
 )
 from rbdagent.parse.handle import attachment_name, in_use_name
-from tests.unit.builders import (
+from tests.support.snapshots import (
     COOKIE,
     DRIVER,
     FSID,
