@@ -23,6 +23,7 @@ from rbdagent.errors import SourceError
 from rbdagent.report.snapshot import dump_snapshot
 from tests.support.cli_runner import (
     ORPHAN,
+    VOLUME,
     Done,
     modules_of,
     node_snapshot,
@@ -46,7 +47,6 @@ class Ask(Protocol):
 
 _PV: Final[Json] = json.loads(ORPHAN.read_text())["kubernetes"]["persistentVolumes"][0]
 VERBS: Final = tuple(cli.list_commands(click.Context(cli)))
-VOLUME: Final = str(_PV["name"])
 HANDLE: Final = str(_PV["source"]["volumeHandle"])
 IMAGE: Final = f"csi-vol-{HANDLE[-36:]}"
 WHO: Final = ("who-holds", f"pv/{VOLUME}", "--from", str(ORPHAN))

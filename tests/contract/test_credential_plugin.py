@@ -20,8 +20,8 @@ import pytest
 from rbdagent.collect.kube import plugins
 from rbdagent.collect.kube.client import Api
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
-from tests.contract.test_observe_kube import VOLUME, FakeApi
 from tests.lab.processes import wait_until
+from tests.support.fake_api import VOLUME, FakeApi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,9 +29,9 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.report.snapshot import dump_snapshot
-from tests.contract.test_observe_kube import FakeApi, kubeconfig, refuse
 from tests.lab.many import many
 from tests.support.cli_runner import ORPHAN, Done
+from tests.support.fake_api import FakeApi, kubeconfig, refuse
 from tests.support.random_clusters import Maker, address
 from tests.support.snapshots import DRIVER, FAILED, LONG_AGO, OBSERVED, UNSEEN, cluster
 

@@ -12,9 +12,9 @@ from rbdagent.collect.kube.client import Api, StatusError, TooLargeError
 from rbdagent.collect.kube.kubeconfig import Credentials
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.parse.kubelet import parse_stash
-from tests.contract.test_observe_kube import FakeApi, answer
 from tests.support.ceph_bindings import ceph
-from tests.unit.test_observe_ceph import access
+from tests.support.ceph_queries import access
+from tests.support.fake_api import FakeApi, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest.mock import Mock
-from urllib.parse import parse_qs, urlparse
 
 import pytest
 from msgspec.structs import replace
@@ -43,6 +40,8 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.rules import diagnose
+from tests.support.agent_loop import looked
+from tests.support.fake_api import TOKEN, VOLUME, FakeApi, Json, answer, kubeconfig, refuse
 from tests.support.snapshots import (
     FSID,
     IMAGE_ID,
@@ -56,119 +55,14 @@ from tests.support.snapshots import (
     watcher,
 )
 from tests.support.unmap_plans import seen as seen_by_agent
-from tests.unit.test_agent_events import looked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from http.server import BaseHTTPRequestHandler
+    from pathlib import Path
 
-Json = dict[str, Any]
-RECORDED = Path(__file__).parents[1] / "fixtures" / "kubernetes" / "12-pinned.json"
-VOLUME = "pvc-7d6d4e77-8106-4cb4-948f-997d0d5f6de1"
-TOKEN = "a-token-that-must-not-be-told"  # noqa: S105 - of the fake
 _PV = "/api/v1/persistentvolumes"
 _VA = "/apis/storage.k8s.io/v1/volumeattachments"
-
-
-class FakeApi:
-    """Serves the recorded lists; ``broken`` maps a path to a handler that answers instead."""
-
-    def __init__(self) -> None:
-        self.lists: dict[str, list[Json]] = json.loads(RECORDED.read_text())
-        self.broken: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
-        self.requests: list[str] = []
-        self.writes: list[tuple[str, str, Json]] = []
-        self.review: Callable[[Json], Json] = lambda _: {"status": {"allowed": True}}
-        self.page = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                url = urlparse(self.path)
-                fake.requests.append(self.path)
-                if (broken := fake.broken.get(url.path)) is not None:
-                    broken(self)
-                    return
-                answer(self, *fake.answer(url.path, parse_qs(url.query)))
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if self.path.endswith("selfsubjectaccessreviews"):
-                    answer(self, 201, fake.review(body))
-                    return
-                fake.writes.append((self.command, self.path, body))
-                if (broken := fake.broken.get(f"{self.command} {self.path}")) is not None:
-                    broken(self)
-                    return
-                answer(self, 201, body)
-
-            do_PATCH = do_POST  # noqa: N815 - the name that http.server calls
-
-            def log_message(self, *_: object) -> None:
-                """Log nothing."""
-
-        return Handler
-
-    def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, Json]:
-        kinds = path.split("/")
-        for kind, items in self.lists.items():
-            if kinds[-1] == kind:
-                wanted = _selected(items, kinds, query)
-                return 200, self._paged(wanted, query)
-            if kinds[-2] == kind:
-                for item in items:
-                    if item["metadata"]["name"] == kinds[-1]:
-                        return 200, item
-                return 404, {"message": f'{kind} "{kinds[-1]}" not found'}
-        return 200, {"items": [], "metadata": {}}
-
-    def _paged(self, items: list[Json], query: dict[str, list[str]]) -> Json:
-        if not self.page:
-            return {"items": items, "metadata": {}}
-        start = int(query.get("continue", ["0"])[0])
-        more = str(start + self.page) if start + self.page < len(items) else ""
-        return {"items": items[start : start + self.page], "metadata": {"continue": more}}
-
-
-def _selected(items: list[Json], kinds: list[str], query: dict[str, list[str]]) -> list[Json]:
-    field, _, value = query.get("fieldSelector", [""])[0].partition("=")
-    found = items
-    if "namespaces" in kinds:
-        space = kinds[kinds.index("namespaces") + 1]
-        found = [item for item in found if item["metadata"]["namespace"] == space]
-    if field == "spec.nodeName":
-        found = [item for item in found if item["spec"].get("nodeName") == value]
-    if field == "metadata.name":
-        found = [item for item in found if item["metadata"]["name"] == value]
-    if field == "involvedObject.name":
-        found = [item for item in found if item["involvedObject"]["name"] == value]
-    return found
-
-
-def answer(handler: BaseHTTPRequestHandler, status: int, body: object) -> None:
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(raw)))
-    handler.end_headers()
-    handler.wfile.write(raw)
-
-
-def refuse(status: int, message: str = "is forbidden") -> Callable[[BaseHTTPRequestHandler], None]:
-    return lambda handler: answer(handler, status, {"message": message})
 
 
 @pytest.fixture
@@ -183,15 +77,6 @@ def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(kubeconfig(api.url)))
     return KubeAccess(kubeconfig=path, context=None, timeout_s=30)
-
-
-def kubeconfig(url: str, **user: str) -> Json:
-    return {
-        "current-context": "lab",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": user or {"token": TOKEN}}],
-        "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u"}}],
-    }
 
 
 def target(name: str = VOLUME, kind: TargetKind = TargetKind.PERSISTENT_VOLUME) -> Target:

@@ -45,7 +45,8 @@ from rbdagent.parse.handle import attachment_name
 from rbdagent.rules import diagnose
 from rbdagent.unmap.executor import UnmapContext
 from rbdagent.unmap.state_store import StateDir
-from tests.contract.test_observe_kube import FakeApi, kubeconfig, refuse
+from tests.support.agent_loop import Log
+from tests.support.fake_api import FakeApi, kubeconfig, refuse
 from tests.support.snapshots import (
     DRIVER,
     FAILED,
@@ -64,7 +65,6 @@ from tests.support.snapshots import (
     watcher,
 )
 from tests.support.unmap_plans import identity
-from tests.unit.test_agent_loop import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

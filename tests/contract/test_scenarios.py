@@ -13,7 +13,7 @@ import pytest
 from rbdagent.catalog import CATALOG
 from rbdagent.model import Verdict
 from tests.support.cli_runner import ROOT
-from tests.unit.test_life import SAYS, SAYS_ON_NODES
+from tests.support.lifecycle_states import SAYS, SAYS_ON_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,7 +11,14 @@ import pytest
 from rbdagent.catalog import CATALOG
 from tests.integration.states import STATES
 from tests.support.cli_runner import ROOT
-from tests.unit.test_life import CURED, CURED_ON_NODES, RECOVERY, SAYS, SAYS_ON_NODES, life
+from tests.support.lifecycle_states import (
+    CURED,
+    CURED_ON_NODES,
+    RECOVERY,
+    SAYS,
+    SAYS_ON_NODES,
+    life,
+)
 
 _ROW: Final = re.compile(
     r"^\| (?P<text>[^|]+) \| (?P<codes>RBD\d+(?:, RBD\d+)*)(?P<info> \(info\))? "
@@ -20,7 +27,7 @@ _ROW: Final = re.compile(
     re.MULTILINE,
 )
 _LINE: Final = re.compile(r"^\| .*RBD\d+.*\|$", re.MULTILINE)
-_BUILT: Final = re.compile(r"`(?P<module>test_\w+)`, (?P<row>.+)")
+_BUILT: Final = re.compile(r"`test_(?P<family>\w+)_rules`, (?P<row>.+)")
 _TEXT: Final = (ROOT / "docs" / "diagnose.md").read_text()
 
 
@@ -83,7 +90,7 @@ def test_the_codes_of_a_recorded_state_are_those_in_the_table(state: str) -> Non
 def test_built_state_is_in_the_table_of_its_test(row: Row) -> None:
     named = _BUILT.fullmatch(row.shown)
     assert named is not None
-    table = importlib.import_module(f"tests.unit.{named['module']}").SAID
+    table = importlib.import_module(f"tests.support.rule_rows.{named['family']}").SAID
     (code,) = row.codes
     assert named["row"] in table[code]
 

@@ -10,8 +10,7 @@ import pytest
 
 from rbdagent.cli import run
 from rbdagent.report.schema import schema
-from tests.contract.test_cli import VOLUME
-from tests.support.cli_runner import ORPHAN, Done
+from tests.support.cli_runner import ORPHAN, VOLUME, Done
 
 if TYPE_CHECKING:
     from pathlib import Path

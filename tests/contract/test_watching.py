@@ -13,7 +13,7 @@ from rbdagent.collect.kube.client import StatusError
 from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.errors import SourceError
 from rbdagent.log import Log
-from tests.contract.test_observe_kube import FakeApi, answer, kubeconfig
+from tests.support.fake_api import FakeApi, answer, kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT, bin_dir, cache_dir
 from tests.lab.processes import wait_until
-from tests.unit.test_life import SAYS_ON_NODES, told_of
+from tests.support.lifecycle_states import SAYS_ON_NODES, told_of
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene

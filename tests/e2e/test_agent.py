@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.test_unmap import WORDS, read_back, write
+from tests.e2e.written_files import WORDS, read_back, write
 from tests.lab.install import venv_python
 from tests.lab.processes import wait_until
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.life import Asked, findings, wait_recognised
 from tests.lab.processes import wait_until
-from tests.unit.test_life import SAYS_ON_NODES
+from tests.support.lifecycle_states import SAYS_ON_NODES
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene

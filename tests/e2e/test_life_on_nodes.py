@@ -17,7 +17,7 @@ from tests.e2e.scene import Scene
 from tests.lab.install import venv_python
 from tests.lab.laptop import Laptop
 from tests.lab.processes import wait_until
-from tests.unit.test_life import CURED_ON_NODES, lines_in, ways
+from tests.support.lifecycle_states import CURED_ON_NODES, lines_in, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

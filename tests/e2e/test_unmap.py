@@ -11,6 +11,7 @@ import pytest
 from rbdagent.parse.krbd import parse_io_counters
 from rbdagent.unmap import writer_child
 from rbdagent.unmap.writer import counts_of
+from tests.e2e.written_files import WORDS, read_back, write
 from tests.lab.install import venv_python
 from tests.lab.processes import wait_until
 from tests.lab.workloads import collection
@@ -22,19 +23,6 @@ if TYPE_CHECKING:
     from tests.lab.vm import Completed, Service, Vm
 
 _AT_ONCE: Final = ("--yes", "--wait", "--grace-period", "5s")
-WORDS: Final = "written on worker-1"
-
-
-def write(scene: Scene, pod: str, volume: str) -> None:
-    """Write a file into a volume, as its pod would."""
-    path = f"{scene.mount_of(pod, volume)}/file"
-    scene.lab.nodes["worker-1"].run(f"echo {WORDS} >{path}; sync -f {path}")
-
-
-def read_back(scene: Scene, pod: str, volume: str) -> str:
-    """Return the file, read on the other node."""
-    path = f"{scene.mount_of(pod, volume)}/file"
-    return scene.lab.nodes["worker-2"].get(path).decode().strip()
 
 
 # --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from rbdagent.unmap.state_store import StateDir
 from tests.integration.clients import access
 from tests.lab.errors import LabError
 from tests.lab.processes import wait_until
-from tests.unit.test_agent_loop import Log
+from tests.support.agent_loop import Log
 
 if TYPE_CHECKING:
     from tests.lab.ceph import CephCluster

@@ -22,7 +22,7 @@ from tests.lab.lab import RBDAGENT_USER, running_lab
 from tests.lab.played import PlayedNodes
 from tests.lab.processes import wait_until
 from tests.lab.workloads import DRIVER
-from tests.unit.test_life import CURED, RECOVERY, SAYS, lines_in, ways
+from tests.support.lifecycle_states import CURED, RECOVERY, SAYS, lines_in, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

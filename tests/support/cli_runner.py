@@ -28,6 +28,8 @@ OF_TARGET: Final = (
 )
 """The verbs that take one target, with each of their output formats."""
 ORPHAN: Final = ROOT / "examples" / "true-orphan.json"
+VOLUME: Final = str(json.loads(ORPHAN.read_text())["kubernetes"]["persistentVolumes"][0]["name"])
+"""The PV of that snapshot."""
 
 
 @dataclass(frozen=True)

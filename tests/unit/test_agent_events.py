@@ -8,8 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.agent.events import SentEvent, event_object, transitions
-from rbdagent.agent.loop import CycleResult
-from rbdagent.correlate import correlate
 from rbdagent.model import (
     Convergence,
     NotObserved,
@@ -19,7 +17,7 @@ from rbdagent.model import (
     UnmapOutcome,
     UnmapRecord,
 )
-from rbdagent.rules import diagnose
+from tests.support.agent_loop import looked
 from tests.support.snapshots import (
     COOKIE,
     NOW,
@@ -43,13 +41,6 @@ NODE = "worker-1"
 IN_USE = seen(in_kube={"pods": (pod(),)})
 ORPHAN = seen()
 PINNED = seen(mapped={"openers": (opener(),)})
-
-
-def looked(snapshot: Snapshot, *acts: UnmapRecord) -> CycleResult:
-    diagnosis = diagnose(correlate(snapshot), snapshot)
-    return CycleResult(
-        snapshot=snapshot, diagnoses=(diagnosis,), history=None, acts=acts, took_s=0.1, at=0.0
-    )
 
 
 def act(outcome: UnmapOutcome | None, message: str = "/dev/rbd0 is unmapped") -> UnmapRecord:

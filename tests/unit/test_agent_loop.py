@@ -5,16 +5,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
 
-from rbdagent import log
 from rbdagent.agent import loop
-from rbdagent.agent.loop import Agent, CycleResult
-from rbdagent.collector import Workers
 from rbdagent.errors import NotFoundError, RbdagentError
 from rbdagent.model import (
     BootTime,
@@ -24,22 +20,20 @@ from rbdagent.model import (
     Snapshot,
     SourceState,
     Target,
-    TargetKind,
     UnmapOutcome,
     UnmapPlan,
-    UnmapPolicy,
     UnmapRecord,
     UnmapResult,
     observed_of,
 )
-from rbdagent.unmap.executor import Attempt, UnmapContext
-from rbdagent.unmap.state_store import StateDir
+from rbdagent.unmap.executor import Attempt
+from tests.support.agent_loop import GRACE_S, IN_USE, ORPHAN, Stage, rounds
+from tests.support.ceph_worker import Ceph
 from tests.support.snapshots import (
     FAILED,
     JUST_NOW,
     NO_IO,
     NOW,
-    NOWHERE,
     PV,
     SPEC,
     attachment,
@@ -49,88 +43,15 @@ from tests.support.snapshots import (
     opener,
     pod,
     remote_watcher,
-    target,
     waiting_pod,
 )
 from tests.support.unmap_plans import history, identity, moment, seen
-from tests.unit.test_look import Ceph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rbdagent.config import Settings
-
-GRACE_S = 600.0
-
-
-class Log(log.Log):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, Any]]] = []
-
-    def _write(self, _level: int, event: str, fields: dict[str, Any]) -> None:
-        self.lines.append((event, fields))
-
-    def of(self, event: str) -> list[dict[str, Any]]:
-        return [fields for name, fields in self.lines if name == event]
-
-
-class Times:
-    """A clock that only the test advances."""
-
-    def __init__(self) -> None:
-        self.uptime_s = 5000.0
-
-    def __call__(self) -> BootTime:
-        return BootTime(at=NOW, uptime_s=self.uptime_s)
-
-
-class Stage:
-    """An agent with given snapshots, one after another; the last one is repeated."""
-
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *, may_unmap: bool) -> None:
-        self.times, self.log, self.told = Times(), Log(), list[CycleResult]()
-        self.looks: list[Snapshot | Exception] = []
-        self.asked_api: list[bool] = []
-        self.state = StateDir(path)
-        self.freeze_file = Path("/none")
-        self.policy = UnmapPolicy(may_unmap=may_unmap, grace_s=GRACE_S)
-        self.ceph: Ceph | None = None
-        monkeypatch.setattr(loop, "collect_snapshot", self._look)
-
-    def _look(self, asked: Target, _settings: Settings, **given: Any) -> Snapshot:
-        self.asked_api.append(given.get("kube") is None)
-        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
-        if isinstance(found, Exception):
-            raise found
-        assert found.node is not None
-        node = replace(found.node, uptime_s=self.times.uptime_s)
-        whole = target(given="", kind=TargetKind.NONE, name="")
-        of = whole if asked.kind is TargetKind.NONE else asked
-        return replace(found, node=node, target=of)
-
-    def watch(self, agent: Agent, *, minutes: int) -> None:
-        """Run one cycle a minute for that many minutes."""
-        for _ in range(minutes):
-            rounds(agent, "time")
-            self.times.uptime_s += 60
-
-    def agent(self) -> Agent:
-        leave = UnmapContext(
-            by="agent", policy=self.policy, freeze_file=self.freeze_file, state=self.state
-        )
-        wake: Any = None
-        return Agent(
-            NOWHERE,
-            leave,
-            wake,
-            resync_s=60.0,
-            clock=self.times,
-            tell=self.told.append,
-            log=self.log,
-            workers=Workers(ceph=self.ceph, node=None),  # type: ignore[arg-type]
-        )
 
 
 def denied(path: object) -> list[str]:
@@ -138,24 +59,7 @@ def denied(path: object) -> list[str]:
     raise PermissionError(13, "Permission denied", str(path))
 
 
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(tmp_path, monkeypatch, may_unmap=False)
-
-
-@pytest.fixture
-def acting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(tmp_path, monkeypatch, may_unmap=True)
-
-
-IN_USE = seen(in_kube={"pods": (pod(),)})
-ORPHAN = seen()
 PINNED = seen(mapped={"openers": (opener(),)})
-
-
-def rounds(agent: Agent, *why: str) -> None:
-    for reason in why:
-        agent._cycle(reason)
 
 
 def test_healthy_agent_does_not_query_the_api_at_every_resync(stage: Stage) -> None:
@@ -282,7 +186,7 @@ def test_defect_is_logged_and_does_not_end_the_agent(stage: Stage) -> None:
     agent.run(once=True)
     (told,) = stage.log.of("this is a defect of rbdagent")
     assert told["error"] == "KeyError('pool')"
-    assert "test_agent_loop.py" in told["where"]
+    assert "agent_loop.py" in told["where"]
     agent.run(once=True)
     assert len(stage.told) == 1
 
@@ -348,21 +252,6 @@ def test_blocked_volume_is_queried_only_while_its_pod_waits(
 # --------------------------------------------------------------------------------------------------
 # Unmap
 # --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def unmapped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replace the module that writes to the node; return the devices that it was to unmap."""
-    done: list[str] = []
-
-    def carry_out(plan: UnmapPlan, *, again: Callable[[], Any], **_: Any) -> UnmapResult:
-        now = again()
-        assert isinstance(now, UnmapPlan), now
-        done.append(plan.identity.device)
-        return UnmapResult(plan=plan, outcome=UnmapOutcome.UNMAPPED, message="", done=plan.steps)
-
-    monkeypatch.setattr("rbdagent.unmap.executor.carry_out", carry_out)
-    return done
 
 
 def test_orphan_is_unmapped_after_its_grace_period(acting: Stage, unmapped: list[str]) -> None:

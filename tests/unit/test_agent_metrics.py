@@ -22,6 +22,7 @@ from rbdagent.model import (
 )
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import identity_of
+from tests.support.agent_loop import looked, samples
 from tests.support.snapshots import (
     ADDRESS,
     NOW,
@@ -39,21 +40,11 @@ from tests.support.snapshots import (
     watcher,
 )
 from tests.support.unmap_plans import history, moment, seen
-from tests.unit.test_agent_events import looked
 
 if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
     from rbdagent.agent.loop import CycleResult
-
-
-def samples(look: CycleResult, family: str) -> list[Sample]:
-    return [
-        sample
-        for metric in Metrics(lambda: look).collect()
-        if metric.name == family
-        for sample in metric.samples
-    ]
 
 
 def unmaps(look: CycleResult) -> dict[str, float]:

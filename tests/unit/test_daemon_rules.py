@@ -21,6 +21,8 @@ from rbdagent.model import (
     Verdict,
 )
 from rbdagent.report.json.holders import holder_report
+from tests.support.rule_rows.holder_verdicts import EXPECTED as HOLDERS
+from tests.support.rule_rows.target_verdicts import EXPECTED as TARGETS
 from tests.support.snapshots import (
     LIBRBD_COOKIE,
     UNSEEN,
@@ -36,8 +38,6 @@ from tests.support.snapshots import (
     watcher,
     world,
 )
-from tests.unit.test_diagnose_target import EXPECTED as TARGETS
-from tests.unit.test_diagnose_verdict import EXPECTED as HOLDERS
 
 STRANGER: Final = watcher(
     address=EntityAddress(ip="192.0.2.7", nonce=5), client=3, cookie=LIBRBD_COOKIE

@@ -18,20 +18,11 @@ from rbdagent.model import (
     BlockHolderKind,
     BlocklistEntry,
     CephView,
-    ContainerState,
-    CsiSource,
     DeviceNumber,
-    EntityAddress,
-    ImagePresence,
     ImageSpec,
-    InTreeRbdSource,
-    LockHolder,
     MountNamespace,
-    NbdState,
     NotObserved,
     ObjectRef,
-    OtherSource,
-    PluginSocket,
     PublishedMapping,
     PublishedNode,
     Recovery,
@@ -41,22 +32,33 @@ from rbdagent.model import (
     Source,
     Sources,
     SourceState,
-    TargetKind,
-    UnbackedMount,
     Verdict,
 )
 from rbdagent.parse.kubernetes import csi_source
 from rbdagent.report.text import answer
 from rbdagent.rules.context import delete_pod
 from rbdagent.unmap.preconditions import CONDITIONS
+from tests.support.rule_rows.diagnose import (
+    BEING_USED,
+    BY_IMAGE,
+    EXISTS,
+    MULTI_ATTACH,
+    OWN_ENTRY,
+    PLUGIN_DOWN,
+    QUIET,
+    SAID,
+    STRANGER,
+    UNBACKED,
+    from_worker_2,
+    waits,
+)
+from tests.support.rule_rows.families import FAMILIES
 from tests.support.snapshots import (
     ADDRESS,
-    DRIVER,
     FSID,
     HANDLE,
     IMAGE_ID,
     IN_USE_NAME,
-    JUST_NOW,
     LIBRBD_COOKIE,
     LONG_AGO,
     NOW,
@@ -72,10 +74,7 @@ from tests.support.snapshots import (
     cluster,
     codes,
     container,
-    event,
     found,
-    gap,
-    image_view,
     in_flight,
     mapping,
     mount,
@@ -89,56 +88,13 @@ from tests.support.snapshots import (
     said,
     snapshot,
     staging,
-    target,
     unmapped,
     volume,
     waiting_pod,
     watcher,
     world,
 )
-from tests.unit import (
-    test_attach_detach_rules,
-    test_foreign_clusters_rules,
-    test_node_stage_rules,
-    test_pv_controller_rules,
-    test_scheduling_rules,
-    test_termination_rules,
-)
 
-Table = dict[str, Snapshot]
-FAMILIES: Final = (
-    test_attach_detach_rules,
-    test_pv_controller_rules,
-    test_foreign_clusters_rules,
-    test_termination_rules,
-    test_node_stage_rules,
-    test_scheduling_rules,
-)
-"""Test modules that have tables for their own codes."""
-
-MULTI_ATTACH: Final = event(
-    f'Multi-Attach error for volume "{PV}" Volume is already exclusively attached to one node '
-    "and can't be attached to another"
-)
-BEING_USED: Final = event(
-    f'MountVolume.MountDevice failed for volume "{PV}" : rpc error: code = Internal desc = rbd '
-    f"image {SPEC} is still being used",
-    reason="FailedMount",
-    reporter="kubelet",
-)
-EXISTS: Final = event(
-    f"rpc error: code = Aborted desc = an operation with the given Volume ID {HANDLE} already "
-    "exists",
-    reason="FailedMount",
-)
-REFUSED: Final = event("rbd: map failed: (108) Cannot send after transport endpoint shutdown")
-BY_IMAGE: Final = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
-BY_POD: Final = target(
-    given="pod/default/web-0", kind=TargetKind.POD, namespace="default", name="web-0"
-)
-STRANGER: Final = EntityAddress(ip="192.0.2.7", nonce=5)
-FORMER: Final = LockHolder(client=99, address=replace(ADDRESS, nonce=1), lock_id="auto 184464")
-OLD_LOCK: Final = LockHolder(client=12, address=None, lock_id="kubelet_lock_magic_worker-9")
 LUKS: Final = BlockHolder(
     kind=BlockHolderKind.LUKS, name="dm-0", label=f"luks-rbd-{HANDLE}", of="rbd0"
 )
@@ -149,218 +105,6 @@ NEIGHBOUR: Final = mapping(
     spec=ImageSpec(pool="k8s", name="csi-vol-other"),
     image_id="2222",
 )
-OWN_ENTRY: Final = BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce, until="tomorrow")
-PLUGIN_DOWN: Final = {"sockets": (PluginSocket(driver=DRIVER, path="/s", listening=False),)}
-UNBACKED: Final = UnbackedMount(
-    pod_uid=POD_UID, persistent_volume=PV, path="/data", source="/dev/vda1", process=process()
-)
-DEAD_NBD: Final = nbd_mapping(nbd=NbdState(recorded_pid=700, backend=HANDLE, process=None))
-OTHER_PV: Final = volume(name="pv-copy", uid="other")
-CSI: Final = CsiSource(driver=DRIVER, volume_handle="by-hand")
-DEPLOYMENT: Final = ("ReplicaSet/web-5d4f", "ReplicaSet/web-77aa")
-
-
-def from_worker_2(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Build a snapshot on worker-2, where nothing is mapped; the watcher is on worker-1."""
-    on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
-    return world(on_node=on_node, **parts)
-
-
-def waits(*events: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
-    return {"pods": (waiting_pod(),), "events": events}
-
-
-SAID: Final[dict[str, Table]] = {
-    "RBD100": {"a running pod": world(in_kube={"pods": (pod(),)})},
-    "RBD101": {"the orphan": world()},
-    "RBD102": {"a pin": world(mapped={"openers": (opener(),)})},
-    "RBD103": {"blocklisted": world(in_ceph={"blocklist": (OWN_ENTRY,)})},
-    "RBD104": {"rbd-nbd died": world(on_node={"mappings": (DEAD_NBD,)})},
-    "RBD105": {"no watch": world(of_image={"watchers": ()})},
-    "RBD106": {"two kernels": world(of_image={"watchers": (watcher(), remote_watcher())})},
-    "RBD107": {"taint": world(in_kube={"nodes": (node(out_of_service=True), node("worker-2"))})},
-    "RBD108": {"node's disk": unmapped(on_node={"unbacked": (UNBACKED,)})},
-    "RBD109": {
-        "lost container": world(mapped={"mounts": (mount(path="/d", namespace=container()),)}),
-        "lost pod's path": world(mapped={"mounts": (mount(path=POD_PATH),)}),
-    },
-    "RBD110": {"staging alone": world(mapped={"mounts": (mount(),)})},
-    "RBD111": {
-        "two ReplicaSets of one Deployment (2)": world(
-            in_kube={
-                "pods": (pod(owners=DEPLOYMENT[:1]), waiting_pod(owners=DEPLOYMENT[1:])),
-            }
-        ),
-    },
-    "RBD112": {"two workloads": world(in_kube={"pods": (pod(), waiting_pod())})},
-    "RBD113": {"NotReady": from_worker_2(in_kube={"nodes": (node(ready=None), node("worker-2"))})},
-    "RBD114": {
-        "raw block for many": world(
-            of_image={"watchers": (watcher(), remote_watcher())},
-            in_kube={
-                "persistent_volumes": (
-                    volume(access_modes=("ReadWriteMany",), volume_mode="Block"),
-                ),
-                "pods": (pod(), pod("b", "worker-2")),
-            },
-        )
-    },
-    "RBD115": {
-        "qemu": from_worker_2(
-            of_image={"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)}
-        )
-    },
-    "RBD116": {
-        "mgr": unmapped(
-            of_image={"watchers": (watcher(address=STRANGER, client=3),)},
-            in_ceph={"services": (ServiceAddress(kind="mgr", name="x", address=STRANGER),)},
-        )
-    },
-    "RBD117": {"passed by": unmapped(of_image={"transient_watchers": (remote_watcher(),)})},
-    "RBD118": {"nobody": unmapped()},
-    "RBD119": {
-        "another node": from_worker_2(),
-        "blind here": world(mapped={"openers": UNSEEN}),
-        "blind everywhere": unmapped(ceph=None),
-        "no node known": from_worker_2(of_image={"watchers": (watcher(address=STRANGER),)}),
-    },
-    "RBD120": {"starting": world(in_kube={"pods": (waiting_pod(node="worker-1"),)})},
-    "RBD201": {
-        "plugin down (48)": world(mapped={"mounts": (mount(),)}, of_kubelet=PLUGIN_DOWN),
-        "plugin down, the pod hangs": world(
-            in_kube={"pods": (pod(deleting_since=JUST_NOW),)}, of_kubelet=PLUGIN_DOWN
-        ),
-    },
-    "RBD202": {"kubelet down": world(of_kubelet={"process": None})},
-    "RBD203": {
-        "event (15)": world(in_kube=waits(EXISTS)),
-        "in D": world(
-            on_node={
-                "in_flight": (
-                    in_flight("rbd", "rbd map x", process=process(state="D"), names=("/dev/rbd0",)),
-                )
-            }
-        ),
-        "osdc": world(mapped={"hung_requests": ("read rbd_data.1",)}),
-        "osdc under a running pod": world(
-            mapped={"hung_requests": ("watch-ping rbd_header.1", "write rbd_data.1")},
-            in_kube={"pods": (pod(),)},
-        ),
-    },
-    "RBD204": {"no udev (13)": world(mapped={"device_node_present": False})},
-    "RBD205": {"litter (11)": world(of_kubelet={"pod_volumes": (pod_directory(),)})},
-    "RBD206": {
-        "no JSON (6)": world(
-            mapped={"mounts": (mount(),)}, of_kubelet={"staging": (staging(volume_data=None),)}
-        )
-    },
-    "RBD207": {
-        "another cluster (37)": unmapped(on_node={"mappings": (mapping(fsid=OTHER_FSID),)}),
-        "another namespace (38)": unmapped(
-            on_node={"mappings": (mapping(spec=replace(SPEC, namespace="t"), image_id="9"),)}
-        ),
-        "made again": unmapped(on_node={"mappings": (mapping(image_id="9"),)}),
-    },
-    "RBD301": {
-        "gone": unmapped(of_image={"presence": ImagePresence.GONE, "image_id": None}),
-        "gone while mapped (16)": world(
-            of_image={"presence": ImagePresence.GONE, "image_id": None, "watchers": ()}
-        ),
-    },
-    "RBD302": {"trash": unmapped(of_image={"presence": ImagePresence.TRASH})},
-    "RBD303": {"old lock (29)": unmapped(of_image={"lockers": (OLD_LOCK,)})},
-    "RBD304": {"own former client (21)": world(of_image={"lockers": (FORMER,)})},
-    "RBD305": {"lingers (35)": world(on_node={"mappings": ()})},
-    "RBD306": {
-        "a former client (25)": world(
-            in_ceph={"blocklist": (BlocklistEntry(network=ADDRESS.ip, nonce=7),)}
-        )
-    },
-    "RBD307": {
-        "two clusters": unmapped(
-            ceph=CephView(
-                clusters=(
-                    cluster(),
-                    cluster(name="b", fsid=OTHER_FSID, images=(image_view(fsid=OTHER_FSID),)),
-                )
-            ),
-            target=BY_IMAGE,
-        )
-    },
-    "RBD308": {"108 (51)": world(in_kube=waits(REFUSED))},
-    "RBD401": {"Multi-Attach (1)": world(in_kube=waits(MULTI_ATTACH))},
-    "RBD402": {"still being used (46)": world(in_kube=waits(BEING_USED))},
-    "RBD407": {
-        "nfs": unmapped(in_kube={"persistent_volumes": (volume(source=OtherSource(kind="nfs")),)})
-    },
-    "RBD408": {"on paper (28)": unmapped(in_kube={"attachments": (attachment(),)})},
-    "RBD409": {
-        "detachError (26)": world(
-            in_kube={
-                "attachments": (attachment(deleting_since=JUST_NOW, detach_error="no secret"),)
-            }
-        )
-    },
-    "RBD410": {"no such node (27)": world(in_kube={"attachments": (attachment("worker-9"),)})},
-    "RBD411": {"same handle (36)": world(in_kube={"persistent_volumes": (volume(), OTHER_PV)})},
-    "RBD412": {
-        "two volumes": world(
-            in_kube={
-                "pods": (pod(claims=("data", "more")),),
-                "persistent_volumes": (
-                    volume(),
-                    volume(
-                        name="zz",
-                        source=InTreeRbdSource(spec=ImageSpec(pool="rbd", name="other")),
-                        claim=ObjectRef(namespace="default", name="more"),
-                    ),
-                ),
-            },
-            target=BY_POD,
-        )
-    },
-    "RBD413": {
-        "attachError": world(
-            in_kube={"attachments": (attachment("worker-2", attached=False, attach_error="no"),)}
-        )
-    },
-    "RBD414": {"no name": unmapped(in_kube={"persistent_volumes": (volume(source=CSI),)})},
-    "RBD415": {
-        "the API is down": unmapped(kubernetes=None),
-        "a pod without a volume": unmapped(in_kube={"pods": (pod(claims=()),)}, target=BY_POD),
-    },
-    "RBD416": {
-        "runs elsewhere, no watch (50)": unmapped(in_kube={"pods": (pod("x", "worker-2"),)}),
-        "runs here, no mapping": unmapped(in_kube={"pods": (pod(),)}),
-    },
-    "RBD901": {"no node": world(node=None)},
-    "RBD902": {
-        "no Ceph": world(ceph=None),
-        "one cluster of two": world(
-            ceph=CephView(
-                clusters=(
-                    cluster(),
-                    cluster(
-                        name="b",
-                        fsid=None,
-                        images=(),
-                        source=Source(state=SourceState.FAILED, reason="timed out"),
-                    ),
-                )
-            )
-        ),
-    },
-    "RBD903": {"no API": world(kubernetes=None)},
-    "RBD904": {
-        "a gap": world(
-            sources=Sources(
-                node=replace(OBSERVED, gaps=(gap("open descriptors"),)),
-                ceph=OBSERVED,
-                kubernetes=OBSERVED,
-            )
-        )
-    },
-}
 
 
 def _failed(reason: str) -> Source:
@@ -443,7 +187,7 @@ def test_unresponsive_ceph_is_reported_once_for_many_volumes() -> None:
 
 def test_every_code_of_the_catalogue_has_a_table() -> None:
     refusals = {code for code, _, _ in CONDITIONS}
-    tables = (SAID, *(family.SAID for family in FAMILIES))
+    tables = (family.SAID for family in FAMILIES)
     assert refusals.union(*tables) == CATALOG.keys()
 
 
@@ -606,83 +350,6 @@ def test_node_that_shares_a_volume_has_no_detach_path(
         }
     )
     assert [way.node for way in life_of(correlate(seen), seen).back] == nodes
-
-
-QUIET: Final[dict[str, Table]] = {
-    "RBD203": {
-        "a pod writes": world(
-            mapped={"hung_requests": ("write rbd_data.1",)}, in_kube={"pods": (pod(),)}
-        ),
-        "mkfs writes": world(
-            mapped={"hung_requests": ("write rbd_data.1",)},
-            on_node={"in_flight": (in_flight("mkfs.ext4", "mkfs.ext4 /dev/rbd0"),)},
-        ),
-    },
-    "RBD401": {
-        "nobody waits any more": world(in_kube={"events": (MULTI_ATTACH,)}),
-    },
-    "RBD402": {"nobody waits any more": world(in_kube={"events": (BEING_USED,)})},
-    "RBD101": {"staging is mounted": world(mapped={"mounts": (mount(),)})},
-    "RBD106": {
-        "its check from the waiting node": world(
-            of_image={"watchers": (watcher(), remote_watcher(cookie=LIBRBD_COOKIE))},
-            in_kube={"pods": (waiting_pod(),)},
-        ),
-        "the API is down": world(
-            of_image={"watchers": (watcher(), remote_watcher())}, kubernetes=None
-        ),
-    },
-    "RBD118": {"a mapping": world()},
-    "RBD205": {
-        "its pod lives": world(
-            of_kubelet={"pod_volumes": (pod_directory(),)}, in_kube={"pods": (pod(),)}
-        ),
-        "pods are not all known": world(
-            of_kubelet={"pod_volumes": (pod_directory(),)},
-            in_kube={"pods_scope": "namespace/default"},
-        ),
-    },
-    "RBD303": {
-        "its kubelet watches": unmapped(
-            of_image={"lockers": (OLD_LOCK,), "watchers": (remote_watcher(client=12),)}
-        )
-    },
-    "RBD304": {
-        "its own lock": world(
-            of_image={"lockers": (replace(FORMER, client=4393, address=ADDRESS),)}
-        )
-    },
-    "RBD409": {"no error": world(in_kube={"attachments": (attachment(deleting_since=JUST_NOW),)})},
-    "RBD410": {
-        "nodes unknown": world(in_kube={"attachments": (attachment("worker-9"),), "nodes": UNSEEN})
-    },
-    "RBD416": {
-        "kubelet stages by the first access mode: this one to read": unmapped(
-            in_kube={
-                "pods": (pod("x", "worker-2"),),
-                "persistent_volumes": (volume(access_modes=("ReadOnlyMany", "ReadWriteOnce")),),
-            }
-        ),
-        "it was deleted, and its containers have ended": unmapped(
-            in_kube={
-                "pods": (
-                    pod(
-                        "x",
-                        "worker-2",
-                        deleting_since="2026-11-21T02:50:00Z",
-                        containers=(ContainerState(name="c", state="terminated"),),
-                    ),
-                )
-            }
-        ),
-        "read-only takes no watch": unmapped(
-            in_kube={
-                "pods": (pod("x", "worker-2"),),
-                "persistent_volumes": (volume(access_modes=("ReadOnlyMany",)),),
-            }
-        ),
-    },
-}
 
 
 @pytest.mark.parametrize(

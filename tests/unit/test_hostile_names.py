@@ -12,8 +12,9 @@ from rbdagent.commands import NOT_PRINTED, line_of, text_of
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import life_of
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from tests.support.rule_rows import diagnose
+from tests.support.rule_rows.families import FAMILIES
 from tests.support.snapshots import DRIVER, HANDLE, POD_UID, PV, SPEC
-from tests.unit import test_diagnose_rules
 
 if TYPE_CHECKING:
     from rbdagent.model import Command, Snapshot
@@ -52,7 +53,7 @@ NAMES: Final = (
 def rows() -> list[Any]:
     """Return one snapshot for each code: that of the first row of its table."""
     found: dict[str, Snapshot] = {}
-    for family in (test_diagnose_rules, *test_diagnose_rules.FAMILIES):
+    for family in FAMILIES:
         for code, table in family.SAID.items():
             row = next(iter(table.values()))
             found[code] = row[0] if isinstance(row, tuple) else row
@@ -96,7 +97,7 @@ def test_command_with_a_hostile_name_stays_one_command(seen: Snapshot) -> None:
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_commands_for_a_hostile_pod_run_only_known_programs(hostile: str) -> None:
     """Assert that each printed command begins with a program of the known list."""
-    table = test_diagnose_rules.SAID["RBD102"]
+    table = diagnose.SAID["RBD102"]
     for seen in table.values():
         for name in NAMES:
             for given in commands_of(poisoned(seen, name, hostile, leading=False)):

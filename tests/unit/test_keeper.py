@@ -22,6 +22,7 @@ from rbdagent.model import (
 )
 from rbdagent.report import text
 from rbdagent.report.json.unmap import unmap_refusal
+from tests.support.agent_loop import looked, rounds, samples
 from tests.support.hostile_texts import CLEAR_SCREEN, TURNED, is_clean
 from tests.support.snapshots import (
     OBSERVED,
@@ -40,13 +41,10 @@ from tests.support.snapshots import (
     volume,
 )
 from tests.support.unmap_plans import LEAVE, history, planned, seen
-from tests.unit.test_agent_events import looked
-from tests.unit.test_agent_loop import acting, rounds, unmapped  # noqa: F401 - fixtures
-from tests.unit.test_agent_metrics import samples
 
 if TYPE_CHECKING:
     from rbdagent.model import Snapshot
-    from tests.unit.test_agent_loop import Stage
+    from tests.support.agent_loop import Stage
 
 TENANT: Final = pod(ref=ObjectRef(namespace="tenant", name="evil", uid="evil-uid"), claims=())
 INLINE: Final = replace(TENANT, inline_images=(InTreeRbdSource(spec=SPEC, monitors=()),))
@@ -222,8 +220,8 @@ def test_series_without_one_object_names_only_the_condition() -> None:
 
 
 def test_agent_names_the_object_in_record_event_and_metric(
-    acting: Stage,  # noqa: F811 - the fixture
-    unmapped: list[str],  # noqa: F811 - the fixture
+    acting: Stage,
+    unmapped: list[str],
 ) -> None:
     orphan = seen(in_kube=THERE)
     acting.looks = [orphan]
@@ -242,8 +240,8 @@ def test_agent_names_the_object_in_record_event_and_metric(
 
 
 def test_other_object_behind_the_same_condition_is_reported(
-    acting: Stage,  # noqa: F811 - the fixture
-    unmapped: list[str],  # noqa: F811 - the fixture
+    acting: Stage,
+    unmapped: list[str],
 ) -> None:
     orphan = seen(in_kube=THERE)
     again = replace(AT_WORK, process=replace(AT_WORK.process, pid=9001))

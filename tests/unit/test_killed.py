@@ -19,10 +19,9 @@ from rbdagent.agent import loop
 from rbdagent.model import NotObserved, Snapshot, UnmapOutcome, observed_of
 from rbdagent.unmap import writer
 from rbdagent.unmap.state_store import StateDir
+from tests.support.agent_loop import Stage
 from tests.support.snapshots import NO_IO, mount
-from tests.support.unmap_plans import DM, LADDER, seen
-from tests.unit.test_agent_loop import Stage
-from tests.unit.test_plan import LUKS
+from tests.support.unmap_plans import DM, LADDER, LUKS, seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

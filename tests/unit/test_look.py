@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from rbdagent.collector import with_images
 from rbdagent.model import CephView, ImageIdentity, ImageSpec, Snapshot, SourceState
+from tests.support.ceph_worker import Ceph
 from tests.support.snapshots import FAILED, NOWHERE, OBSERVED, cluster, image_view, snapshot
 
 OTHER = ImageSpec(pool="k8s", name="other")
@@ -16,21 +15,6 @@ SKIPPED = replace(
     snapshot().sources, ceph=replace(OBSERVED, state=SourceState.SKIPPED, reason="not asked")
 )
 FURTHER = CephView(clusters=(cluster(images=(image_view(spec=OTHER),)),))
-
-
-class Ceph:
-    """Fake of the process that is connected to Ceph."""
-
-    def __init__(self, view: CephView | None) -> None:
-        self.view = view
-        self.asked: list[Any] = []
-
-    def answer(self, question: Any, _deadline: float) -> Any:  # noqa: ANN401 - as asked
-        images, _, _ = question
-        self.asked.append(images)
-        if self.view is None:
-            raise TimeoutError
-        return self.view, OBSERVED
 
 
 def closer(look: Snapshot, ceph: Ceph, images: tuple[ImageIdentity, ...] = ASKED) -> Snapshot:

@@ -10,6 +10,13 @@ from msgspec.structs import replace
 
 from rbdagent.commands import lines_of
 from rbdagent.model import ContainerState, ObjectRef, Snapshot
+from tests.support.rule_rows import (
+    attach_detach,
+    foreign_clusters,
+    node_stage,
+    scheduling,
+    termination,
+)
 from tests.support.rule_tables import attached, listing, trouble
 from tests.support.snapshots import (
     NOW,
@@ -26,13 +33,6 @@ from tests.support.snapshots import (
     waiting_pod,
     watcher,
     world,
-)
-from tests.unit import (
-    test_attach_detach_rules,
-    test_foreign_clusters_rules,
-    test_node_stage_rules,
-    test_scheduling_rules,
-    test_termination_rules,
 )
 
 LATELY: Final = "2026-11-21T02:59:40Z"
@@ -177,11 +177,11 @@ def test_healthy_state_leads_to_no_warning(name: str) -> None:
 
 
 FAMILIES: Final = (
-    test_attach_detach_rules,
-    test_foreign_clusters_rules,
-    test_termination_rules,
-    test_node_stage_rules,
-    test_scheduling_rules,
+    attach_detach,
+    foreign_clusters,
+    termination,
+    node_stage,
+    scheduling,
 )
 EVERY: Final = [
     pytest.param(seen, id=f"{code}: {name}")

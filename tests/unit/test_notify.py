@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from rbdagent.agent.systemd import ServiceManager
 from rbdagent.errors import RbdagentError
 from rbdagent.model import Source, SourceState
+from tests.support.agent_loop import IN_USE, Stage
 from tests.support.snapshots import FAILED
-from tests.unit.test_agent_loop import IN_USE, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

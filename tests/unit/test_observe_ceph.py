@@ -1,25 +1,20 @@
 """Queries of Ceph with fake bindings that check argument types, as Cython 3 does."""
 
-# ruff: noqa: ANN401 - a builder takes any field of what it builds
-
 from __future__ import annotations
 
 import errno
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.collect.ceph.connection import CephAccess
 from rbdagent.collect.ceph.images import CephLook, check_ceph
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
     ImageIdentity,
     ImagePresence,
-    ImageSpec,
-    ImageView,
     NotObserved,
     Source,
     SourceState,
@@ -35,6 +30,7 @@ from tests.support.ceph_bindings import (
     ceph,
     raising,
 )
+from tests.support.ceph_queries import access, identity, image, views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,42 +39,15 @@ if TYPE_CHECKING:
 WATCHER = ("10.77.0.12:0/1932216381", 4394, 18446462598732840961)
 
 
-def access(tmp_path: Path, **changes: Any) -> CephAccess:
-    conf = tmp_path / "ceph.conf"
-    conf.touch()
-    given: dict[str, Any] = {
-        "name": "ceph",
-        "conf": conf,
-        "client_id": "rbdagent",
-        "keyring": conf,
-        "timeout_s": 2.5,
-    }
-    return CephAccess(**(given | changes))
-
-
 def observe(tmp_path: Path, images: Sequence[ImageIdentity] = ()) -> tuple[CephView | None, Source]:
     look = CephLook([access(tmp_path)])
     return look.images(images, deadline=time.monotonic() + 60)
-
-
-def identity(name: str, **changes: Any) -> ImageIdentity:
-    given: dict[str, Any] = {"pool_id": 1, "image_id": f"id-{name}", "fsid": None}
-    return ImageIdentity(spec=ImageSpec(pool="k8s", name=name), **(given | changes))
-
-
-def image(name: str, **changes: Any) -> FakeImage:
-    return FakeImage(name=name, **({"image_id": f"id-{name}"} | changes))
 
 
 def watchers(view: CephView | None) -> list[int]:
     """Return the number of watchers of each image whose watchers were observed."""
     found = [image.watchers for image in views(view)]
     return [len(listed) for listed in found if isinstance(listed, tuple)]
-
-
-def views(view: CephView | None) -> tuple[ImageView, ...]:
-    assert view is not None
-    return view.clusters[0].images
 
 
 def test_cluster_query_uses_the_argument_types_of_the_bindings(

@@ -35,8 +35,8 @@ from rbdagent.model import (
     SourceState,
 )
 from tests.support.ceph_bindings import ceph, raising
+from tests.support.ceph_queries import access, identity, image, views
 from tests.support.snapshots import NOW, NOWHERE, OBSERVED, kube, node_view, said, target
-from tests.unit.test_observe_ceph import access, identity, image, views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

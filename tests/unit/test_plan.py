@@ -29,7 +29,6 @@ from rbdagent.unmap.preconditions import CONDITIONS
 from tests.support.orphan_variations import IN_FLIGHT
 from tests.support.snapshots import (
     FAILED,
-    HANDLE,
     JUST_NOW,
     LONG_AGO,
     NO_IO,
@@ -60,6 +59,7 @@ from tests.support.unmap_plans import (
     DM,
     GRACE_S,
     LADDER,
+    LUKS,
     history,
     identity,
     moment,
@@ -69,9 +69,6 @@ from tests.support.unmap_plans import (
 
 DEVICE_BIND: Final = mount(path="/dev/x", kind=MountKind.DEVICE_BIND, root="/rbd0")
 NBD: Final = nbd_mapping(device=DEVICE)
-LUKS: Final = BlockHolder(
-    kind=BlockHolderKind.LUKS, name="dm-0", label=f"luks-rbd-{HANDLE}", of="rbd0", device=DM
-)
 
 
 def refusal(plan: UnmapPlan | UnmapRefusal) -> UnmapRefusal:

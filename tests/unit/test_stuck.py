@@ -51,8 +51,8 @@ from rbdagent.model import (
 from rbdagent.parse.selector import parse_selector
 from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, Many, many
 from tests.support.random_clusters import GIB, Maker, some_cluster
+from tests.support.rule_rows.families import FAMILIES
 from tests.support.snapshots import DRIVER, LONG_AGO, NOW, UNSEEN, event
-from tests.unit import test_diagnose_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -183,7 +183,7 @@ def rows_of_the_tables() -> list[Any]:
     """Return each row of the tables of the rules in which Kubernetes was observed."""
     return [
         pytest.param(seen, id=f"{code}: {name}")
-        for family in (test_diagnose_rules, *test_diagnose_rules.FAMILIES)
+        for family in FAMILIES
         for code, rows in family.SAID.items()
         for name, row in rows.items()
         if (seen := row[0] if isinstance(row, tuple) else row).kubernetes is not None

@@ -1,0 +1,140 @@
+"""An agent with given snapshots, and what it logs, reports and exposes."""
+
+# ruff: noqa: ANN401 - as the builders
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from rbdagent import log
+from rbdagent.agent import loop
+from rbdagent.agent.loop import Agent, CycleResult
+from rbdagent.agent.metrics import Metrics
+from rbdagent.collector import Workers
+from rbdagent.correlate import correlate
+from rbdagent.model import (
+    BootTime,
+    Snapshot,
+    Target,
+    TargetKind,
+    UnmapPolicy,
+    UnmapRecord,
+)
+from rbdagent.rules import diagnose
+from rbdagent.unmap.executor import UnmapContext
+from rbdagent.unmap.state_store import StateDir
+from tests.support.snapshots import (
+    NOW,
+    NOWHERE,
+    pod,
+    target,
+)
+from tests.support.unmap_plans import seen
+
+if TYPE_CHECKING:
+    import pytest
+    from prometheus_client.samples import Sample
+
+    from rbdagent.config import Settings
+    from tests.support.ceph_worker import Ceph
+
+
+GRACE_S = 600.0
+
+
+class Log(log.Log):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+
+    def _write(self, _level: int, event: str, fields: dict[str, Any]) -> None:
+        self.lines.append((event, fields))
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [fields for name, fields in self.lines if name == event]
+
+
+class Times:
+    """A clock that only the test advances."""
+
+    def __init__(self) -> None:
+        self.uptime_s = 5000.0
+
+    def __call__(self) -> BootTime:
+        return BootTime(at=NOW, uptime_s=self.uptime_s)
+
+
+class Stage:
+    """An agent with given snapshots, one after another; the last one is repeated."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *, may_unmap: bool) -> None:
+        self.times, self.log, self.told = Times(), Log(), list[CycleResult]()
+        self.looks: list[Snapshot | Exception] = []
+        self.asked_api: list[bool] = []
+        self.state = StateDir(path)
+        self.freeze_file = Path("/none")
+        self.policy = UnmapPolicy(may_unmap=may_unmap, grace_s=GRACE_S)
+        self.ceph: Ceph | None = None
+        monkeypatch.setattr(loop, "collect_snapshot", self._look)
+
+    def _look(self, asked: Target, _settings: Settings, **given: Any) -> Snapshot:
+        self.asked_api.append(given.get("kube") is None)
+        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(found, Exception):
+            raise found
+        assert found.node is not None
+        node = replace(found.node, uptime_s=self.times.uptime_s)
+        whole = target(given="", kind=TargetKind.NONE, name="")
+        of = whole if asked.kind is TargetKind.NONE else asked
+        return replace(found, node=node, target=of)
+
+    def watch(self, agent: Agent, *, minutes: int) -> None:
+        """Run one cycle a minute for that many minutes."""
+        for _ in range(minutes):
+            rounds(agent, "time")
+            self.times.uptime_s += 60
+
+    def agent(self) -> Agent:
+        leave = UnmapContext(
+            by="agent", policy=self.policy, freeze_file=self.freeze_file, state=self.state
+        )
+        wake: Any = None
+        return Agent(
+            NOWHERE,
+            leave,
+            wake,
+            resync_s=60.0,
+            clock=self.times,
+            tell=self.told.append,
+            log=self.log,
+            workers=Workers(ceph=self.ceph, node=None),  # type: ignore[arg-type]
+        )
+
+
+IN_USE = seen(in_kube={"pods": (pod(),)})
+ORPHAN = seen()
+
+
+def rounds(agent: Agent, *why: str) -> None:
+    for reason in why:
+        agent._cycle(reason)
+
+
+def looked(snapshot: Snapshot, *acts: UnmapRecord) -> CycleResult:
+    diagnosis = diagnose(correlate(snapshot), snapshot)
+    return CycleResult(
+        snapshot=snapshot, diagnoses=(diagnosis,), history=None, acts=acts, took_s=0.1, at=0.0
+    )
+
+
+def samples(look: CycleResult, family: str) -> list[Sample]:
+    return [
+        sample
+        for metric in Metrics(lambda: look).collect()
+        if metric.name == family
+        for sample in metric.samples
+    ]

@@ -1,0 +1,25 @@
+"""A fake of the process that is connected to Ceph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.support.snapshots import OBSERVED
+
+if TYPE_CHECKING:
+    from rbdagent.model import CephView
+
+
+class Ceph:
+    """Fake of the process that is connected to Ceph."""
+
+    def __init__(self, view: CephView | None) -> None:
+        self.view = view
+        self.asked: list[Any] = []
+
+    def answer(self, question: Any, _deadline: float) -> Any:  # noqa: ANN401 - as asked
+        images, _, _ = question
+        self.asked.append(images)
+        if self.view is None:
+            raise TimeoutError
+        return self.view, OBSERVED
