@@ -546,14 +546,26 @@ def test_causes_are_sorted_by_severity_then_by_affected_count() -> None:
     assert [cause.finding.severity for cause in found.causes][-1] is Severity.WARNING
 
 
-def test_at_most_the_pod_is_stuck_if_its_claim_is_missing() -> None:
+def stuck_without_its_claim(message: str) -> list[str]:
+    """Return what is stuck if a pod's claim is missing, and the scheduler reports this message."""
     maker = Maker(Random(0))
-    maker.pods[0] = replace(maker.pods[0], claims=("never-made",), phase="Pending", node_name=None)
+    maker.pods[0] = replace(
+        maker.pods[0],
+        claims=("missing",),
+        phase="Pending",
+        node_name=None,
+        unschedulable=message,
+    )
     maker.attachments = maker.attachments[1:]
     whole = whole_of(maker.from_afar())
-    stuck = list(lives_that_are_stuck(whole, subjects_of(whole).targets))
-    # RBD701 reports the missing claim only with a message of the scheduler; this pod has none.
-    assert {item.life.diagnosis.use.target.given for item in stuck} <= {"pod/shop/web-0"}
+    found = lives_that_are_stuck(whole, subjects_of(whole).targets)
+    return [item.life.diagnosis.use.target.given for item in found]
+
+
+def test_pod_without_its_claim_is_stuck_once_the_scheduler_reports_it() -> None:
+    assert stuck_without_its_claim("") == []
+    message = 'persistentvolumeclaim "missing" not found'
+    assert stuck_without_its_claim(message) == ["pod/shop/web-0"]
 
 
 def test_failed_source_is_reported_once_for_the_cluster() -> None:
