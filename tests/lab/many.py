@@ -52,9 +52,7 @@ from rbdagent.model import (
     PublishedNode,
     Requirement,
     Snapshot,
-    Source,
     Sources,
-    SourceState,
     StagingDirectory,
     StorageClass,
     Target,
@@ -67,20 +65,24 @@ from rbdagent.model import (
     Workload,
 )
 from rbdagent.parse.handle import attachment_name, in_use_name, staging_hash
+from tests.support.snapshots import (
+    DRIVER,
+    FSID,
+    LIBRBD_COOKIE,
+    LONG_AGO,
+    NOW,
+    OBSERVED,
+    OTHER_FSID,
+    snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NOW: Final = "2026-11-21T03:00:00Z"
 JUST_NOW: Final = "2026-11-21T02:59:30Z"
 LATELY: Final = "2026-11-21T02:30:00Z"
-LONG_AGO: Final = "2026-11-20T03:00:00Z"
-DRIVER: Final = "rbd.csi.ceph.com"
-FSID: Final = "7d112cea-dc64-4604-876a-0d7dcec17d1a"
-OTHER_FSID: Final = "11111111-2222-3333-4444-555555555555"
 GIB: Final = 1 << 30
 KERNEL_COOKIE: Final = 18446462598732840961
-LIBRBD_COOKIE: Final = 94310735552
 HOST: Final = MountNamespace(inode=1, process=ProcessRef(pid=1, command="/sbin/init"), is_host=True)
 RUNS: Final = ContainerState(name="web", state="running")
 ENDED: Final = ContainerState(name="web", state="terminated")
@@ -88,7 +90,6 @@ ELSEWHERE: Final = "block.example.org"
 """A provisioner that was never installed."""
 DOWN: Final = "down.rbd.csi.ceph.com"
 """A provisioner that has stopped."""
-OBSERVED: Final = Source(state=SourceState.OBSERVED)
 NAMESPACES: Final = 50
 VOLUMES_A_NODE: Final = 50
 HERE: Final = 40
@@ -1398,9 +1399,7 @@ def _move(cell: Cell, node: str, how: SickNode) -> None:
 
 def _snapshot_of(cells: list[Cell], nodes: list[str]) -> Snapshot:
     sick = _sick(nodes)
-    return Snapshot(
-        observed_at=NOW,
-        tool_version="0.1.0",
+    return snapshot(
         target=Target(given="-A", kind=TargetKind.NONE),
         node=_node_view(cells, nodes[0]),
         ceph=_ceph(cells, sick),

@@ -29,10 +29,11 @@ from rbdagent.unmap.state_store import StateDir
 from tests.support.snapshots import (
     NOW,
     NOWHERE,
+    opener,
     pod,
     target,
 )
-from tests.support.unmap_plans import seen
+from tests.support.unmap_plans import GRACE_S, seen
 
 if TYPE_CHECKING:
     import pytest
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 
     from rbdagent.config import Settings
     from tests.support.ceph_worker import Ceph
-
-
-GRACE_S = 600.0
 
 
 class Log(log.Log):
@@ -117,6 +115,7 @@ class Stage:
 
 IN_USE = seen(in_kube={"pods": (pod(),)})
 ORPHAN = seen()
+PINNED = seen(mapped={"openers": (opener(),)})
 
 
 def rounds(agent: Agent, *why: str) -> None:

@@ -49,6 +49,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.address import parse_address, parse_blocklist_entry
+from tests.support.snapshots import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -657,7 +658,7 @@ def recorded_snapshot(
     kube = recorded_kube(recording, claim, recorded_at)
     images = frozenset(image.spec.name for image in images_of(target, node, kube))
     now = _moment(recorded_at) + dt.timedelta(minutes=later_minutes)
-    return Snapshot(
+    return snapshot(
         observed_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         tool_version="recorded",
         target=target,

@@ -21,7 +21,9 @@ from tests.support.snapshots import (
 
 Said = dict[str, dict[str, tuple[Snapshot, set[str]]]]
 """By code and short description: a snapshot, and the other codes with a severity above INFO."""
-Quiet = dict[str, dict[str, Snapshot]]
+Table = dict[str, Snapshot]
+"""By short description."""
+Quiet = dict[str, Table]
 
 NOTHING_ELSE: Final[set[str]] = set()
 BY_POD: Final = target(

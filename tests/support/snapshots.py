@@ -1,4 +1,4 @@
-"""Builders of snapshots: every default describes the true orphan, every keyword something else.
+"""The factory of snapshots: the defaults describe the true orphan, a keyword something else.
 
 The orphan is the recorded one (kubelet restarted while NodeUnstage failed): an image of ceph-csi,
 mapped on worker-1. Its stash and vol_data.json are left; it has no pod, mount or VolumeAttachment.
@@ -17,6 +17,8 @@ from rbdagent.collect.node.observer import NodeRoots
 from rbdagent.config import Settings
 from rbdagent.correlate import correlate
 from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
     CephView,
     ClusterView,
     CsiImageMeta,
@@ -62,6 +64,7 @@ from rbdagent.model import (
     StagingDirectory,
     Target,
     TargetKind,
+    UnbackedMount,
     VolumeAttachment,
     VolumeData,
     Watcher,
@@ -98,6 +101,8 @@ AES256K_KEY: Final = "AgC7ggNru4AWKSAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
 CLIENT: Final = 4393
 ADDRESS: Final = EntityAddress(ip="10.77.0.11", port=0, nonce=2632773861)
 REMOTE_ADDRESS: Final = EntityAddress(ip="10.77.0.12", port=0, nonce=1932216381)
+STRANGER_ADDRESS: Final = EntityAddress(ip="192.0.2.7", nonce=5)
+"""The address of a client on none of the nodes."""
 COOKIE: Final = 18446462598732840961
 LIBRBD_COOKIE: Final = 94310735552
 POD_UID: Final = "9eb33a05-ca49-4781-8d19-597499b70291"
@@ -197,6 +202,24 @@ def nbd_mapping(**overrides: Any) -> Mapping:
     return _made(default, overrides)
 
 
+NEIGHBOUR: Final = mapping(
+    device="/dev/rbd1",
+    device_id=1,
+    number=DeviceNumber(major=252, minor=16),
+    spec=ImageSpec(pool="k8s", name="csi-vol-other"),
+    image_id="2222",
+)
+"""Another volume: it shows the address from which worker-1 reaches Ceph."""
+
+
+def luks(**overrides: Any) -> BlockHolder:
+    """Return the dm-crypt device that the CSI driver opens on the mapping."""
+    default = BlockHolder(
+        kind=BlockHolderKind.LUKS, name="dm-0", label=f"luks-rbd-{HANDLE}", of="rbd0"
+    )
+    return _made(default, overrides)
+
+
 def staging(**overrides: Any) -> StagingDirectory:
     default = StagingDirectory(
         path=STAGING_PATH,
@@ -232,6 +255,16 @@ def kubelet(**overrides: Any) -> KubeletView:
     return _made(default, overrides)
 
 
+PLUGIN_DOWN: Final = {
+    "sockets": (PluginSocket(driver=DRIVER, path="/csi/csi.sock", listening=False),)
+}
+"""Change of kubelet's directories: the driver does not listen on its socket."""
+
+UNBACKED: Final = UnbackedMount(
+    pod_uid=POD_UID, persistent_volume=PV, path="/data", source="/dev/vda1", process=process()
+)
+
+
 def node_view(**overrides: Any) -> NodeView:
     default = NodeView(
         node_name="worker-1",
@@ -265,6 +298,12 @@ def watcher(**overrides: Any) -> Watcher:
 
 def remote_watcher(**overrides: Any) -> Watcher:
     return _made(Watcher(address=REMOTE_ADDRESS, client=4239, cookie=COOKIE), overrides)
+
+
+MGR: Final = ServiceAddress(
+    kind="mgr", name="x", address=EntityAddress(ip="10.77.0.1", nonce=77), client=900
+)
+MGR_WATCH: Final = watcher(address=MGR.address, client=900, cookie=LIBRBD_COOKIE)
 
 
 def mirror_daemon(watching: Watcher, **overrides: Any) -> ServiceAddress:
@@ -418,6 +457,9 @@ def target(**overrides: Any) -> Target:
     return _made(Target(given=f"pv/{PV}", kind=TargetKind.PERSISTENT_VOLUME, name=PV), overrides)
 
 
+BY_IMAGE: Final = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
+
+
 def snapshot(**overrides: Any) -> Snapshot:
     """Build a snapshot; ``node=None``, ``ceph=None`` or ``kubernetes=None``: that source failed."""
     default = Snapshot(
@@ -463,6 +505,12 @@ def world(
             **overrides,
         }
     )
+
+
+def from_worker_2(**parts: Any) -> Snapshot:
+    """Build a snapshot on worker-2, where nothing is mapped; the watcher is on worker-1."""
+    on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
+    return world(on_node=on_node, **parts)
 
 
 def unmapped(**parts: Any) -> Snapshot:

@@ -10,8 +10,6 @@ from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
 from rbdagent.model import (
-    BlockHolder,
-    BlockHolderKind,
     BootTime,
     DeviceNumber,
     FreezeState,
@@ -31,9 +29,9 @@ from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import identity_of
 from rbdagent.unmap.preconditions import plan_unmap
 from tests.support.snapshots import (
-    HANDLE,
     NO_IO,
     NOW,
+    luks,
     mapping,
     target,
     world,
@@ -44,9 +42,7 @@ UPTIME_S: Final = 5000.0
 DEVICE: Final = "/dev/rbd0"
 INCARNATION: Final = "diskseq:7"
 DM: Final = DeviceNumber(major=254, minor=0)
-LUKS: Final = BlockHolder(
-    kind=BlockHolderKind.LUKS, name="dm-0", label=f"luks-rbd-{HANDLE}", of="rbd0", device=DM
-)
+LUKS: Final = luks(device=DM)
 LOOK: Final = BootTime(at=NOW, uptime_s=UPTIME_S)
 LEAVE: Final = UnmapPolicy(may_unmap=True, grace_s=GRACE_S)
 LADDER: Final = replace(LEAVE, may_unmount_staging=True)

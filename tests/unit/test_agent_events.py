@@ -13,21 +13,18 @@ from rbdagent.model import (
     NotObserved,
     ObjectRef,
     Snapshot,
-    UnbackedMount,
     UnmapOutcome,
     UnmapRecord,
 )
-from tests.support.agent_loop import looked
+from tests.support.agent_loop import IN_USE, ORPHAN, PINNED, looked
 from tests.support.snapshots import (
     COOKIE,
     NOW,
-    POD_UID,
     PV,
+    UNBACKED,
     claim,
     mapping,
-    opener,
     pod,
-    process,
     remote_watcher,
     volume,
     watcher,
@@ -38,9 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NODE = "worker-1"
-IN_USE = seen(in_kube={"pods": (pod(),)})
-ORPHAN = seen()
-PINNED = seen(mapped={"openers": (opener(),)})
 
 
 def act(outcome: UnmapOutcome | None, message: str = "/dev/rbd0 is unmapped") -> UnmapRecord:
@@ -82,9 +76,6 @@ def test_change_for_the_worse_is_reported_once(
     assert said(told) == ([] if reason is None else [(kind, reason) for kind in BOTH])
 
 
-UNBACKED = UnbackedMount(
-    pod_uid=POD_UID, persistent_volume=PV, path="/data", source="/dev/vda1", process=process()
-)
 NOT_BACKED = seen(on_node={"mappings": (), "unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
 
 

@@ -27,7 +27,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.unmap.executor import Attempt
-from tests.support.agent_loop import GRACE_S, IN_USE, ORPHAN, Stage, rounds
+from tests.support.agent_loop import IN_USE, ORPHAN, PINNED, Stage, rounds
 from tests.support.ceph_worker import Ceph
 from tests.support.snapshots import (
     FAILED,
@@ -40,12 +40,11 @@ from tests.support.snapshots import (
     cluster,
     image_view,
     in_flight,
-    opener,
     pod,
     remote_watcher,
     waiting_pod,
 )
-from tests.support.unmap_plans import history, identity, moment, seen
+from tests.support.unmap_plans import GRACE_S, history, identity, moment, seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
 def denied(path: object) -> list[str]:
     """Replace os.listdir to refuse the listing of a directory: root may list every directory."""
     raise PermissionError(13, "Permission denied", str(path))
-
-
-PINNED = seen(mapped={"openers": (opener(),)})
 
 
 def test_healthy_agent_does_not_query_the_api_at_every_resync(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rbdagent.correlate.log_names import Called, Naming, called_in
-from rbdagent.model import BlockHolder, BlockHolderKind, ImageSpec, StagingDirectory, TargetKind
+from rbdagent.model import ImageSpec, StagingDirectory, TargetKind
 from rbdagent.parse.handle import staging_hash
 from tests.support.snapshots import (
     HANDLE,
@@ -15,6 +15,7 @@ from tests.support.snapshots import (
     SPEC,
     event,
     in_flight,
+    luks,
     mapping,
     node_view,
     staging,
@@ -24,7 +25,6 @@ from tests.support.snapshots import (
     world,
 )
 
-LUKS = BlockHolder(kind=BlockHolderKind.LUKS, name="dm-0", label=f"luks-rbd-{HANDLE}", of="rbd0")
 EVERYTHING = target(given="", kind=TargetKind.NONE, name="")
 OTHER = "0001-000a-lab-ceph-1-0000000000000001-f479515b-16b0-451a-a6c5-f4ab2a7b14aa"
 
@@ -53,7 +53,7 @@ def test_name_given_by_the_user_is_searched_even_if_unknown() -> None:
 
 def test_kernel_names_are_devices_client_and_processes() -> None:
     flight = in_flight("umount", f"umount /var/lib/{HANDLE}")
-    (names,) = called_in(world(mapped={"holders": (LUKS,)}, on_node={"in_flight": (flight,)}))
+    (names,) = called_in(world(mapped={"holders": (luks(),)}, on_node={"in_flight": (flight,)}))
     assert names.kernel == {"rbd0", "dm-0", "client4393", "umount:9000"}
 
 

@@ -13,7 +13,6 @@ from rbdagent.correlate.unknown_watchers import nodes_of_strangers
 from rbdagent.model import (
     CephView,
     ClusterView,
-    EntityAddress,
     HolderKind,
     ServiceAddress,
     Severity,
@@ -25,6 +24,7 @@ from tests.support.rule_rows.holder_verdicts import EXPECTED as HOLDERS
 from tests.support.rule_rows.target_verdicts import EXPECTED as TARGETS
 from tests.support.snapshots import (
     LIBRBD_COOKIE,
+    STRANGER_ADDRESS,
     UNSEEN,
     codes,
     found,
@@ -39,9 +39,7 @@ from tests.support.snapshots import (
     world,
 )
 
-STRANGER: Final = watcher(
-    address=EntityAddress(ip="192.0.2.7", nonce=5), client=3, cookie=LIBRBD_COOKIE
-)
+STRANGER: Final = watcher(address=STRANGER_ADDRESS, client=3, cookie=LIBRBD_COOKIE)
 MGR: Final = ServiceAddress(kind="mgr", name="x", address=STRANGER.address)
 FLATTENS: Final = {"tasks": ("flatten",)}
 NO_CLIENTS_OF_THE_MGR: Final = {"services": UNSEEN}

@@ -14,8 +14,6 @@ from rbdagent.errors import NotFoundError
 from rbdagent.lifecycle.cluster_report import among_all
 from rbdagent.lifecycle.steps import life_of
 from rbdagent.model import (
-    BlockHolder,
-    BlockHolderKind,
     BlocklistEntry,
     CephView,
     DeviceNumber,
@@ -40,42 +38,44 @@ from rbdagent.rules.context import delete_pod
 from rbdagent.unmap.preconditions import CONDITIONS
 from tests.support.rule_rows.diagnose import (
     BEING_USED,
-    BY_IMAGE,
     EXISTS,
     MULTI_ATTACH,
     OWN_ENTRY,
-    PLUGIN_DOWN,
     QUIET,
     SAID,
-    STRANGER,
-    UNBACKED,
-    from_worker_2,
     waits,
 )
 from tests.support.rule_rows.families import FAMILIES
 from tests.support.snapshots import (
     ADDRESS,
+    BY_IMAGE,
     FSID,
     HANDLE,
     IMAGE_ID,
     IN_USE_NAME,
     LIBRBD_COOKIE,
     LONG_AGO,
+    NEIGHBOUR,
     NOW,
     OBSERVED,
     OTHER_FSID,
+    PLUGIN_DOWN,
     POD_PATH,
     POD_UID,
     PV,
     SPEC,
     STAGING_PATH,
+    STRANGER_ADDRESS,
+    UNBACKED,
     UNSEEN,
     attachment,
     cluster,
     codes,
     container,
     found,
+    from_worker_2,
     in_flight,
+    luks,
     mapping,
     mount,
     nbd_mapping,
@@ -93,17 +93,6 @@ from tests.support.snapshots import (
     waiting_pod,
     watcher,
     world,
-)
-
-LUKS: Final = BlockHolder(
-    kind=BlockHolderKind.LUKS, name="dm-0", label=f"luks-rbd-{HANDLE}", of="rbd0"
-)
-NEIGHBOUR: Final = mapping(
-    device="/dev/rbd1",
-    device_id=1,
-    number=DeviceNumber(major=252, minor=16),
-    spec=ImageSpec(pool="k8s", name="csi-vol-other"),
-    image_id="2222",
 )
 
 
@@ -428,7 +417,7 @@ def test_orphan_with_an_attachment_is_observed_again_first() -> None:
 
 
 def test_staged_orphan_is_released_in_order() -> None:
-    seen = world(mapped={"mounts": (mount(),), "holders": (LUKS,)})
+    seen = world(mapped={"mounts": (mount(),), "holders": (luks(),)})
     assert lines_of(found(seen, "RBD110").commands)[1:] == (
         f"umount {STAGING_PATH}  # on worker-1",
         f"cryptsetup luksClose luks-rbd-{HANDLE}  # on worker-1",
@@ -437,7 +426,7 @@ def test_staged_orphan_is_released_in_order() -> None:
 
 
 def test_remaining_luks_mapping_is_closed_before_the_unmap() -> None:
-    seen = world(mapped={"holders": (LUKS,)})
+    seen = world(mapped={"holders": (luks(),)})
     assert lines_of(found(seen, "RBD110").commands)[1:] == (
         f"cryptsetup luksClose luks-rbd-{HANDLE}  # on worker-1",
         "rbd unmap /dev/rbd0  # on worker-1",
@@ -700,7 +689,7 @@ def test_image_id_of_a_renamed_image_identifies_it() -> None:
         pytest.param(None, {}, False, id="the pod has no node"),
         pytest.param(
             "worker-1",
-            {"of_image": {"watchers": (watcher(), watcher(address=STRANGER, client=7))}},
+            {"of_image": {"watchers": (watcher(), watcher(address=STRANGER_ADDRESS, client=7))}},
             False,
             id="another client watches too",
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from msgspec.structs import replace
@@ -19,13 +19,12 @@ from rbdagent.model import (
     Verdict,
 )
 from tests.support.rule_rows.target_verdicts import (
-    BY_IMAGE,
     EXPECTED,
     OTHER_CLUSTER,
     REMOTE_POD,
-    Table,
 )
 from tests.support.snapshots import (
+    BY_IMAGE,
     IN_USE_NAME,
     LONG_AGO,
     SPEC,
@@ -43,6 +42,9 @@ from tests.support.snapshots import (
     unmapped,
     world,
 )
+
+if TYPE_CHECKING:
+    from tests.support.rule_tables import Table
 
 DOWN_CLUSTER: Final = cluster(
     name="second",

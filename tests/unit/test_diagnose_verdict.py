@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from rbdagent.model import (
     Snapshot,
     Verdict,
 )
-from tests.support.rule_rows.holder_verdicts import BY_DEVICE, EXPECTED, Table, from_worker_2
+from tests.support.rule_rows.holder_verdicts import BY_DEVICE, EXPECTED
 from tests.support.snapshots import (
     ADDRESS,
     COOKIE,
@@ -24,6 +24,7 @@ from tests.support.snapshots import (
     UNSEEN,
     attachment,
     cluster,
+    from_worker_2,
     image_view,
     judged,
     kube,
@@ -36,6 +37,9 @@ from tests.support.snapshots import (
     watcher,
     world,
 )
+
+if TYPE_CHECKING:
+    from tests.support.rule_tables import Table
 
 
 @pytest.mark.parametrize(

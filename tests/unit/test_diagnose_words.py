@@ -16,10 +16,10 @@ from rbdagent.model import (
     NotObserved,
     PluginSocket,
     Snapshot,
-    TargetKind,
 )
 from tests.support.snapshots import (
     ADDRESS,
+    BY_IMAGE,
     DRIVER,
     HANDLE,
     NOW,
@@ -36,7 +36,6 @@ from tests.support.snapshots import (
     pod,
     process,
     remote_watcher,
-    target,
     unmapped,
     waiting_pod,
     world,
@@ -97,7 +96,6 @@ def said_of_words(seen: Snapshot, code: str) -> tuple[str, ...]:
 PINNED: Final = world(mapped={"openers": (opener(),)}, in_kube={"attachments": (attachment(),)})
 STAGED_ONLY: Final = world(mapped={"mounts": (mount(),)})
 STARTING: Final = world(in_kube={"pods": (waiting_pod(node="worker-1"),)})
-BY_IMAGE: Final = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
 MULTI_ATTACH: Final = event(f'Multi-Attach error for volume "{PV}" Volume is already exclusively')
 BEING_USED: Final = event(f"rbd image {SPEC} is still being used", reason="FailedMount")
 

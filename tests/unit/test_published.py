@@ -36,6 +36,7 @@ from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.text import published_names, published_table
 from rbdagent.rules import diagnose
 from rbdagent.verdicts.neighbours import neighbours
+from tests.support import snapshots
 from tests.support.snapshots import (
     ADDRESS,
     CLIENT,
@@ -158,9 +159,8 @@ def test_unobserved_devices_are_null_and_not_an_empty_list() -> None:
 
 
 def from_worker_2(*published: PublishedNode, **parts: Any) -> Snapshot:
-    on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
     in_kube = {"published": published} | parts.pop("in_kube", {})
-    return world(on_node=on_node, in_kube=in_kube, **parts)
+    return snapshots.from_worker_2(in_kube=in_kube, **parts)
 
 
 def by_agent(

@@ -23,7 +23,6 @@ from rbdagent.rules import finalizers, provisioner, pv_reclaim, pvc_lost, pvc_pe
 from tests.support.rule_rows.pv_controller import (
     BEING_USED,
     BOUND,
-    BY_POD,
     CONTROLLERS,
     DEAD_CONTROLLERS,
     FOREIGN,
@@ -37,13 +36,13 @@ from tests.support.rule_rows.pv_controller import (
     QUIET,
     SAID,
     SELECTOR,
-    Table,
     deleted,
     deleted_volume,
     free,
     life,
     wanting,
 )
+from tests.support.rule_tables import BY_POD, Table
 from tests.support.snapshots import (
     PV,
     UNSEEN,

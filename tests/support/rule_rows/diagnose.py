@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -11,7 +11,6 @@ from rbdagent.model import (
     CephView,
     ContainerState,
     CsiSource,
-    EntityAddress,
     ImagePresence,
     ImageSpec,
     InTreeRbdSource,
@@ -19,32 +18,33 @@ from rbdagent.model import (
     NbdState,
     ObjectRef,
     OtherSource,
-    PluginSocket,
     ServiceAddress,
-    Snapshot,
     Source,
     Sources,
     SourceState,
     TargetKind,
-    UnbackedMount,
 )
 from tests.support.snapshots import (
     ADDRESS,
+    BY_IMAGE,
     DRIVER,
     HANDLE,
     JUST_NOW,
     LIBRBD_COOKIE,
     OBSERVED,
     OTHER_FSID,
+    PLUGIN_DOWN,
     POD_PATH,
-    POD_UID,
     PV,
     SPEC,
+    STRANGER_ADDRESS,
+    UNBACKED,
     UNSEEN,
     attachment,
     cluster,
     container,
     event,
+    from_worker_2,
     gap,
     image_view,
     in_flight,
@@ -66,7 +66,9 @@ from tests.support.snapshots import (
     world,
 )
 
-Table = dict[str, Snapshot]
+if TYPE_CHECKING:
+    from tests.support.rule_tables import Table
+
 MULTI_ATTACH: Final = event(
     f'Multi-Attach error for volume "{PV}" Volume is already exclusively attached to one node '
     "and can't be attached to another"
@@ -83,28 +85,16 @@ EXISTS: Final = event(
     reason="FailedMount",
 )
 REFUSED: Final = event("rbd: map failed: (108) Cannot send after transport endpoint shutdown")
-BY_IMAGE: Final = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
 BY_POD: Final = target(
     given="pod/default/web-0", kind=TargetKind.POD, namespace="default", name="web-0"
 )
-STRANGER: Final = EntityAddress(ip="192.0.2.7", nonce=5)
 FORMER: Final = LockHolder(client=99, address=replace(ADDRESS, nonce=1), lock_id="auto 184464")
 OLD_LOCK: Final = LockHolder(client=12, address=None, lock_id="kubelet_lock_magic_worker-9")
 OWN_ENTRY: Final = BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce, until="tomorrow")
-PLUGIN_DOWN: Final = {"sockets": (PluginSocket(driver=DRIVER, path="/s", listening=False),)}
-UNBACKED: Final = UnbackedMount(
-    pod_uid=POD_UID, persistent_volume=PV, path="/data", source="/dev/vda1", process=process()
-)
 DEAD_NBD: Final = nbd_mapping(nbd=NbdState(recorded_pid=700, backend=HANDLE, process=None))
 OTHER_PV: Final = volume(name="pv-copy", uid="other")
 CSI: Final = CsiSource(driver=DRIVER, volume_handle="by-hand")
 DEPLOYMENT: Final = ("ReplicaSet/web-5d4f", "ReplicaSet/web-77aa")
-
-
-def from_worker_2(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Build a snapshot on worker-2, where nothing is mapped; the watcher is on worker-1."""
-    on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
-    return world(on_node=on_node, **parts)
 
 
 def waits(*events: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
@@ -148,13 +138,13 @@ SAID: Final[dict[str, Table]] = {
     },
     "RBD115": {
         "qemu": from_worker_2(
-            of_image={"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)}
+            of_image={"watchers": (watcher(address=STRANGER_ADDRESS, cookie=LIBRBD_COOKIE),)}
         )
     },
     "RBD116": {
         "mgr": unmapped(
-            of_image={"watchers": (watcher(address=STRANGER, client=3),)},
-            in_ceph={"services": (ServiceAddress(kind="mgr", name="x", address=STRANGER),)},
+            of_image={"watchers": (watcher(address=STRANGER_ADDRESS, client=3),)},
+            in_ceph={"services": (ServiceAddress(kind="mgr", name="x", address=STRANGER_ADDRESS),)},
         )
     },
     "RBD117": {"passed by": unmapped(of_image={"transient_watchers": (remote_watcher(),)})},
@@ -163,7 +153,7 @@ SAID: Final[dict[str, Table]] = {
         "another node": from_worker_2(),
         "blind here": world(mapped={"openers": UNSEEN}),
         "blind everywhere": unmapped(ceph=None),
-        "no node known": from_worker_2(of_image={"watchers": (watcher(address=STRANGER),)}),
+        "no node known": from_worker_2(of_image={"watchers": (watcher(address=STRANGER_ADDRESS),)}),
     },
     "RBD120": {"starting": world(in_kube={"pods": (waiting_pod(node="worker-1"),)})},
     "RBD201": {

@@ -7,9 +7,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from rbdagent.model import (
-    DeviceNumber,
-    EntityAddress,
-    ImageSpec,
     ServiceAddress,
     Snapshot,
 )
@@ -23,10 +20,11 @@ from tests.support.rule_tables import (
 )
 from tests.support.snapshots import (
     LIBRBD_COOKIE,
+    NEIGHBOUR,
     SPEC,
+    STRANGER_ADDRESS,
     UNSEEN,
     claim,
-    mapping,
     node,
     pod,
     remote_watcher,
@@ -38,7 +36,7 @@ from tests.support.snapshots import (
 )
 
 NONE: Final = NOTHING_ELSE
-STRANGER: Final = watcher(address=EntityAddress(ip="192.0.2.7", nonce=5), client=77)
+STRANGER: Final = watcher(address=STRANGER_ADDRESS, client=77)
 METADATA: Final = (
     ("csi.ceph.com/cluster/name", "east"),
     ("csi.storage.k8s.io/pv/name", "pvc-of-east"),
@@ -59,14 +57,6 @@ WAITS: Final = {
     "attachments": attached("worker-2"),
     "events": (BEING_USED,),
 }
-NEIGHBOUR: Final = mapping(
-    device="/dev/rbd1",
-    device_id=1,
-    number=DeviceNumber(major=252, minor=16),
-    spec=ImageSpec(pool="k8s", name="csi-vol-other"),
-    image_id="2222",
-)
-"""Another volume: it shows the address from which worker-1 reaches Ceph."""
 
 
 def outside(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders

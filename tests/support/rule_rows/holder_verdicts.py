@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -15,35 +15,37 @@ from rbdagent.model import (
     ContainerState,
     CSINode,
     DeviceNumber,
-    EntityAddress,
     ImagePresence,
     ImageSpec,
     NbdState,
     ObjectRef,
     OpenKind,
-    PluginSocket,
     ProcessRef,
-    ServiceAddress,
     Snapshot,
     TargetKind,
     Verdict,
 )
 from tests.support.snapshots import (
     ADDRESS,
-    DRIVER,
     HANDLE,
     JUST_NOW,
     LIBRBD_COOKIE,
+    MGR,
+    MGR_WATCH,
+    PLUGIN_DOWN,
     POD_PATH,
     POD_UID,
     ROOT,
     SPEC,
     STAGING_PATH,
+    STRANGER_ADDRESS,
     UNSEEN,
     attachment,
     container,
     event,
+    from_worker_2,
     in_flight,
+    luks,
     mirror_daemon,
     mount,
     nbd_mapping,
@@ -59,28 +61,18 @@ from tests.support.snapshots import (
     world,
 )
 
-Table = dict[str, Snapshot]
+if TYPE_CHECKING:
+    from tests.support.rule_tables import Table
+
 LOOP: Final = BlockHolder(kind=BlockHolderKind.LOOP, name="loop3", label="/img", of="rbd0")
-LUKS: Final = BlockHolder(
-    kind=BlockHolderKind.LUKS,
-    name="dm-0",
-    device=DeviceNumber(major=253, minor=0),
-    label=f"luks-rbd-{HANDLE}",
-    of="rbd0",
-)
+LUKS: Final = luks(device=DeviceNumber(major=253, minor=0))
 SWAP: Final = BlockHolder(kind=BlockHolderKind.SWAP, name="rbd0", of="rbd0")
 OWN_ENTRY: Final = BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce)
-MGR: Final = ServiceAddress(
-    kind="mgr", name="x", address=EntityAddress(ip="10.77.0.1", nonce=77), client=900
-)
-MGR_WATCH: Final = watcher(address=MGR.address, client=900, cookie=LIBRBD_COOKIE)
-STRANGER: Final = EntityAddress(ip="192.0.2.7", nonce=5)
 EXPORTER_UID: Final = "aaaa1111-0000-0000-0000-000000000000"
 EXPORTER: Final = pod(
     ref=ObjectRef(namespace="monitoring", name="exporter", uid=EXPORTER_UID), claims=()
 )
 FRESH_KUBELET: Final = ProcessRef(pid=3, command="kubelet", started_at=JUST_NOW)
-PLUGIN_DOWN: Final = {"sockets": (PluginSocket(driver=DRIVER, path="/csi.sock", listening=False),)}
 BY_DEVICE: Final = target(given="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
 HAND_MADE: Final[dict[str, Any]] = {
     "mapped": {"spec": ImageSpec(pool="k8s", name="by-hand")},
@@ -95,12 +87,6 @@ def nbd_world(**parts: Any) -> Snapshot:
     watch = watcher(client=5000, cookie=LIBRBD_COOKIE)
     device = nbd_mapping(**parts.pop("nbd", {}))
     return world(on_node={"mappings": (device,)}, of_image={"watchers": (watch,)}, **parts)
-
-
-def from_worker_2(**parts: Any) -> Snapshot:
-    """Build a snapshot on worker-2, where nothing is mapped; the watcher is on worker-1."""
-    on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
-    return world(on_node=on_node, **parts)
 
 
 ORPHANED: Final[Table] = {
@@ -335,7 +321,7 @@ FOREIGN: Final[Table] = {
         of_image={"watchers": (), "transient_watchers": (watcher(),)}
     ),
     "librbd at an address that no node has (33)": from_worker_2(
-        of_image={"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)}
+        of_image={"watchers": (watcher(address=STRANGER_ADDRESS, cookie=LIBRBD_COOKIE),)}
     ),
     "librbd on the node that looked": from_worker_2(
         of_image={"watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
@@ -361,10 +347,10 @@ NODE_DOWN: Final[Table] = {
 UNDETERMINED: Final[Table] = {
     "a remote kernel client without a pod": from_worker_2(),
     "a kernel client at an address that no node has (18)": from_worker_2(
-        of_image={"watchers": (watcher(address=STRANGER),)}
+        of_image={"watchers": (watcher(address=STRANGER_ADDRESS),)}
     ),
     "librbd at an unknown address, nodes not listed": from_worker_2(
-        of_image={"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)},
+        of_image={"watchers": (watcher(address=STRANGER_ADDRESS, cookie=LIBRBD_COOKIE),)},
         in_kube={"nodes": UNSEEN},
     ),
     "a watch of this node without a mapping (35)": world(on_node={"mappings": ()}),

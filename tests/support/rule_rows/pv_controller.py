@@ -11,7 +11,6 @@ from rbdagent.model import (
     CSINode,
     CsiSource,
     DriverPod,
-    EntityAddress,
     ImageSpec,
     InTreeRbdSource,
     KubeEvent,
@@ -25,12 +24,14 @@ from rbdagent.model import (
     Target,
     TargetKind,
 )
+from tests.support.rule_tables import BY_POD, Table
 from tests.support.snapshots import (
     DRIVER,
     LIBRBD_COOKIE,
     LONG_AGO,
     NOW,
     PV,
+    STRANGER_ADDRESS,
     UNSEEN,
     attachment,
     claim,
@@ -45,7 +46,6 @@ from tests.support.snapshots import (
     world,
 )
 
-Table = dict[str, Snapshot]
 GI: Final = 1024**3
 SECONDS_AGO: Final = "2026-11-21T02:59:50Z"
 A_MINUTE_AGO: Final = "2026-11-21T02:58:50Z"
@@ -55,14 +55,10 @@ ELSEWHERE: Final = "volumes.example.org"
 BY_CLAIM: Final = target(
     given="pvc/default/data", kind=TargetKind.CLAIM, namespace="default", name="data"
 )
-BY_POD: Final = target(
-    given="pod/default/web-1", kind=TargetKind.POD, namespace="default", name="web-1"
-)
 OURS: Final = ObjectRef(namespace="default", name="data", uid="claim-uid")
 OURS_BY_NAME: Final = replace(OURS, uid=None)
 OF_OLD: Final = replace(OURS, uid="old-uid")
 THEIRS: Final = ObjectRef(namespace="other", name="theirs", uid="their-uid")
-STRANGER: Final = EntityAddress(ip="192.0.2.7", nonce=5)
 CONTROLLERS: Final = Lease(
     namespace="kube-system", name="kube-controller-manager", holder="m1", renewed_at=NOW
 )
@@ -189,7 +185,7 @@ WITHOUT_LABELS: Final = (
 BEGUN: Final = to_claim("External provisioner is provisioning volume", "Provisioning")
 BOUND: Final = {"bind_completed": True, "created_at": LONG_AGO}
 LOST: Final = {"phase": "Lost", **BOUND}
-FOREIGN: Final = {"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)}
+FOREIGN: Final = {"watchers": (watcher(address=STRANGER_ADDRESS, cookie=LIBRBD_COOKIE),)}
 SELECTOR: Final = (Requirement(key="tier", operator="In", values=("gold",)),)
 
 

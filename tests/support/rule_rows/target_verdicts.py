@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import (
     CephView,
     EntityAddress,
     ImagePresence,
-    ServiceAddress,
     Snapshot,
     TargetKind,
     UnbackedMount,
     Verdict,
 )
 from tests.support.snapshots import (
+    BY_IMAGE,
     JUST_NOW,
     LIBRBD_COOKIE,
+    MGR,
+    MGR_WATCH,
     OTHER_FSID,
     PV,
-    SPEC,
     attachment,
     claim,
     cluster,
@@ -37,12 +38,9 @@ from tests.support.snapshots import (
     world,
 )
 
-Table = dict[str, Snapshot]
-BY_IMAGE: Final = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
-MGR: Final = ServiceAddress(
-    kind="mgr", name="x", address=EntityAddress(ip="10.77.0.1", nonce=77), client=900
-)
-MGR_WATCH: Final = watcher(address=MGR.address, client=900, cookie=LIBRBD_COOKIE)
+if TYPE_CHECKING:
+    from tests.support.rule_tables import Table
+
 REMOTE_POD: Final = pod("web-1", "worker-2")
 BOTH_WATCH: Final = {"watchers": (watcher(), remote_watcher())}
 OTHER_CLUSTER: Final = cluster(
