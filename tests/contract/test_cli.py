@@ -414,7 +414,7 @@ def test_list_of_a_namespace_omits_other_namespaces(
     command = ("list", "--from", str(path), "-o", "name", "-n")
     assert ask(*command, "shop").stdout == "node/n1 /dev/rbd2\n"
     assert ask(*command, "default").stdout == "node/n1 /dev/rbd0\nnode/n1 /dev/rbd1\n"
-    assert ask(*command, "nobody").stdout == ""
+    assert ask(*command, "missing").stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -891,8 +891,8 @@ def test_explain_without_a_code_prints_valid_json(ask: Ask) -> None:
 
 
 def test_list_reports_a_namespace_without_mappings(ask: Ask, node_file: Path) -> None:
-    done = ask("list", "--from", str(node_file), "-n", "nobody")
-    assert "No volume of namespace nobody is mapped on n1; 3 others are." in done.stdout
+    done = ask("list", "--from", str(node_file), "-n", "missing")
+    assert "No volume of namespace missing is mapped on n1; 3 others are." in done.stdout
 
 
 def test_list_of_a_namespace_fails_without_observed_claims(

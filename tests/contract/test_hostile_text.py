@@ -44,7 +44,7 @@ from tests.support.hostile_texts import (
 from tests.support.recorded_agent import exposition
 from tests.support.recordings import recorded_snapshot
 from tests.support.snapshots import NOW, PV, opener
-from tests.support.unmap_plans import LOOK, history, identity, planned, seen
+from tests.support.unmap_plans import LAST_CYCLE, history, identity, planned, seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,7 +182,7 @@ IDENTITY: Final = {"device", "image", "clientID", "clientAddress", "readOnly", "
 """Keys that agents of other nodes compare with what they observe: their values stay unchanged."""
 ACT: Final = UnmapRecord(
     boot_id="b001",
-    begun=LOOK,
+    begun=LAST_CYCLE,
     by="agent",
     identity=identity(),
     persistent_volume=PV,

@@ -40,7 +40,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.rules import diagnose
-from tests.support.agent_loop import looked
+from tests.support.agent_loop import cycle_of
 from tests.support.fake_api import TOKEN, VOLUME, FakeApi, Json, answer, kubeconfig, refuse
 from tests.support.snapshots import (
     FSID,
@@ -588,7 +588,7 @@ def test_failed_write_is_retried(api: FakeApi, access: KubeAccess) -> None:
 
 
 def test_existing_event_counts_up(api: FakeApi, access: KubeAccess) -> None:
-    now = looked(seen_by_agent())
+    now = cycle_of(seen_by_agent())
     Events(access, "worker-1").tell(now)
     posts = [path for method, path, _ in api.writes if method == "POST"]
     assert posts == ["/api/v1/namespaces/default/events"] * 2
@@ -607,7 +607,7 @@ def test_refused_event_does_not_stop_the_others(api: FakeApi, access: KubeAccess
     """An example is a namespace that is being deleted: events on the Node are in another."""
     api.broken["POST /api/v1/namespaces/default/events"] = refuse(403)
     with pytest.raises(SourceError):
-        Events(access, "worker-1").tell(looked(seen_by_agent()))
+        Events(access, "worker-1").tell(cycle_of(seen_by_agent()))
     told = [body["involvedObject"]["kind"] for _, _, body in api.writes]
     assert told == ["PersistentVolumeClaim", "Node"]
 
@@ -623,7 +623,7 @@ def test_failing_writer_does_not_stop_the_others(
     monkeypatch.setattr("rbdagent.report.rbdnode.rbdnode_status", fail)
     log = Mock()
     writers = _Kubernetes(access, "worker-1", heartbeat_s=60, log=log)
-    writers.tell(looked(seen_by_agent()))
+    writers.tell(cycle_of(seen_by_agent()))
     assert [path.rpartition("/")[2] for _, path, _ in api.writes] == ["events"] * 2
     assert [call.kwargs["what"] for call in log.warning.call_args_list] == ["RBDNode"]
 

@@ -267,7 +267,7 @@ def test_killed_verb_is_reported_with_its_pod(dash: Laptop) -> None:
 
 
 def test_verb_gets_no_terminal_and_no_stdin_without_a_terminal(laptop: Laptop) -> None:
-    done = laptop.run("version", stdin="for somebody else")
+    done = laptop.run("version", stdin="for another reader")
     assert done.exec[:3] == ["exec", "--namespace=rbdagent", "rbdagent-a"]
     assert not {"-i", "-t"} & set(done.exec)
 

@@ -306,7 +306,7 @@ def test_mount_namespaces_are_distinguished(snapshot: Snapshot) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recording", "claim", "told"),
+    ("recording", "claim", "reported"),
     [
         ("25-rollback-failing", "cl", [("pl", STAGED, "n1")]),
         ("22-xfs-running", "ce", []),
@@ -314,8 +314,8 @@ def test_mount_namespaces_are_distinguished(snapshot: Snapshot) -> None:
     ids=["left by a failed stage", "being mounted"],
 )
 def test_failed_stage_blocks_its_pod_and_running_stage_does_not(
-    recording: str, claim: str, told: list[tuple[str, Verdict, str]], tmp_path: Path
+    recording: str, claim: str, reported: list[tuple[str, Verdict, str]], tmp_path: Path
 ) -> None:
     seen = recorded_snapshot(recording, claim, node_name="n1", root=tmp_path)
     found = blocked_volumes(seen, correlate_waiting(seen))
-    assert [(blocked.pod, blocked.cause, blocked.holder_node) for blocked in found] == told
+    assert [(blocked.pod, blocked.cause, blocked.holder_node) for blocked in found] == reported

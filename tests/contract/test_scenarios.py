@@ -13,7 +13,7 @@ import pytest
 from rbdagent.catalog import CATALOG
 from rbdagent.model import Verdict
 from tests.support.cli_runner import ROOT
-from tests.support.lifecycle_states import SAYS, SAYS_ON_NODES
+from tests.support.lifecycle_states import CODES, CODES_ON_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,11 +70,11 @@ def _asserted(test: str) -> str:
     path, _, function = test.partition("::")
     text = _functions(path)[function]
     tables: dict[str, Mapping[str, Iterable[str]]] = {
-        "test_a_state_that_controllers_have_made_is_recognised": SAYS,
-        "test_state_of_a_node_is_recognised": SAYS_ON_NODES,
+        "test_a_state_that_controllers_have_made_is_recognised": CODES,
+        "test_state_of_a_node_is_recognised": CODES_ON_NODES,
     }
     played = tables.get(function) or {
-        state: codes for state, codes in SAYS_ON_NODES.items() if f'"{state}"' in text
+        state: codes for state, codes in CODES_ON_NODES.items() if f'"{state}"' in text
     }
     return " ".join((text, *(code for codes in played.values() for code in codes)))
 

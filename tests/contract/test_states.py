@@ -12,17 +12,17 @@ from rbdagent.catalog import CATALOG
 from tests.integration.states import STATES
 from tests.support.cli_runner import ROOT
 from tests.support.lifecycle_states import (
-    CURED,
-    CURED_ON_NODES,
+    CODES,
+    CODES_ON_NODES,
+    FIXED,
+    FIXED_ON_NODES,
     RECOVERY,
-    SAYS,
-    SAYS_ON_NODES,
-    life,
+    lifecycle_of,
 )
 
 _ROW: Final = re.compile(
     r"^\| (?P<text>[^|]+) \| (?P<codes>RBD\d+(?:, RBD\d+)*)(?P<info> \(info\))? "
-    r"\| (?P<made>(?:controllers|nodes)(?:, \*(?:cured|recovery|fault)\*)*|built) "
+    r"\| (?P<made>(?:controllers|nodes)(?:, \*(?:fixed|recovery|fault)\*)*|built) "
     r"\| (?P<shown>[^|]+) \|$",
     re.MULTILINE,
 )
@@ -69,7 +69,7 @@ def test_every_line_with_a_code_is_a_row() -> None:
 def test_each_state_made_by_controllers_has_one_row() -> None:
     made = [state.__name__ for state in STATES]
     assert len(made) == len({*made})
-    assert {*made} == SAYS.keys() == BY_CONTROLLERS.keys()
+    assert {*made} == CODES.keys() == BY_CONTROLLERS.keys()
     assert sum(row.made.startswith("controllers") for row in ROWS) == len(made)
 
 
@@ -77,12 +77,12 @@ def test_each_state_made_by_controllers_has_one_row() -> None:
 def test_the_codes_of_a_recorded_state_are_those_in_the_table(state: str) -> None:
     row = BY_CONTROLLERS[state]
     if row.info:
-        said = {finding.code for finding in life(state).findings}
-        assert SAYS[state] == frozenset()
+        said = {finding.code for finding in lifecycle_of(state).findings}
+        assert CODES[state] == frozenset()
         assert row.codes <= said
     else:
-        assert row.codes == SAYS[state]
-    assert ("cured" in row.made) is (state in CURED)
+        assert row.codes == CODES[state]
+    assert ("fixed" in row.made) is (state in FIXED)
     assert ("recovery" in row.made) is (state in RECOVERY)
 
 
@@ -90,21 +90,21 @@ def test_the_codes_of_a_recorded_state_are_those_in_the_table(state: str) -> Non
 def test_built_state_is_in_the_table_of_its_test(row: Row) -> None:
     named = _BUILT.fullmatch(row.shown)
     assert named is not None
-    table = importlib.import_module(f"tests.support.rule_rows.{named['family']}").SAID
+    table = importlib.import_module(f"tests.support.rule_rows.{named['family']}").REPORTED
     (code,) = row.codes
     assert named["row"] in table[code]
 
 
 def test_each_state_of_real_nodes_is_recorded_and_has_one_row() -> None:
-    assert SAYS_ON_NODES.keys() == BY_NODES.keys()
-    assert sum(row.made.startswith("nodes") for row in ROWS) == len(SAYS_ON_NODES)
+    assert CODES_ON_NODES.keys() == BY_NODES.keys()
+    assert sum(row.made.startswith("nodes") for row in ROWS) == len(CODES_ON_NODES)
 
 
 @pytest.mark.parametrize("state", BY_NODES)
 def test_the_codes_of_a_state_on_real_nodes_are_those_in_the_table(state: str) -> None:
     row = BY_NODES[state]
-    assert row.codes == {*SAYS_ON_NODES[state]}
-    assert ("cured" in row.made) is (state in CURED_ON_NODES)
+    assert row.codes == {*CODES_ON_NODES[state]}
+    assert ("fixed" in row.made) is (state in FIXED_ON_NODES)
 
 
 def test_every_lifecycle_code_is_in_the_table() -> None:

@@ -263,7 +263,7 @@ def test_kernel_lines_before_the_current_mapping_are_ignored(tmp_path: Path) -> 
 
 def test_lines_about_another_volume_are_not_kept(tmp_path: Path) -> None:
     """Both logs have many lines about another volume."""
-    words = words_of(pinned_host(tmp_path), (Called(volume=frozenset({"pvc-of-nobody-here-1"})),))
+    words = words_of(pinned_host(tmp_path), (Called(volume=frozenset({"pvc-of-no-pod-here-1"})),))
     assert [heard(answer) for answer in (words.kubelet, words.plugin, words.kernel)] == [()] * 3
 
 
@@ -582,9 +582,9 @@ def test_journal_is_read_for_the_unit_of_kubelet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = with_journalctl(
-        tmp_path, f'echo "$@" > {tmp_path}/asked; cat {tmp_path}/told', monkeypatch
+        tmp_path, f'echo "$@" > {tmp_path}/asked; cat {tmp_path}/lines', monkeypatch
     )
-    (tmp_path / "told").write_text(in_journal(recorded("staging-busy.kubelet.log")))
+    (tmp_path / "lines").write_text(in_journal(recorded("staging-busy.kubelet.log")))
     write(roots.procfs, "3486/cgroup", "0::/system.slice/k3s-agent.service\n", at=PINNED)
     words = heard(words_of(roots, BUSY, now=STAGING_BUSY, pid=3486).kubelet)
     assert [word.text[-25:] for word in words] == ["f4ab2a7b14aa: target is busy."[-25:]]

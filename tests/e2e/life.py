@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT, bin_dir, cache_dir
 from tests.lab.processes import wait_until
-from tests.support.lifecycle_states import SAYS_ON_NODES, told_of
+from tests.support.lifecycle_states import CODES_ON_NODES, codes_of
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene
@@ -38,7 +38,7 @@ def findings(scene: Scene, asked: Asked) -> list[Json]:
 
 def wait_recognised(scene: Scene, state: str, asked: Asked) -> list[Json]:
     """Wait until diagnose reports exactly the table's codes for a state; return the findings."""
-    first, *others = SAYS_ON_NODES[state]
+    first, *others = CODES_ON_NODES[state]
     what = f"{state} to be {first}, {others}"
     found: list[Json] = []
 
@@ -61,7 +61,7 @@ def _record(scene: Scene, state: str, asked: Asked) -> None:
     """Write a snapshot of the node that leads to the same findings."""
     taken = scene.lab.rbdagent_warm(asked.node, "snapshot", asked.target)
     (FIXTURES / f"{state}.json").write_text(_anywhere(taken.stdout))
-    assert set(told_of(state)) == set(SAYS_ON_NODES[state]), f"the recording of {state}"
+    assert set(codes_of(state)) == set(CODES_ON_NODES[state]), f"the recording of {state}"
 
 
 def _anywhere(text: str) -> str:

@@ -39,7 +39,7 @@ def static_volume(scene: Scene, source: Json) -> str:
                 "capacity": {"storage": "64Mi"},
                 "accessModes": ["ReadWriteOnce"],
                 "persistentVolumeReclaimPolicy": "Retain",
-                "claimRef": {"namespace": "default", "name": f"{name}-nobody"},
+                "claimRef": {"namespace": "default", "name": f"{name}-missing"},
                 **source,
             },
         }

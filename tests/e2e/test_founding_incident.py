@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.life import Asked, findings, wait_recognised
 from tests.lab.processes import wait_until
-from tests.support.lifecycle_states import SAYS_ON_NODES
+from tests.support.lifecycle_states import CODES_ON_NODES
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene
@@ -97,4 +97,4 @@ def _ask(scene: Scene, state: str) -> None:
     asked = Asked(f"pvc/default/{scene.name}", "worker-1", there=True)
     if os.environ.get("RBDAGENT_RECORD"):
         wait_recognised(scene, state, asked)
-    assert findings(scene, asked)[0]["code"] == SAYS_ON_NODES[state][0]
+    assert findings(scene, asked)[0]["code"] == CODES_ON_NODES[state][0]

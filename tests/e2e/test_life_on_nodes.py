@@ -17,7 +17,7 @@ from tests.e2e.scene import Scene
 from tests.lab.install import venv_python
 from tests.lab.laptop import Laptop
 from tests.lab.processes import wait_until
-from tests.support.lifecycle_states import CURED_ON_NODES, lines_in, ways
+from tests.support.lifecycle_states import FIXED_ON_NODES, lines_in, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ class World:
             asked = make(scene)
             found = wait_recognised(scene, state, asked)
             recognised.set_result(None)
-            if state in CURED_ON_NODES:
+            if state in FIXED_ON_NODES:
                 self._end(scene, asked, found[0])
         except BaseException as error:
             if not recognised.done():
@@ -109,6 +109,6 @@ def test_state_of_a_node_is_recognised(world: World, state: str) -> None:
     world.wait_recognised(state)
 
 
-@pytest.mark.parametrize("state", CURED_ON_NODES)
+@pytest.mark.parametrize("state", FIXED_ON_NODES)
 def test_first_finding_has_a_remedy_that_ends_the_state(world: World, state: str) -> None:
     world.wait_over(state)

@@ -43,12 +43,12 @@ def with_only(*capabilities: str) -> tuple[str, ...]:
 RIGHTS: Final = {
     "root without capabilities": (with_only(), {_OPEN}),
     "root with CAP_SYS_PTRACE": (with_only("sys_ptrace"), set()),
-    "nobody": ((*_NOBODY, *with_only()), {_OPEN, _STAGING, _PODS, _WATCHES}),
-    "nobody with CAP_SYS_PTRACE": (
+    "another user": ((*_NOBODY, *with_only()), {_OPEN, _STAGING, _PODS, _WATCHES}),
+    "another user with CAP_SYS_PTRACE": (
         (*_NOBODY, *with_only("sys_ptrace")),
         {_OPEN, _STAGING, _PODS, _WATCHES},
     ),
-    "nobody with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH": (
+    "another user with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH": (
         (*_NOBODY, *with_only("sys_ptrace", "dac_read_search")),
         set(),
     ),

@@ -22,7 +22,7 @@ from tests.integration.clients import access, asked, observe_ceph, wanted
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
 from tests.lab.processes import wait_until
-from tests.support.snapshots import found, said, target, unmapped
+from tests.support.snapshots import diagnosis_of, found, target, unmapped
 
 if TYPE_CHECKING:
     from tests.lab.processes import Processes
@@ -121,7 +121,7 @@ def test_rbd_mirror_is_probable_if_librados_lists_no_watches(
         in_kube={"persistent_volumes": (), "claims": ()},
         target=target(given=f"k8s/{name}", kind=TargetKind.IMAGE, name="", image=wanted(name).spec),
     )
-    holders = said(seen).holders
+    holders = diagnosis_of(seen).holders
     assert {holder.holder.kind for holder in holders} == {HolderKind.LIBRBD}
     assert [holder.holder.probably for holder in holders] == [HolderKind.MIRROR]
     assert found(seen, "RBD116").severity is Severity.INFO

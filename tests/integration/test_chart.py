@@ -373,7 +373,7 @@ FROM_CSI: Final = "keyring=x,monitorsFrom.namespace=ceph-csi,monitorsFrom.config
 
 
 @pytest.mark.parametrize(
-    ("clusters", "more", "told"),
+    ("clusters", "more", "message"),
     [
         ([], ("mode=unmap",), "mode unmap needs ceph.clusters"),
         (["config=x"], (), "ceph.clusters, c0: give one of keyringSecret, keyring (there are 0)"),
@@ -398,7 +398,7 @@ FROM_CSI: Final = "keyring=x,monitorsFrom.namespace=ceph-csi,monitorsFrom.config
     ],
 )
 def test_values_that_cannot_work_are_refused_with_the_reason(
-    plane: ControlPlane, clusters: list[str], more: tuple[str, ...], told: str
+    plane: ControlPlane, clusters: list[str], more: tuple[str, ...], message: str
 ) -> None:
     flags = [f"ceph.clusters[{number}].name=c{number}" for number, _ in enumerate(clusters)]
     flags += [
@@ -408,7 +408,7 @@ def test_values_that_cannot_work_are_refused_with_the_reason(
     ]
     with pytest.raises(LabError) as refused:
         render(plane, *(word for setting in (*flags, *more) for word in ("--set", setting)))
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_alerts_and_dashboard_are_embedded_unchanged(plane: ControlPlane, tmp_path: Path) -> None:

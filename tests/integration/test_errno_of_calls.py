@@ -68,8 +68,8 @@ def test_a_connection_fails_before_any_monitor_answers(
     ("user", "options", "fault"),
     [
         ("rbdagent", {"key": AES_KEY}, Fault.DENIED),
-        ("nobody", {"key": AES_KEY}, Fault.DENIED),
-        ("nobody", {"keyring": "/none"}, Fault.NO_CONFIGURATION),
+        ("missing", {"key": AES_KEY}, Fault.DENIED),
+        ("missing", {"keyring": "/none"}, Fault.NO_CONFIGURATION),
     ],
     ids=["another key", "no such user", "no keyring"],
 )

@@ -22,7 +22,7 @@ from tests.lab.lab import RBDAGENT_USER, running_lab
 from tests.lab.played import PlayedNodes
 from tests.lab.processes import wait_until
 from tests.lab.workloads import DRIVER
-from tests.support.lifecycle_states import CURED, RECOVERY, SAYS, lines_in, ways
+from tests.support.lifecycle_states import CODES, FIXED, RECOVERY, lines_in, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,10 +107,10 @@ class World:
         )
 
     def _diagnose(self, target: str) -> Json:
-        told = self.rbdagent("diagnose", target, "--output=json")
-        assert told.code in {0, 1, 3}, told.stderr
-        assert told.stdout, told.stderr
-        answer: Json = json.loads(told.stdout)
+        reported = self.rbdagent("diagnose", target, "--output=json")
+        assert reported.code in {0, 1, 3}, reported.stderr
+        assert reported.stdout, reported.stderr
+        answer: Json = json.loads(reported.stdout)
         return answer
 
 
@@ -132,7 +132,7 @@ def test_all_stuck_objects_have_the_findings_of_single_queries(world: World) -> 
     makings = {make.__name__: world.making(make.__name__) for make in STATES}
     owners = {making.target: state for state, making in makings.items()}
     wanted = {
-        state: SAYS[state] - {_UNTOLD}
+        state: CODES[state] - {_UNREPORTED}
         for state, making in makings.items()
         if making.while_asked is contextlib.nullcontext
     }
@@ -141,17 +141,18 @@ def test_all_stuck_objects_have_the_findings_of_single_queries(world: World) -> 
     def alike() -> bool:
         """Return True if the findings match; new states are reported a little later."""
         # A healthy object without warning events needs no query to Ceph.
-        wanted[used] = SAYS[used] if world.is_complained_of(used) else frozenset()
-        told = dict.fromkeys(wanted, frozenset[str]())
+        wanted[used] = CODES[used] if world.is_complained_of(used) else frozenset()
+        reported = dict.fromkeys(wanted, frozenset[str]())
         for item in world.stuck():
             # A problem is reported under one name: for a pod, that may be the name of its claim.
             target = item["target"]["argument"]
             state = owners.get(target) or _owner(target)
-            told[state] = told.get(state, frozenset()) | _codes(item)
-        if told != wanted:
-            other = {state for state in told if told[state] != wanted.get(state)}
+            reported[state] = reported.get(state, frozenset()) | _codes(item)
+        if reported != wanted:
+            other = {state for state in reported if reported[state] != wanted.get(state)}
             said = "; ".join(
-                f"{state}: alone {sorted(wanted.get(state, ()))}, among all {sorted(told[state])}"
+                f"{state}: alone {sorted(wanted.get(state, ()))}, "
+                f"among all {sorted(reported[state])}"
                 for state in sorted(other)
             )
             raise LabError(said)
@@ -160,24 +161,24 @@ def test_all_stuck_objects_have_the_findings_of_single_queries(world: World) -> 
     wait_until(alike, timeout_s=_SAID_S, what="all to say the same", interval_s=2)
 
 
-_UNTOLD: Final = "RBD119"
+_UNREPORTED: Final = "RBD119"
 """The list of all objects omits it: no holder was observed and no pod waits for the volume."""
 
 
 def _owner(given: str) -> str:
     """Return the state that an object was made for, by its name; ``given`` if there is none."""
     name = given.rpartition("/")[2].removeprefix("data-").replace("-", "_")
-    return max((state for state in SAYS if name.startswith(state)), key=len, default=given)
+    return max((state for state in CODES if name.startswith(state)), key=len, default=given)
 
 
 def _codes(life: Json) -> frozenset[str]:
-    return frozenset(finding["code"] for finding in _serious(life)) - {_UNTOLD}
+    return frozenset(finding["code"] for finding in _serious(life)) - {_UNREPORTED}
 
 
 @pytest.mark.parametrize("state", [make.__name__ for make in STATES])
 def test_a_state_that_controllers_have_made_is_recognised(world: World, state: str) -> None:
     making = world.making(state)
-    wanted = SAYS[state]
+    wanted = CODES[state]
     with making.while_asked():
         wait_until(
             lambda: world.codes(making.target) == wanted,
@@ -217,16 +218,16 @@ _NAMED_BY: Final = {"name", "ref", "claim", "persistentVolume"}
 """Fields of an object in a snapshot that show which state it belongs to."""
 
 
-@pytest.mark.parametrize("state", CURED)
+@pytest.mark.parametrize("state", FIXED)
 def test_the_printed_hint_ends_the_state(world: World, state: str) -> None:
     """If the hint has two alternatives, run the second: the first needs real nodes."""
     making = world.making(state)
-    told = world.findings(making.target)
-    code = told[0]["code"]
-    assert code in SAYS[state]
-    first, other = ways(lines_in(told[0]["commands"]))
+    reported = world.findings(making.target)
+    code = reported[0]["code"]
+    assert code in CODES[state]
+    first, other = ways(lines_in(reported[0]["commands"]))
     commands = other or first
-    assert commands, told[0]
+    assert commands, reported[0]
     for command in commands:
         world.administrator.done("bash", "-ec", command)
     making.afterwards()
@@ -241,13 +242,13 @@ def test_the_printed_hint_ends_the_state(world: World, state: str) -> None:
 @pytest.mark.parametrize("state", RECOVERY)
 def test_a_state_recovers_after_its_cause_is_gone(world: World, state: str) -> None:
     making = world.making(state)
-    told = world.findings(making.target)[0]
-    assert told["recovery"]["actor"], told
+    reported = world.findings(making.target)[0]
+    assert reported["recovery"]["actor"], reported
     assert making.repair is not None
     making.repair()
     wait_until(
-        lambda: told["code"] not in world.codes(making.target),
-        timeout_s=told["recovery"]["withinSeconds"] or _SAID_S,
-        what=f"{told['code']} to be over",
+        lambda: reported["code"] not in world.codes(making.target),
+        timeout_s=reported["recovery"]["withinSeconds"] or _SAID_S,
+        what=f"{reported['code']} to be over",
         interval_s=1,
     )

@@ -345,7 +345,7 @@ def test_too_small_caps_are_not_observed_with_a_hint(ceph: CephCluster) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"client_id": "nobody"}, "ceph auth get-or-create client.nobody"),
+        ({"client_id": "missing"}, "ceph auth get-or-create client.missing"),
         ({"conf": Path("/none/ceph.conf")}, "/none/ceph.conf"),
         ({"keyring": Path("/none/keyring")}, "/none/keyring"),
     ],
@@ -378,9 +378,9 @@ def test_an_unusable_key_is_reported_with_its_type(
 
 
 def test_an_unreachable_monitor_costs_one_time_limit(ceph: CephCluster, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+    with socket.create_server(("127.0.0.1", 0)) as unanswering:
         conf = tmp_path / "ceph.conf"
-        conf.write_text(f"[global]\nmon host = v1:127.0.0.1:{silent.getsockname()[1]}\n")
+        conf.write_text(f"[global]\nmon host = v1:127.0.0.1:{unanswering.getsockname()[1]}\n")
         done = subprocess.run(
             [sys.executable, "-m", "rbdagent", "who-holds", "k8s/x", "--no-kube", "-o", "json",
              "--ceph-conf", conf, "--timeout", "3s", "--ceph-keyring",

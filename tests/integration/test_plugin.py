@@ -209,7 +209,7 @@ def test_a_verb_runs_on_the_node_that_has_the_target(
     assert (done.code, done.stdout) == (1, "")
 
 
-@pytest.mark.parametrize("target", ["pv-free", "pvc/nobody"])
+@pytest.mark.parametrize("target", ["pv-free", "pvc/missing"])
 def test_a_target_without_a_holder_is_sent_to_any_agent(laptop: Laptop, target: str) -> None:
     done = rbdagent(laptop, "who-holds", target)
     assert "kubectl could not run rbdagent on worker-1" in done.stderr
@@ -269,7 +269,7 @@ def test_a_failed_exec_is_reported_with_its_reason(laptop: Laptop) -> None:
 
 
 def test_without_rights_the_agents_namespace_is_asked_for(laptop: Laptop) -> None:
-    done = rbdagent(laptop, "version", "--as", "nobody-at-all")
+    done = rbdagent(laptop, "version", "--as", "an-unknown-user")
     assert done.code == 1
     assert "in all namespaces: permission denied\n" in done.stderr
     assert "--agent-namespace NAMESPACE" in done.stderr

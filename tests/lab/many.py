@@ -1137,7 +1137,7 @@ def _not_backed_here(cell: Cell) -> None:
 
 
 def _lost_pod_here(cell: Cell) -> None:
-    cell.is_left_here(mounts=(cell.mount(cell.pod_path("nobody")),))
+    cell.is_left_here(mounts=(cell.mount(cell.pod_path("absent")),))
 
 
 def _staging_left_here(cell: Cell) -> None:
@@ -1154,8 +1154,8 @@ def _directory_left_here(cell: Cell) -> None:
     cell.is_watched()
     cell.pod_volumes = (
         PodVolumeDirectory(
-            path=cell.pod_path("nobody"),
-            pod_uid="nobody",
+            path=cell.pod_path("absent"),
+            pod_uid="absent",
             persistent_volume=cell.pv,
             plugin="kubernetes.io~csi",
         ),

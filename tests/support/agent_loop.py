@@ -123,7 +123,7 @@ def rounds(agent: Agent, *why: str) -> None:
         agent._cycle(reason)
 
 
-def looked(snapshot: Snapshot, *acts: UnmapRecord) -> CycleResult:
+def cycle_of(snapshot: Snapshot, *acts: UnmapRecord) -> CycleResult:
     diagnosis = diagnose(correlate(snapshot), snapshot)
     return CycleResult(
         snapshot=snapshot, diagnoses=(diagnosis,), history=None, acts=acts, took_s=0.1, at=0.0

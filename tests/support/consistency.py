@@ -17,7 +17,7 @@ _ENDS_NEVER: Final = re.compile(
     r"|kubelet has forgotten|othing will clear|will not clear|cannot finish"
 )
 _ENDS_ITSELF: Final = re.compile(
-    r"kubelet retries (?:automatically|by itself)|the next retry will succeed"
+    r"kubelet retries automatically|the next retry will succeed"
     r"|binds them at its next sync"
 )
 _OF_KUBELETS_MEMORY: Final = frozenset({"RBD101", "RBD102"})
@@ -25,7 +25,7 @@ _OF_KUBELETS_MEMORY: Final = frozenset({"RBD101", "RBD102"})
 _DELETES: Final = re.compile(
     r"\b(?:delete|discard)\s+(?:(?:all|the|this|that|a|an|old|other|both|its)\s+)*"
     r"(?:PV|claim|image|volume)s?\b"
-    r"|\b(?:make|create)\s+(?:the|this|that)\s+(?:PV|claim)\s+(?:again|anew)\b"
+    r"|\b(?:make|create)\s+(?:the|this|that)\s+(?:PV|claim)\s+again\b"
     r"|\b(?:be|get) rid of\b",
     re.IGNORECASE,
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 RECORDED = Path(__file__).parents[1] / "fixtures" / "kubernetes" / "12-pinned.json"
 VOLUME = "pvc-7d6d4e77-8106-4cb4-948f-997d0d5f6de1"
-TOKEN = "a-token-that-must-not-be-told"  # noqa: S105 - of the fake
+TOKEN = "a-token-that-must-not-be-printed"  # noqa: S105 - of the fake
 
 
 class FakeApi:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "life"
-SAYS: Final[dict[str, frozenset[str]]] = {
+CODES: Final[dict[str, frozenset[str]]] = {
     "attachment_of_a_deleted_node": frozenset({"RBD410", "RBD401", "RBD115"}),
     "no_class": frozenset({"RBD602"}),
     "claim_without_class": frozenset({"RBD615"}),
@@ -95,7 +95,7 @@ SAYS: Final[dict[str, frozenset[str]]] = {
     "released_though_claimed": frozenset({"RBD406"}),
 }
 """The codes at warning or above of each state of tests/integration/states."""
-CURED: Final = (
+FIXED: Final = (
     "nothing_fits",
     "first_pod_past_the_scheduler",
     "selected_node_gone",
@@ -121,9 +121,9 @@ RECOVERY: Final = (
     "evicted_from_a_silent_node",
 )
 """States that end as their finding reports, once the problem that the remedy names is fixed."""
-NOT_TYPED: Final = {
-    "founding_orphan": "what is told of it is typed for held_by_an_orphan",
-    "released_though_claimed": "today's PV controller ends it by itself, as soon as it runs",
+NOT_RUN: Final = {
+    "founding_orphan": "its commands are run for held_by_an_orphan",
+    "released_though_claimed": "today's PV controller ends it automatically, as soon as it runs",
 }
 """States whose first finding has a command that changes something, which no test runs; and why."""
 _CHANGES: Final = re.compile(
@@ -145,7 +145,7 @@ def lines_in(commands: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return lines_of(msgspec.convert(given, Command) for given in commands)
 
 
-SAYS_ON_NODES: Final[dict[str, tuple[str, ...]]] = {
+CODES_ON_NODES: Final[dict[str, tuple[str, ...]]] = {
     "founding_pinned": ("RBD102", "RBD401"),
     "founding_orphan": ("RBD101", "RBD402"),
     "key_of_somebody_else": ("RBD736",),
@@ -184,7 +184,7 @@ SAYS_ON_NODES: Final[dict[str, tuple[str, ...]]] = {
 }
 """The codes at warning or above of states on real nodes (tests/e2e/node_states.py and others);
 the code of the first finding comes first."""
-CURED_ON_NODES: Final = (
+FIXED_ON_NODES: Final = (
     "features_that_krbd_lacks",
     "restored_and_misbound",
     "turned_read_only",
@@ -196,15 +196,17 @@ CURED_ON_NODES: Final = (
 """States on real nodes that end when the commands of their first finding are run."""
 
 
-def life(state: str) -> Lifecycle:
+def lifecycle_of(state: str) -> Lifecycle:
     """Return the life of the volume in a recorded state."""
     file = FIXTURES / f"{state}.json"
     snapshot = load_snapshot(file.read_text(), where=file.name)
     return life_of(correlate(snapshot), snapshot)
 
 
-def told_of(state: str) -> list[str]:
+def codes_of(state: str) -> list[str]:
     """Return the codes at warning or above of a recorded state, in order."""
     return [
-        finding.code for finding in life(state).findings if finding.severity is not Severity.INFO
+        finding.code
+        for finding in lifecycle_of(state).findings
+        if finding.severity is not Severity.INFO
     ]

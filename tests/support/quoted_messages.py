@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.model import InTreeRbdSource, ObjectRef, Snapshot, StorageClass
 from rbdagent.parse.recognised import Recognised
-from tests.support.rule_tables import BY_POD, attached, mounting, stage, told
+from tests.support.rule_tables import BY_POD, attached, kubelet_event, mounting, stage
 from tests.support.snapshots import (
     DRIVER,
     LONG_AGO,
@@ -65,7 +65,7 @@ def said_of_detach(text: str) -> Snapshot:
 
 
 def said_by_controller(text: str) -> Snapshot:
-    first = told(text, reason="FailedAttachVolume", reporter="attachdetach-controller")
+    first = kubelet_event(text, reason="FailedAttachVolume", reporter="attachdetach-controller")
     return mounting(events=(first,), attachments=attached("worker-1"))
 
 
@@ -77,7 +77,11 @@ def said_by_scheduler(text: str) -> Snapshot:
 
 def said_of_old_plugin(text: str) -> Snapshot:
     old = (volume(source=InTreeRbdSource(spec=SPEC)),)
-    in_kube = {"persistent_volumes": old, "pods": (waiting_pod(),), "events": (told(text),)}
+    in_kube = {
+        "persistent_volumes": old,
+        "pods": (waiting_pod(),),
+        "events": (kubelet_event(text),),
+    }
     return unmapped(in_kube=in_kube)
 
 

@@ -224,7 +224,7 @@ class Maker:
             {"phase": "Released", "reclaim_policy": "Retain"},
             {"claim": self._ref(number, uid="another")},
             {"claim": self._ref(number, uid=None)},
-            {"claim": self._ref(number, name="nobody")},
+            {"claim": self._ref(number, name="absent")},
             {"claim": self._ref(other)},
             {"source": self._source(other)},
             {"source": replace(self._source(number), volume_handle=f"handle-{other}")},
@@ -270,7 +270,7 @@ class Maker:
             {"volume_name": "pv-nowhere"},
             {"volume_name": f"pv-{self.number()}"},
             {"deleting_since": JUST_NOW, "finalizers": ("kubernetes.io/pvc-protection",)},
-            {"ref": self._ref(number, uid="made-anew")},
+            {"ref": self._ref(number, uid="made-again")},
         )
         self.claims[number] = replace(self.claims[number], **changes)
 
@@ -490,7 +490,7 @@ class Maker:
         number = self.number()
         made = pod_directory(
             path=f"/var/lib/kubelet/pods/x/volumes/kubernetes.io~csi/pv-{number}/mount",
-            pod_uid=self.one_of("nobody", f"pod-{self.number()}"),
+            pod_uid=self.one_of("absent", f"pod-{self.number()}"),
             persistent_volume=f"pv-{number}",
             volume_data=None,
         )

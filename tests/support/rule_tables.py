@@ -11,19 +11,19 @@ from tests.support.snapshots import (
     IN_USE_NAME,
     PV,
     attachment,
+    diagnosis_of,
     event,
     node,
-    said,
     target,
     unmapped,
     waiting_pod,
 )
 
-Said = dict[str, dict[str, tuple[Snapshot, set[str]]]]
+Reported = dict[str, dict[str, tuple[Snapshot, set[str]]]]
 """By code and short description: a snapshot, and the other codes with a severity above INFO."""
 Table = dict[str, Snapshot]
 """By short description."""
-Quiet = dict[str, Table]
+NotReported = dict[str, Table]
 
 NOTHING_ELSE: Final[set[str]] = set()
 BY_POD: Final = target(
@@ -31,7 +31,7 @@ BY_POD: Final = target(
 )
 
 
-def said_rows(table: Said) -> list[Any]:
+def reported_rows(table: Reported) -> list[Any]:
     """Return the rows of a table of codes that are reported."""
     return [
         pytest.param(code, seen, beside, id=f"{code}: {name}")
@@ -40,7 +40,7 @@ def said_rows(table: Said) -> list[Any]:
     ]
 
 
-def quiet_rows(table: Quiet) -> list[Any]:
+def not_reported_rows(table: NotReported) -> list[Any]:
     """Return the rows of a table of codes that are not reported."""
     return [
         pytest.param(code, seen, id=f"{code}: {name}")
@@ -49,9 +49,9 @@ def quiet_rows(table: Quiet) -> list[Any]:
     ]
 
 
-def trouble(seen: Snapshot) -> set[str]:
+def problem_codes(seen: Snapshot) -> set[str]:
     """Return the codes with a severity above INFO."""
-    return {finding.code for finding in said(seen).findings if finding.severity != "info"}
+    return {finding.code for finding in diagnosis_of(seen).findings if finding.severity != "info"}
 
 
 def attached(*nodes: str, **overrides: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as the builders
@@ -65,7 +65,7 @@ def listing(name: str, **overrides: Any) -> Any:  # noqa: ANN401 - as the builde
     return node(name, **{**lists, **overrides})
 
 
-def told(message: str, **overrides: Any) -> Any:  # noqa: ANN401 - as the builders
+def kubelet_event(message: str, **overrides: Any) -> Any:  # noqa: ANN401 - as the builders
     """Return an event that kubelet sent on the waiting pod."""
     return event(message, **{"reason": "FailedMount", "reporter": "kubelet", **overrides})
 
@@ -84,7 +84,7 @@ def mounting(*messages: str, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as t
         "pods": (waiting_pod(),),
         "attachments": attached("worker-2"),
         "nodes": (node(), listing("worker-2")),
-        "events": tuple(told(message) for message in messages),
+        "events": tuple(kubelet_event(message) for message in messages),
         **in_kube,
     }
     return unmapped(in_kube=parts)

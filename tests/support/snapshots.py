@@ -520,7 +520,7 @@ def unmapped(**parts: Any) -> Snapshot:
     return world(on_node=on_node, of_image=of_image, **parts)
 
 
-def turned(seen: Snapshot) -> Snapshot:
+def in_reverse_order(seen: Snapshot) -> Snapshot:
     """Return the snapshot with every tuple in reverse order."""
 
     def turn(value: Any) -> Any:
@@ -536,30 +536,30 @@ def turned(seen: Snapshot) -> Snapshot:
     return around
 
 
-def said(seen: Snapshot) -> Diagnosis:
+def diagnosis_of(seen: Snapshot) -> Diagnosis:
     """Correlate and diagnose a snapshot."""
     return diagnose(correlate(seen), seen)
 
 
 def judged(seen: Snapshot) -> HolderVerdict:
     """Return the verdict on the first holder."""
-    return said(seen).holders[0]
+    return diagnosis_of(seen).holders[0]
 
 
 def found(seen: Snapshot, code: str) -> Finding:
     """Return the finding of a code; fail with the reported codes if it is missing."""
-    diagnosis = said(seen)
+    diagnosis = diagnosis_of(seen)
     for finding in diagnosis.findings:
         if finding.code == code:
             return finding
     codes = [finding.code for finding in diagnosis.findings]
-    message = f"{code} was not said, but {codes} and {diagnosis.verdict}"
+    message = f"{code} was not reported, but {codes} and {diagnosis.verdict}"
     raise AssertionError(message)
 
 
 def codes(seen: Snapshot) -> set[str]:
     """Return the codes that are reported."""
-    return {finding.code for finding in said(seen).findings}
+    return {finding.code for finding in diagnosis_of(seen).findings}
 
 
 def gap(fact: str) -> Gap:

@@ -43,7 +43,7 @@ DEVICE: Final = "/dev/rbd0"
 INCARNATION: Final = "diskseq:7"
 DM: Final = DeviceNumber(major=254, minor=0)
 LUKS: Final = luks(device=DM)
-LOOK: Final = BootTime(at=NOW, uptime_s=UPTIME_S)
+LAST_CYCLE: Final = BootTime(at=NOW, uptime_s=UPTIME_S)
 LEAVE: Final = UnmapPolicy(may_unmap=True, grace_s=GRACE_S)
 LADDER: Final = replace(LEAVE, may_unmount_staging=True)
 NO_SWITCH: Final = FreezeState(freeze_file=None)
@@ -98,7 +98,7 @@ def history(
         last_io=last_io,
     )
     return History(
-        boot_id="b001", last_look=LOOK, mappings=(remembered,), unmaps=(moment(60),) * unmaps
+        boot_id="b001", last_look=LAST_CYCLE, mappings=(remembered,), unmaps=(moment(60),) * unmaps
     )
 
 

@@ -16,7 +16,7 @@ from rbdagent.model import (
     UnmapOutcome,
     UnmapRecord,
 )
-from tests.support.agent_loop import IN_USE, ORPHAN, PINNED, looked
+from tests.support.agent_loop import IN_USE, ORPHAN, PINNED, cycle_of
 from tests.support.snapshots import (
     COOKIE,
     NOW,
@@ -72,7 +72,7 @@ BOTH = "PersistentVolumeClaim", "Node"
 def test_change_for_the_worse_is_reported_once(
     before: Snapshot | None, now: Snapshot, reason: str | None
 ) -> None:
-    told = transitions(None if before is None else looked(before), looked(now), NODE)
+    told = transitions(None if before is None else cycle_of(before), cycle_of(now), NODE)
     assert said(told) == ([] if reason is None else [(kind, reason) for kind in BOTH])
 
 
@@ -82,13 +82,13 @@ NOT_BACKED = seen(on_node={"mappings": (), "unbacked": (UNBACKED,)}, in_kube={"p
 def test_pod_that_writes_beside_its_volume_is_reported_once() -> None:
     """Assert recording 26: the volume is not mapped, and deletion of the pod destroys the files."""
     unmapped = seen(on_node={"mappings": ()})
-    told = transitions(looked(unmapped), looked(NOT_BACKED), NODE)
+    told = transitions(cycle_of(unmapped), cycle_of(NOT_BACKED), NODE)
     assert said(told) == [(kind, "RBDNotBacked") for kind in BOTH]
     assert told[0].name == "data"
     assert told[0].warns
     assert "default/web-0 writes to worker-1's own disk: /data is not on" in told[0].message
     assert "Do not delete the pod" in told[0].message
-    assert transitions(looked(NOT_BACKED), looked(NOT_BACKED), NODE) == ()
+    assert transitions(cycle_of(NOT_BACKED), cycle_of(NOT_BACKED), NODE) == ()
 
 
 TWO_WATCH = {"watchers": (watcher(), remote_watcher())}
@@ -97,18 +97,18 @@ CONFLICT = seen(of_image=TWO_WATCH, in_kube={"pods": (pod(),)})
 
 def test_conflict_is_reported_once_when_it_begins() -> None:
     """Assert an event for a mapping that stays in use: Conflict is a verdict on the image."""
-    told = transitions(looked(IN_USE), looked(CONFLICT), NODE)
+    told = transitions(cycle_of(IN_USE), cycle_of(CONFLICT), NODE)
     assert said(told) == [(kind, "RBDConflict") for kind in BOTH]
     assert "read-write on worker-1, worker-2 at the same time" in told[0].message
-    assert transitions(looked(CONFLICT), looked(CONFLICT), NODE) == ()
+    assert transitions(cycle_of(CONFLICT), cycle_of(CONFLICT), NODE) == ()
 
 
 def test_orphan_with_a_conflict_is_reported_as_both() -> None:
     both = seen(of_image=TWO_WATCH)
-    assert said(transitions(looked(ORPHAN), looked(both), NODE)) == [
+    assert said(transitions(cycle_of(ORPHAN), cycle_of(both), NODE)) == [
         (kind, "RBDConflict") for kind in BOTH
     ]
-    assert {reason for _, reason in said(transitions(None, looked(both), NODE))} == {
+    assert {reason for _, reason in said(transitions(None, cycle_of(both), NODE))} == {
         "RBDOrphaned",
         "RBDConflict",
     }
@@ -121,7 +121,9 @@ def test_conflict_over_an_image_mapped_twice_is_reported_once() -> None:
         in_kube={"pods": (pod(),)},
         on_node={"mappings": devices},
     )
-    assert said(transitions(None, looked(twice), NODE)) == [(kind, "RBDConflict") for kind in BOTH]
+    assert said(transitions(None, cycle_of(twice), NODE)) == [
+        (kind, "RBDConflict") for kind in BOTH
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,16 +139,16 @@ def test_unmap_is_reported_with_its_outcome(
     reason: str,
     warns: bool,  # noqa: FBT001 - a table
 ) -> None:
-    told = transitions(looked(ORPHAN), looked(IN_USE, act(outcome)), NODE)
+    told = transitions(cycle_of(ORPHAN), cycle_of(IN_USE, act(outcome)), NODE)
     assert said(told) == [(kind, reason) for kind in BOTH]
     assert {event.warns for event in told} == {warns}
-    again = transitions(looked(IN_USE, act(outcome)), looked(IN_USE, act(outcome)), NODE)
+    again = transitions(cycle_of(IN_USE, act(outcome)), cycle_of(IN_USE, act(outcome)), NODE)
     assert again == ()
 
 
 def test_refused_or_running_unmap_is_not_reported_as_an_unmap() -> None:
     for outcome in (UnmapOutcome.REFUSED, None):
-        assert transitions(looked(ORPHAN), looked(ORPHAN, act(outcome)), NODE) == ()
+        assert transitions(cycle_of(ORPHAN), cycle_of(ORPHAN, act(outcome)), NODE) == ()
 
 
 @pytest.mark.parametrize(
@@ -163,8 +165,8 @@ def test_follow_up_is_also_reported_by_a_restarted_agent(
     words: str,
 ) -> None:
     done = replace(act(UnmapOutcome.UNMAPPED), convergence=came, convergence_reasons=("it is so",))
-    now = replace(looked(IN_USE, done), news=(done,))
-    for before in (None, looked(IN_USE, done)):
+    now = replace(cycle_of(IN_USE, done), news=(done,))
+    for before in (None, cycle_of(IN_USE, done)):
         told = transitions(before, now, NODE)
         assert said(told) == [(kind, reason) for kind in BOTH]
         assert {event.warns for event in told} == {warns}
@@ -173,7 +175,7 @@ def test_follow_up_is_also_reported_by_a_restarted_agent(
 
 def test_refusal_is_reported_only_if_it_is_news() -> None:
     refused = act(UnmapOutcome.REFUSED, "RBD505: needed by default/web-0")
-    told = transitions(looked(ORPHAN), replace(looked(ORPHAN, refused), news=(refused,)), NODE)
+    told = transitions(cycle_of(ORPHAN), replace(cycle_of(ORPHAN, refused), news=(refused,)), NODE)
     assert said(told) == [(kind, "RBDUnmapRefused") for kind in BOTH]
     assert told[0].warns
     assert told[0].message == (
@@ -183,17 +185,17 @@ def test_refusal_is_reported_only_if_it_is_news() -> None:
 
 def test_unmap_with_an_unobserved_end_is_not_an_event() -> None:
     unseen = replace(act(UnmapOutcome.UNMAPPED), convergence=Convergence.NOT_OBSERVED)
-    assert transitions(None, replace(looked(IN_USE, unseen), news=(unseen,)), NODE) == ()
+    assert transitions(None, replace(cycle_of(IN_USE, unseen), news=(unseen,)), NODE) == ()
 
 
 def test_unmaps_of_an_earlier_agent_are_not_reported_again() -> None:
-    assert transitions(None, looked(IN_USE, act(UnmapOutcome.UNMAPPED)), NODE) == ()
+    assert transitions(None, cycle_of(IN_USE, act(UnmapOutcome.UNMAPPED)), NODE) == ()
 
 
 @pytest.mark.parametrize("known_before", [True, False])
 def test_record_that_becomes_readable_or_unreadable_is_not_news(*, known_before: bool) -> None:
-    unread = replace(looked(ORPHAN), acts=NotObserved(reason="permission denied"))
-    done = looked(ORPHAN, act(UnmapOutcome.UNMAPPED))
+    unread = replace(cycle_of(ORPHAN), acts=NotObserved(reason="permission denied"))
+    done = cycle_of(ORPHAN, act(UnmapOutcome.UNMAPPED))
     before, now = (done, unread) if known_before else (unread, done)
     assert transitions(before, now, NODE) == ()
 
@@ -208,26 +210,26 @@ def test_claim_that_was_not_read_is_named_as_in_its_pv() -> None:
             ),
         }
     )
-    told = transitions(None, looked(orphan), NODE)
+    told = transitions(None, cycle_of(orphan), NODE)
     first = told[0]
     assert (first.kind, first.uid) == ("PersistentVolumeClaim", "u1")
 
 
 def test_event_without_a_claim_is_sent_on_the_node_only() -> None:
     bare = seen(in_kube={"persistent_volumes": (), "claims": ()}, of_kubelet={"staging": ()})
-    assert said(transitions(None, looked(bare), NODE)) == [("Node", "RBDOrphaned")]
+    assert said(transitions(None, cycle_of(bare), NODE)) == [("Node", "RBDOrphaned")]
 
 
 def test_message_is_cut_at_the_limit_of_the_api_server() -> None:
     long = act(UnmapOutcome.FAILED, "x" * 2000)
-    told = transitions(looked(ORPHAN), looked(ORPHAN, long), NODE)
+    told = transitions(cycle_of(ORPHAN), cycle_of(ORPHAN, long), NODE)
     assert {len(event.message) for event in told} == {1024}
     assert told[0].message.endswith("…")
 
 
 def test_equal_events_have_one_name_and_others_another() -> None:
-    (one, _), (same, _) = (transitions(None, looked(ORPHAN), NODE) for _ in range(2))
-    other = transitions(None, looked(PINNED), NODE)[0]
+    (one, _), (same, _) = (transitions(None, cycle_of(ORPHAN), NODE) for _ in range(2))
+    other = transitions(None, cycle_of(PINNED), NODE)[0]
     assert one.event_name == same.event_name != other.event_name
     body = event_object(one, NODE, NOW)
     assert body["involvedObject"]["uid"] == claim().ref.uid

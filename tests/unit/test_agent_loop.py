@@ -663,7 +663,7 @@ def test_rest_after_a_cycle_is_part_of_the_wait(acting: Stage) -> None:
     assert agent.seen is not None
     for took_s, pause in ((100.0, 0.01), (100.0, 60.0), (0.1, 60.0)):
         agent.seen = replace(agent.seen, took_s=took_s)
-        assert agent._wait(pause) == "change", "what came while it rested is told"
+        assert agent._wait(pause) == "change", "a change during the rest is reported"
     assert wake.rested == [0.01, 10.0, pytest.approx(0.3)]
 
 

@@ -22,7 +22,7 @@ from rbdagent.model import (
 )
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import identity_of
-from tests.support.agent_loop import looked, samples
+from tests.support.agent_loop import cycle_of, samples
 from tests.support.snapshots import (
     ADDRESS,
     NOW,
@@ -53,24 +53,24 @@ def unmaps(look: CycleResult) -> dict[str, float]:
 
 
 def test_unmaps_stay_counted_when_they_are_no_longer_kept() -> None:
-    look = replace(looked(seen()), ended={"unmapped": 120, "refused": 3})
+    look = replace(cycle_of(seen()), ended={"unmapped": 120, "refused": 3})
     assert unmaps(look) == {"unmapped": 120, "refused": 3}
 
 
 def test_unobserved_unmaps_have_no_series() -> None:
     """Assert no series: a counter at zero looks like a restart, and its rise like new unmaps."""
-    look = replace(looked(seen()), ended=NotObserved(reason="permission denied"))
+    look = replace(cycle_of(seen()), ended=NotObserved(reason="permission denied"))
     assert samples(look, "rbdagent_unmaps") == []
 
 
 def test_every_outcome_has_a_series_from_the_start() -> None:
-    families = {metric.name: metric for metric in Metrics(lambda: looked(seen())).collect()}
+    families = {metric.name: metric for metric in Metrics(lambda: cycle_of(seen())).collect()}
     told = {sample.labels["outcome"] for sample in families["rbdagent_unmaps"].samples}
     assert told == {str(outcome) for outcome in UnmapOutcome}
 
 
 def test_duration_is_reported_for_queried_sources_only() -> None:
-    look = looked(seen())
+    look = cycle_of(seen())
     sources = look.snapshot.sources
     asked = replace(sources, ceph=replace(sources.ceph, took_s=0.25))
     look = replace(look, snapshot=replace(look.snapshot, sources=asked))
@@ -90,7 +90,7 @@ BLOCKED = BlockedVolume(
 
 def test_blocked_volume_is_a_series_with_its_cause_and_holder() -> None:
     unknown = replace(BLOCKED, pod="web-2", cause=Verdict.UNDETERMINED, holder_node=None)
-    look = replace(looked(seen()), blocked=(BLOCKED, unknown))
+    look = replace(cycle_of(seen()), blocked=(BLOCKED, unknown))
     families = {metric.name: metric for metric in Metrics(lambda: look).collect()}
     labels = {
         "node": "worker-1",
@@ -111,7 +111,7 @@ def test_blocked_volume_is_a_series_with_its_cause_and_holder() -> None:
 def test_conflict_is_reported_beside_the_verdict_on_the_mapping() -> None:
     """Assert two verdicts: Conflict is one on the image; the mapping is in use as it should be."""
     both = {"watchers": (watcher(), remote_watcher())}
-    look = looked(seen(of_image=both, in_kube={"pods": (pod(),)}))
+    look = cycle_of(seen(of_image=both, in_kube={"pods": (pod(),)}))
     told = samples(look, "rbdagent_mapping_verdict")
     assert [sample.labels["verdict"] for sample in told] == ["InUse", "Conflict"]
 
@@ -128,13 +128,13 @@ def test_unbacked_pod_is_one_series_even_without_a_mapping(
     mapped: tuple[Mapping, ...],
 ) -> None:
     on_node = {"mappings": mapped, "unbacked": (BARE, SIDECAR)}
-    look = looked(seen(on_node=on_node, in_kube={"pods": (pod(),)}))
+    look = cycle_of(seen(on_node=on_node, in_kube={"pods": (pod(),)}))
     told = samples(look, "rbdagent_volume_not_backed")
     assert [(sample.labels, sample.value) for sample in told] == [(NOT_BACKED, 1)]
 
 
 def test_unbacked_pod_that_the_api_lacks_is_named_by_its_uid() -> None:
-    look = looked(seen(on_node={"unbacked": (BARE,)}))
+    look = cycle_of(seen(on_node={"unbacked": (BARE,)}))
     (told,) = samples(look, "rbdagent_volume_not_backed")
     assert told.labels == NOT_BACKED | {"namespace": "", "pod": POD_UID}
 
@@ -144,7 +144,7 @@ def test_unbacked_pod_that_the_api_lacks_is_named_by_its_uid() -> None:
 )
 def test_mount_that_another_driver_may_have_made_is_not_reported(volumes: tuple[Any, ...]) -> None:
     parts = {"pods": (pod(),), "persistent_volumes": volumes}
-    look = looked(seen(on_node={"unbacked": (BARE,)}, in_kube=parts))
+    look = cycle_of(seen(on_node={"unbacked": (BARE,)}, in_kube=parts))
     assert samples(look, "rbdagent_volume_not_backed") == []
 
 
@@ -152,8 +152,8 @@ COMPLETE = "rbdagent_last_complete_observation_timestamp_seconds"
 
 
 def test_time_of_the_last_complete_observation_is_reported() -> None:
-    assert samples(looked(seen()), COMPLETE) == []
-    (told,) = samples(replace(looked(seen()), complete_at=NOW), COMPLETE)
+    assert samples(cycle_of(seen()), COMPLETE) == []
+    (told,) = samples(replace(cycle_of(seen()), complete_at=NOW), COMPLETE)
     assert told.value == 1795230000
 
 
@@ -188,7 +188,7 @@ def holding(count: int, **mapped: Any) -> CycleResult:  # noqa: ANN401 - any fie
         if not mapped
     )
     return replace(
-        looked(look),
+        cycle_of(look),
         diagnoses=tuple(diagnose(use, look) for use in correlate_node(look)),
         history=replace(history(), mappings=remembered),
     )

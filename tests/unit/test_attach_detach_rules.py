@@ -10,8 +10,8 @@ from rbdagent.model import ContainerState, Severity, Snapshot
 from tests.support.rule_rows.attach_detach import (
     BOTH_LIST,
     LATELY,
-    QUIET,
-    SAID,
+    NOT_REPORTED,
+    REPORTED,
     USED_BY,
     alone,
     waiting,
@@ -19,9 +19,9 @@ from tests.support.rule_rows.attach_detach import (
 from tests.support.rule_tables import (
     attached,
     listing,
-    quiet_rows,
-    said_rows,
-    trouble,
+    not_reported_rows,
+    problem_codes,
+    reported_rows,
 )
 from tests.support.snapshots import (
     JUST_NOW,
@@ -38,7 +38,7 @@ from tests.support.snapshots import (
 RUNNING: Final = ContainerState(name="c", state="running")
 
 
-@pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
+@pytest.mark.parametrize(("code", "seen", "beside"), reported_rows(REPORTED))
 def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
@@ -46,10 +46,10 @@ def test_code_is_reported_and_only_the_expected_others(
     assert finding.remedy
     assert finding.recovery is not None
     assert "None" not in finding.message
-    assert trouble(seen) - {code} == beside
+    assert problem_codes(seen) - {code} == beside
 
 
-@pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
+@pytest.mark.parametrize(("code", "seen"), not_reported_rows(NOT_REPORTED))
 def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
@@ -76,9 +76,9 @@ def test_recently_moved_pod_is_not_an_error() -> None:
     young = waiting_pod(placed_at=LATELY, created_at=LONG_AGO)
     assert found(waiting(pods=(young, pod())), "RBD401").severity is Severity.INFO
     ending = pod(deleting_since="2026-11-21T03:00:20Z", containers=(RUNNING,))
-    assert trouble(waiting(pods=(waiting_pod(), ending))) == set()
+    assert problem_codes(waiting(pods=(waiting_pod(), ending))) == set()
     ended = pod(deleting_since="2026-11-21T03:00:20Z", phase="Succeeded")
-    assert trouble(waiting(pods=(waiting_pod(), ended))) == set()
+    assert problem_codes(waiting(pods=(waiting_pod(), ended))) == set()
 
 
 LETS_GO: Final = {"attachments": attached("worker-2"), "nodes": (node(), listing("worker-2"))}
@@ -94,13 +94,13 @@ LETS_GO: Final = {"attachments": attached("worker-2"), "nodes": (node(), listing
         ),
         pytest.param(
             alone(pods=(), attachments=attached("worker-1"), nodes=(listing("worker-1"),)),
-            id="on the node that looks",
+            id="on the observing node",
         ),
     ],
 )
 def test_volume_that_kubelet_just_released_is_not_an_error(seen: Snapshot) -> None:
     """Assert no error: volumesInUse changes up to ten seconds after the watcher ends (recorded)."""
-    assert trouble(seen) == set()
+    assert problem_codes(seen) == set()
     assert "RBD120" in codes(seen)
 
 
@@ -117,13 +117,13 @@ def test_stale_attachment_is_an_error_once_a_pod_has_waited() -> None:
 def test_stale_attachment_to_a_node_that_is_down_is_a_problem() -> None:
     down = listing("worker-2", ready=False, ready_changed_at=LONG_AGO)
     seen = alone(pods=(), attachments=attached("worker-2"), nodes=(node(), down))
-    assert "RBD408" in trouble(seen)
+    assert "RBD408" in problem_codes(seen)
 
 
 def test_abandoned_attach_is_not_an_error() -> None:
     """Assert no error: the object keeps the error of the last attempt until it is deleted."""
     given_up = attached("worker-2", attached=False, attach_error="no luck", deleting_since=LATELY)
-    assert trouble(alone(pods=(), attachments=given_up)) == set()
+    assert problem_codes(alone(pods=(), attachments=given_up)) == set()
 
 
 def test_waiting_pods_are_named_together() -> None:

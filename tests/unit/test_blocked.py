@@ -214,7 +214,7 @@ DEAD_NBD = replace(DEAD_NBD, nbd=replace(DEAD_NBD.nbd, process=None))
 @pytest.mark.parametrize(
     "seen",
     [
-        pytest.param(waiting(), id="nobody holds it"),
+        pytest.param(waiting(), id="no client holds it"),
         pytest.param(
             waiting(in_kube={"attachments": (attachment(HERE), attachment(THERE))}),
             id="attached here",

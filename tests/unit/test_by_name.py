@@ -28,10 +28,10 @@ from tests.support.snapshots import (
     SPEC,
     attachment,
     codes,
+    diagnosis_of,
     judged,
     node,
     remote_watcher,
-    said,
     volume,
     watcher,
     world,
@@ -102,7 +102,9 @@ WATCHED = {"watchers": (watcher(), remote_watcher())}
 
 def test_node_that_was_not_queried_is_not_absent() -> None:
     other = attachment("worker-2")
-    told = said(world(of_image=WATCHED, in_kube=by_name(OWN_ATTACHMENT, attachments=(other,))))
+    told = diagnosis_of(
+        world(of_image=WATCHED, in_kube=by_name(OWN_ATTACHMENT, attachments=(other,)))
+    )
     assert Verdict.NODE_DOWN not in [holder.verdict for holder in told.holders]
     assert "RBD410" not in [finding.code for finding in told.findings]
 
@@ -114,8 +116,8 @@ def test_own_node_that_was_queried_and_not_found_is_absent() -> None:
 
 def test_second_writer_is_a_conflict_only_after_a_full_search() -> None:
     nodes = (node(), node("worker-2"))
-    unsearched = said(world(of_image=WATCHED, in_kube=by_name(OWN_ATTACHMENT, nodes=nodes)))
-    searched = said(
+    unsearched = diagnosis_of(world(of_image=WATCHED, in_kube=by_name(OWN_ATTACHMENT, nodes=nodes)))
+    searched = diagnosis_of(
         world(of_image=WATCHED, in_kube=by_name(OWN_ATTACHMENT, str(SPEC), nodes=nodes))
     )
     assert (unsearched.verdict, searched.verdict) == (Verdict.UNDETERMINED, Verdict.CONFLICT)
@@ -129,7 +131,7 @@ def test_address_is_foreign_only_after_a_search_of_all_nodes(
     searched: tuple[str, ...], expected: Verdict
 ) -> None:
     stranger = {"watchers": (watcher(), remote_watcher(cookie=LIBRBD_COOKIE))}
-    told = said(world(of_image=stranger, in_kube=by_name(OWN_ATTACHMENT, *searched)))
+    told = diagnosis_of(world(of_image=stranger, in_kube=by_name(OWN_ATTACHMENT, *searched)))
     assert told.holders[-1].verdict is expected
 
 

@@ -27,12 +27,12 @@ from tests.support.snapshots import (
     STRANGER_ADDRESS,
     UNSEEN,
     codes,
+    diagnosis_of,
     found,
     judged,
     mirror_daemon,
     pod,
     remote_watcher,
-    said,
     unmapped,
     waiting_pod,
     watcher,
@@ -96,7 +96,7 @@ NOT_SUPPOSED: Final = {
 def suppositions(seen: Snapshot) -> set[HolderKind]:
     return {
         holder.holder.probably
-        for holder in said(seen).holders
+        for holder in diagnosis_of(seen).holders
         if holder.holder.probably is not None
     }
 
@@ -148,7 +148,7 @@ def test_supposed_daemon_is_named_if_its_node_must_be_queried(seen: Snapshot) ->
 
 def test_holder_report_has_its_kind_and_the_supposed_daemon() -> None:
     seen = held()
-    (holder,) = holder_report(said(seen), seen).holders
+    (holder,) = holder_report(diagnosis_of(seen), seen).holders
     assert (holder.kind, holder.probable_kind) == ("librbd", "mgr")
 
 
@@ -219,7 +219,7 @@ def test_supposition_changes_neither_verdict_nor_queried_nodes(
     hint: dict[str, Any],
 ) -> None:
     without, supposed = (with_image(seen, in_ceph, **facts) for facts in (unsaid, hint))
-    one, other = said(without), said(supposed)
+    one, other = diagnosis_of(without), diagnosis_of(supposed)
     assert other.verdict is one.verdict
     assert [holder.verdict for holder in other.holders] == [
         holder.verdict for holder in one.holders
@@ -230,4 +230,4 @@ def test_supposition_changes_neither_verdict_nor_queried_nodes(
 
 def test_supposed_daemon_never_makes_a_volume_free() -> None:
     for seen, _ in SUPPOSED.values():
-        assert said(seen).verdict is not Verdict.FREE
+        assert diagnosis_of(seen).verdict is not Verdict.FREE

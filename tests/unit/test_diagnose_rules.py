@@ -40,9 +40,9 @@ from tests.support.rule_rows.diagnose import (
     BEING_USED,
     EXISTS,
     MULTI_ATTACH,
+    NOT_REPORTED,
     OWN_ENTRY,
-    QUIET,
-    SAID,
+    REPORTED,
     waits,
 )
 from tests.support.rule_rows.families import FAMILIES
@@ -72,6 +72,7 @@ from tests.support.snapshots import (
     cluster,
     codes,
     container,
+    diagnosis_of,
     found,
     from_worker_2,
     in_flight,
@@ -85,7 +86,6 @@ from tests.support.snapshots import (
     pod_directory,
     process,
     remote_watcher,
-    said,
     snapshot,
     staging,
     unmapped,
@@ -108,7 +108,7 @@ SILENT_CLUSTER: Final = cluster(
     name="b", fsid=None, images=(), source=_failed("b: no answer in time")
 )
 NO_ANSWER: Final = NotObserved(reason=f"{SPEC}: no answer within 10 s", hint="ceph health detail")
-SAID["RBD905"] = {
+REPORTED["RBD905"] = {
     "no monitor": _without_ceph("ceph: client.rbdagent: no monitor answered within 10 s"),
     "no cluster": _without_ceph("ceph: no answer in time"),
     "no answer of its process": _without_ceph("Ceph: no answer in time"),
@@ -142,7 +142,7 @@ ANSWERED: Final = {
     ("code", "seen"),
     [
         pytest.param(code, seen, id=f"{code}: {name}")
-        for code, table in SAID.items()
+        for code, table in REPORTED.items()
         for name, seen in table.items()
     ],
 )
@@ -155,13 +155,13 @@ def test_state_is_reported_with_its_code(code: str, seen: Snapshot) -> None:
 
 @pytest.mark.parametrize("seen", ANSWERED.values(), ids=ANSWERED.keys())
 def test_rbd905_is_not_reported_in_similar_states(seen: Snapshot) -> None:
-    assert "RBD905" not in {finding.code for finding in said(seen).findings}
+    assert "RBD905" not in {finding.code for finding in diagnosis_of(seen).findings}
 
 
-@pytest.mark.parametrize("seen", SAID["RBD905"].values(), ids=SAID["RBD905"].keys())
+@pytest.mark.parametrize("seen", REPORTED["RBD905"].values(), ids=REPORTED["RBD905"].keys())
 def test_text_shows_what_an_unresponsive_ceph_means(seen: Snapshot) -> None:
     """Assert a finding in the text: RBD902 and RBD904 appear as lines of the sources only."""
-    diagnosis = said(seen)
+    diagnosis = diagnosis_of(seen)
     assert diagnosis.verdict is not Verdict.FREE
     shown = answer(diagnosis, seen, wide=False, colour=False)
     assert "RBD905" in shown
@@ -169,14 +169,14 @@ def test_text_shows_what_an_unresponsive_ceph_means(seen: Snapshot) -> None:
 
 
 def test_unresponsive_ceph_is_reported_once_for_many_volumes() -> None:
-    seen = SAID["RBD905"]["no monitor"]
+    seen = REPORTED["RBD905"]["no monitor"]
     life = among_all(life_of(correlate(seen), seen), seen)
     assert "RBD905" not in {finding.code for finding in life.findings}
 
 
 def test_every_code_of_the_catalogue_has_a_table() -> None:
     refusals = {code for code, _, _ in CONDITIONS}
-    tables = (family.SAID for family in FAMILIES)
+    tables = (family.REPORTED for family in FAMILIES)
     assert refusals.union(*tables) == CATALOG.keys()
 
 
@@ -186,7 +186,7 @@ def test_dead_driver_comes_before_the_multi_attach_it_causes() -> None:
         of_kubelet=PLUGIN_DOWN,
         in_kube={**waits(MULTI_ATTACH), "attachments": (attachment(),)},
     )
-    assert [finding.code for finding in said(seen).findings][:2] == ["RBD201", "RBD401"]
+    assert [finding.code for finding in diagnosis_of(seen).findings][:2] == ["RBD201", "RBD401"]
 
 
 def test_pin_in_a_mount_namespace_leads_to_its_process_and_mount() -> None:
@@ -345,7 +345,7 @@ def test_node_that_shares_a_volume_has_no_detach_path(
     ("code", "seen"),
     [
         pytest.param(code, seen, id=f"{code}: {name}")
-        for code, table in QUIET.items()
+        for code, table in NOT_REPORTED.items()
         for name, seen in table.items()
     ],
 )
@@ -371,13 +371,14 @@ def test_founding_incident_names_device_pin_attachment_and_pod() -> None:
     assert any(attachment().name in line for line in told.evidence)
     assert "worker-1" in found(seen, "RBD401").message
     assert (
-        lines_of(said(seen).next_commands)[0] == "ps -o pid,user,lstart,args -p 4623  # on worker-1"
+        lines_of(diagnosis_of(seen).next_commands)[0]
+        == "ps -o pid,user,lstart,args -p 4623  # on worker-1"
     )
 
 
 def test_forgotten_orphan_is_unmapped_first() -> None:
     seen = world(in_kube=waits(BEING_USED))
-    assert lines_of(said(seen).next_commands) == (
+    assert lines_of(diagnosis_of(seen).next_commands) == (
         f"rbdagent unmap pv/{PV}  # on worker-1",
         f"rbdagent unmap pv/{PV} --wait --yes  # on worker-1",
         f"rbdagent who-holds pv/{PV}",
@@ -409,7 +410,7 @@ def test_orphan_in_volumes_in_use_is_not_called_forgotten() -> None:
 
 def test_orphan_with_an_attachment_is_observed_again_first() -> None:
     seen = world(in_kube={"attachments": (attachment(),)})
-    assert lines_of(said(seen).next_commands) == (
+    assert lines_of(diagnosis_of(seen).next_commands) == (
         f"rbdagent who-holds pv/{PV}",
         f"rbdagent unmap pv/{PV}  # on worker-1",
         f"rbdagent unmap pv/{PV} --wait --yes  # on worker-1",
@@ -431,12 +432,14 @@ def test_remaining_luks_mapping_is_closed_before_the_unmap() -> None:
         f"cryptsetup luksClose luks-rbd-{HANDLE}  # on worker-1",
         "rbd unmap /dev/rbd0  # on worker-1",
     )
-    assert "RBD101" not in {finding.code for finding in said(seen).findings}
+    assert "RBD101" not in {finding.code for finding in diagnosis_of(seen).findings}
 
 
 def test_next_command_on_the_waiting_node_runs_on_the_holder() -> None:
     seen = from_worker_2(in_kube=waits(BEING_USED))
-    assert lines_of(said(seen).next_commands)[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
+    assert (
+        lines_of(diagnosis_of(seen).next_commands)[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
+    )
     assert "client.4393" in found(seen, "RBD402").message
 
 
@@ -449,13 +452,13 @@ def test_mapping_being_unmapped_is_not_called_unwatched() -> None:
 def test_missing_watch_is_rechecked_unless_the_kernel_reports_it() -> None:
     by_ceph = world(of_image={"watchers": ()})
     by_kernel = world(mapped={"watch": False}, of_image={"watchers": ()})
-    assert lines_of(said(by_ceph).next_commands)[0] == f"rbdagent who-holds pv/{PV}"
-    assert lines_of(said(by_kernel).next_commands)[0] == "kubectl cordon worker-1"
+    assert lines_of(diagnosis_of(by_ceph).next_commands)[0] == f"rbdagent who-holds pv/{PV}"
+    assert lines_of(diagnosis_of(by_kernel).next_commands)[0] == "kubectl cordon worker-1"
 
 
 def test_image_asked_by_name_leads_to_a_query_of_its_pv() -> None:
     seen = unmapped(in_kube={"pods_scope": "node/worker-1"}, target=BY_IMAGE)
-    assert lines_of(said(seen).next_commands) == (f"rbdagent who-holds pv/{PV}",)
+    assert lines_of(diagnosis_of(seen).next_commands) == (f"rbdagent who-holds pv/{PV}",)
 
 
 def test_no_command_acts_on_an_nbd_device() -> None:
@@ -584,7 +587,7 @@ def test_reason_names_the_entry_that_blocks_an_ipv6_client(
         of_image={"watchers": (watcher(address=IN_SIX),)},
         in_ceph={"blocklist": (entry,)},
     )
-    (holder,) = said(seen).holders
+    (holder,) = diagnosis_of(seen).holders
     assert holder.verdict is Verdict.DEAD
     assert holder.reasons == (f"its client is on the blocklist: {words}",)
 
@@ -602,7 +605,9 @@ def test_range_that_blocks_another_address_of_the_node_is_named() -> None:
 @pytest.mark.parametrize("entry", [OWN_ENTRY, *WIDE_ENTRIES.values()])
 def test_removal_of_a_blocklist_entry_is_never_a_command(entry: BlocklistEntry) -> None:
     seen = world(in_ceph={"blocklist": (entry,)}, in_kube={"pods": (pod(),)})
-    commands = [line for finding in said(seen).findings for line in lines_of(finding.commands)]
+    commands = [
+        line for finding in diagnosis_of(seen).findings for line in lines_of(finding.commands)
+    ]
     assert not any("blocklist rm" in line or "range rm" in line for line in commands)
 
 
@@ -629,12 +634,12 @@ def test_left_pod_directory_is_named_without_its_mount_point() -> None:
 
 def test_data_on_the_node_disk_is_rescued_first() -> None:
     seen = unmapped(on_node={"unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
-    rescue = lines_of(said(seen).next_commands)[0]
+    rescue = lines_of(diagnosis_of(seen).next_commands)[0]
     assert rescue.startswith(
         f"tar --create --file=rescue.tar -C /proc/{UNBACKED.process.pid}/root ./"
     )
     assert rescue.endswith("# on worker-1")
-    assert not any("delete pod" in line for line in lines_of(said(seen).next_commands))
+    assert not any("delete pod" in line for line in lines_of(diagnosis_of(seen).next_commands))
 
 
 def test_skipped_source_is_not_a_warning() -> None:
@@ -645,7 +650,8 @@ def test_skipped_source_is_not_a_warning() -> None:
 
 def test_errors_come_first() -> None:
     weights = [
-        finding.severity for finding in said(world(ceph=None, in_kube=waits(EXISTS))).findings
+        finding.severity
+        for finding in diagnosis_of(world(ceph=None, in_kube=waits(EXISTS))).findings
     ]
     assert weights == sorted(weights, key=("error", "warning", "info").index)
 

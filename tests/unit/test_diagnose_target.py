@@ -31,6 +31,7 @@ from tests.support.snapshots import (
     UNSEEN,
     attachment,
     cluster,
+    diagnosis_of,
     event,
     image_view,
     mapping,
@@ -38,7 +39,6 @@ from tests.support.snapshots import (
     pod,
     remote_watcher,
     reported_by,
-    said,
     unmapped,
     world,
 )
@@ -64,7 +64,7 @@ UNNAMED: Final = mapping(device="/dev/rbd9", device_id=9, spec=UNSEEN, image_id=
     ],
 )
 def test_target_has_the_verdict(expected: Verdict, seen: Snapshot) -> None:
-    answer = said(seen)
+    answer = diagnosis_of(seen)
     assert answer.verdict is expected, [
         (holder.holder.node, holder.verdict, holder.reasons) for holder in answer.holders
     ]
@@ -131,12 +131,12 @@ NEVER_FREE: Final[Table] = {
 def test_volume_that_is_being_attached_is_staged() -> None:
     """Assert Staged: kubelet stages a volume after the attach; until then no client holds it."""
     seen = unmapped(in_kube={"attachments": (attachment("worker-2", attached=False),)})
-    assert said(seen).verdict is Verdict.STAGED
+    assert diagnosis_of(seen).verdict is Verdict.STAGED
 
 
 @pytest.mark.parametrize("seen", NEVER_FREE.values(), ids=NEVER_FREE.keys())
 def test_volume_is_never_free_if_something_was_not_observed(seen: Snapshot) -> None:
-    answer = said(seen)
+    answer = diagnosis_of(seen)
     assert answer.verdict is Verdict.UNDETERMINED
     assert "RBD118" not in {finding.code for finding in answer.findings}
 
@@ -145,14 +145,14 @@ def test_metadata_of_ceph_csi_identifies_the_cluster_of_an_image() -> None:
     seen = unmapped(
         ceph=CephView(clusters=(cluster(images=(image_view(watchers=()),)), OTHER_CLUSTER))
     )
-    assert said(seen).verdict is Verdict.FREE
+    assert diagnosis_of(seen).verdict is Verdict.FREE
 
 
 def test_same_name_in_another_rados_namespace_is_not_a_holder() -> None:
     other = mapping(
         spec=ImageSpec(pool=SPEC.pool, namespace="tenant", name=SPEC.name), image_id="ffff"
     )
-    assert said(unmapped(on_node={"mappings": (other,)})).verdict is Verdict.FREE
+    assert diagnosis_of(unmapped(on_node={"mappings": (other,)})).verdict is Verdict.FREE
 
 
 def test_device_with_a_read_only_client_is_not_a_writer() -> None:
@@ -162,16 +162,16 @@ def test_device_with_a_read_only_client_is_not_a_writer() -> None:
         of_image={"watchers": (remote_watcher(),)},
         in_kube={"pods": (REMOTE_POD,)},
     )
-    assert said(seen).verdict is Verdict.IN_USE
+    assert diagnosis_of(seen).verdict is Verdict.IN_USE
 
 
 def test_failed_source_does_not_hide_a_user() -> None:
     seen = world(in_kube={"pods": (pod(),), "attachments": NotObserved(reason="403")})
-    assert said(seen).verdict is Verdict.IN_USE
+    assert diagnosis_of(seen).verdict is Verdict.IN_USE
 
 
 def test_skipped_source_counts_as_not_observed() -> None:
     seen = unmapped(node=None)
     skipped = Source(state=SourceState.SKIPPED)
     seen = replace(seen, sources=replace(seen.sources, node=skipped))
-    assert said(seen).verdict is Verdict.UNDETERMINED
+    assert diagnosis_of(seen).verdict is Verdict.UNDETERMINED

@@ -24,6 +24,7 @@ from tests.support.snapshots import (
     UNSEEN,
     attachment,
     cluster,
+    diagnosis_of,
     from_worker_2,
     image_view,
     judged,
@@ -33,7 +34,6 @@ from tests.support.snapshots import (
     node,
     pod,
     remote_watcher,
-    said,
     watcher,
     world,
 )
@@ -90,14 +90,19 @@ def test_two_mappings_of_one_client_share_its_watches_by_cookie() -> None:
         on_node={"mappings": (mapping(), second)},
         of_image={"watchers": (watcher(), watcher(cookie=COOKIE + 1))},
     )
-    assert [holder.verdict for holder in said(seen).holders] == [Verdict.ORPHANED, Verdict.ORPHANED]
+    assert [holder.verdict for holder in diagnosis_of(seen).holders] == [
+        Verdict.ORPHANED,
+        Verdict.ORPHANED,
+    ]
 
 
 def test_read_only_mapping_does_not_take_the_watch_of_a_writer() -> None:
     reader = mapping(read_only=True)
     writer = mapping(device_id=1, device="/dev/rbd1", number=DeviceNumber(major=252, minor=16))
     seen = world(on_node={"mappings": (reader, writer)})
-    watched = {holder.holder.mapping: holder.holder.watcher for holder in said(seen).holders}
+    watched = {
+        holder.holder.mapping: holder.holder.watcher for holder in diagnosis_of(seen).holders
+    }
     assert watched == {reader: None, writer: watcher()}
 
 
@@ -108,7 +113,10 @@ def test_watch_that_just_appears_is_not_missed() -> None:
 
 def test_holder_is_probable_by_address_and_certain_by_nonce() -> None:
     both = world(of_image={"watchers": (watcher(), remote_watcher())})
-    assert [holder.holder.confidence for holder in said(both).holders] == ["certain", "probable"]
+    assert [holder.holder.confidence for holder in diagnosis_of(both).holders] == [
+        "certain",
+        "probable",
+    ]
 
 
 def test_mapping_of_another_cluster_is_not_a_holder() -> None:
@@ -117,7 +125,7 @@ def test_mapping_of_another_cluster_is_not_a_holder() -> None:
     )
     seen = world(on_node={"mappings": (mapping(), elsewhere)})
     # The metadata of ceph-csi in the image show the cluster of the PV.
-    assert [holder.holder.mapping for holder in said(seen).holders] == [mapping()]
+    assert [holder.holder.mapping for holder in diagnosis_of(seen).holders] == [mapping()]
 
 
 def test_old_attachment_is_read_as_old() -> None:

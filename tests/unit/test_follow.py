@@ -55,7 +55,9 @@ def mounting(reason: str, state: str = "waiting") -> Snapshot:
 
 FREE: Final[dict[str, Snapshot]] = {
     "no attachment, no mapping": unmapped(),
-    "attached elsewhere: whoever waited has it": in_kube(attachments=(attachment("worker-2"),)),
+    "attached elsewhere: the pod that waited has it": in_kube(
+        attachments=(attachment("worker-2"),)
+    ),
     "another image is mapped": on_node(mappings=(mapping(fsid=OTHER_FSID),)),
     "another client watches it": unmapped(of_image={"watchers": (remote_watcher(),)}),
     "the pod elsewhere runs": in_kube(pods=(pod("web-1", "worker-2"),)),

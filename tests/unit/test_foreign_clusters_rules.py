@@ -12,16 +12,16 @@ from rbdagent.model import (
 from tests.support.rule_rows.foreign_clusters import (
     MADE_ELSEWHERE,
     METADATA,
+    NOT_REPORTED,
     OWN_OTHER_NETWORK,
-    QUIET,
-    SAID,
+    REPORTED,
     WAITS,
     outside,
 )
 from tests.support.rule_tables import (
-    quiet_rows,
-    said_rows,
-    trouble,
+    not_reported_rows,
+    problem_codes,
+    reported_rows,
 )
 from tests.support.snapshots import (
     FSID,
@@ -29,14 +29,14 @@ from tests.support.snapshots import (
     PV,
     SPEC,
     codes,
+    diagnosis_of,
     found,
-    said,
     unmapped,
     volume,
 )
 
 
-@pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
+@pytest.mark.parametrize(("code", "seen", "beside"), reported_rows(REPORTED))
 def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
@@ -44,10 +44,10 @@ def test_code_is_reported_and_only_the_expected_others(
     assert finding.remedy
     assert finding.recovery is not None or finding.severity is Severity.INFO
     assert "None" not in finding.message
-    assert trouble(seen) - {code} == beside
+    assert problem_codes(seen) - {code} == beside
 
 
-@pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
+@pytest.mark.parametrize(("code", "seen"), not_reported_rows(NOT_REPORTED))
 def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
@@ -91,4 +91,4 @@ def test_waiting_pod_makes_the_finding_an_error() -> None:
     finding = found(outside(in_kube=WAITS), "RBD771")
     assert finding.severity is Severity.ERROR
     assert "default/web-1 waits for it" in finding.message
-    assert said(outside(in_kube=WAITS)).findings[0].code == "RBD771"
+    assert diagnosis_of(outside(in_kube=WAITS)).findings[0].code == "RBD771"

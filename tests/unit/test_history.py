@@ -62,8 +62,8 @@ def test_orphan_time_starts_at_the_first_unbroken_observation() -> None:
     "between",
     [
         pytest.param(look(160, in_kube={"pods": (pod(),)}), id="a pod used it"),
-        pytest.param(look(160, in_kube={"pods": UNSEEN}), id="nobody saw the pods"),
-        pytest.param(look(160, mapped={"mounts": UNSEEN}), id="nobody saw the mounts"),
+        pytest.param(look(160, in_kube={"pods": UNSEEN}), id="pods were not observed"),
+        pytest.param(look(160, mapped={"mounts": UNSEEN}), id="mounts were not observed"),
         pytest.param(look(160, kubernetes=None), id="the API was down"),
         pytest.param(look(160, ceph=None), id="Ceph was down"),
     ],

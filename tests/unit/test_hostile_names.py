@@ -54,7 +54,7 @@ def rows() -> list[Any]:
     """Return one snapshot for each code: that of the first row of its table."""
     found: dict[str, Snapshot] = {}
     for family in FAMILIES:
-        for code, table in family.SAID.items():
+        for code, table in family.REPORTED.items():
             row = next(iter(table.values()))
             found[code] = row[0] if isinstance(row, tuple) else row
     return [pytest.param(seen, id=code) for code, seen in found.items()]
@@ -97,7 +97,7 @@ def test_command_with_a_hostile_name_stays_one_command(seen: Snapshot) -> None:
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_commands_for_a_hostile_pod_run_only_known_programs(hostile: str) -> None:
     """Assert that each printed command begins with a program of the known list."""
-    table = diagnose.SAID["RBD102"]
+    table = diagnose.REPORTED["RBD102"]
     for seen in table.values():
         for name in NAMES:
             for given in commands_of(poisoned(seen, name, hostile, leading=False)):

@@ -52,7 +52,7 @@ def flights(tree: Tree) -> list[str]:
     [
         pytest.param(POD, INITIAL, DEFAULT, id="without CAP_SYS_ADMIN"),
         pytest.param(POD, INITIAL, NONE, id="without any capability"),
-        pytest.param(POD, OTHER, PRIVILEGED, id="in a user namespace of its own"),
+        pytest.param(POD, OTHER, PRIVILEGED, id="in its own user namespace"),
         pytest.param(POD, None, DEFAULT, id="its user namespace cannot be read"),
     ],
 )
@@ -70,7 +70,7 @@ def test_pod_process_that_may_not_mount_is_not_in_flight(
         pytest.param(POD, INITIAL, None, id="its capabilities cannot be read"),
         pytest.param(POD, None, PRIVILEGED, id="its user namespace cannot be read"),
         pytest.param(None, INITIAL, NONE, id="of no pod"),
-        pytest.param(None, OTHER, PRIVILEGED, id="of no pod, in a user namespace of its own"),
+        pytest.param(None, OTHER, PRIVILEGED, id="of no pod, in its own user namespace"),
     ],
 )
 def test_process_that_may_mount_or_has_no_pod_is_in_flight(

@@ -16,9 +16,9 @@ from rbdagent.model import (
 from tests.support.orphan_variations import FLIGHTS, HOLDERS, MOUNTS, OPENERS, PODS, SCENES, Scene
 from tests.support.snapshots import (
     UNSEEN,
+    diagnosis_of,
+    in_reverse_order,
     pod,
-    said,
-    turned,
     waiting_pod,
 )
 
@@ -62,7 +62,7 @@ a pod that the API does not list is none either: without a mount there it is a l
 
 def orphaned(seen: Snapshot) -> bool:
     """Return whether the target or a holder has the verdict Orphaned."""
-    answer = said(seen)
+    answer = diagnosis_of(seen)
     return answer.verdict is Verdict.ORPHANED or any(
         holder.verdict is Verdict.ORPHANED for holder in answer.holders
     )
@@ -84,7 +84,7 @@ def test_more_evidence_of_use_never_makes_a_volume_orphaned(
     scene: Scene, what: str, data: st.DataObject
 ) -> None:
     before_it = scene.seen()
-    if orphaned(before_it) or not said(before_it).holders:
+    if orphaned(before_it) or not diagnosis_of(before_it).holders:
         # Without a holder the target leads nowhere yet: a directory may be what names the volume.
         return
     more = data.draw(st.sampled_from(USE[what]))
@@ -101,7 +101,7 @@ def test_more_evidence_of_use_never_makes_a_volume_orphaned(
 @given(scene=SCENES)
 def test_order_of_objects_does_not_change_the_diagnosis(scene: Scene) -> None:
     seen = scene.seen()
-    one, other = said(seen), said(turned(seen))
+    one, other = diagnosis_of(seen), diagnosis_of(in_reverse_order(seen))
     assert one.verdict is other.verdict
     assert [(holder.holder.node, holder.verdict) for holder in one.holders] == [
         (holder.holder.node, holder.verdict) for holder in other.holders
@@ -115,7 +115,7 @@ def test_order_of_objects_does_not_change_the_diagnosis(scene: Scene) -> None:
 @given(scene=SCENES)
 def test_free_is_reported_only_if_everything_was_observed(scene: Scene) -> None:
     seen = scene.seen()
-    answer = said(seen)
+    answer = diagnosis_of(seen)
     is_free = any(finding.code == "RBD118" for finding in answer.findings)
     assert is_free == (answer.verdict is Verdict.FREE)
     if not is_free:
@@ -136,7 +136,7 @@ def test_free_is_reported_only_if_everything_was_observed(scene: Scene) -> None:
 def test_orphan_was_observed_from_every_source(scene: Scene) -> None:
     seen = scene.seen()
     part = scene.parts
-    for holder in said(seen).holders:
+    for holder in diagnosis_of(seen).holders:
         if holder.verdict is not Verdict.ORPHANED:
             continue
         assert holder.holder.mapping is not None, "only its own node shows that it is orphaned"
@@ -169,7 +169,7 @@ UNMAPPING: Final = ("rbdagent unmap", "rbd unmap", "umount", "cryptsetup", "echo
 @MANY
 @given(scene=SCENES)
 def test_unmap_is_advised_only_for_orphans(scene: Scene) -> None:
-    answer = said(scene.seen())
+    answer = diagnosis_of(scene.seen())
     for finding in answer.findings:
         if any(command.startswith(UNMAPPING) for command in lines_of(finding.commands)):
             assert finding.code in ("RBD101", "RBD110")
@@ -179,7 +179,7 @@ def test_unmap_is_advised_only_for_orphans(scene: Scene) -> None:
 @MANY
 @given(scene=SCENES)
 def test_every_holder_has_a_reason_and_no_text_is_empty(scene: Scene) -> None:
-    answer = said(scene.seen())
+    answer = diagnosis_of(scene.seen())
     assert all(holder.reasons and all(holder.reasons) for holder in answer.holders)
     for finding in answer.findings:
         assert finding.message

@@ -22,7 +22,7 @@ from rbdagent.model import (
 )
 from rbdagent.report import text
 from rbdagent.report.json.unmap import unmap_refusal
-from tests.support.agent_loop import looked, rounds, samples
+from tests.support.agent_loop import cycle_of, rounds, samples
 from tests.support.hostile_texts import CLEAR_SCREEN, TURNED, is_clean
 from tests.support.snapshots import (
     OBSERVED,
@@ -187,7 +187,7 @@ def test_pod_that_keeps_nothing_causes_no_refusal() -> None:
 
 
 def test_metric_has_one_series_that_names_the_object() -> None:
-    look = replace(looked(seen()), refused=(refused(KEPT["a process of a pod"][2]),))
+    look = replace(cycle_of(seen()), refused=(refused(KEPT["a process of a pod"][2]),))
     (sample,) = samples(look, "rbdagent_unmap_refused")
     assert sample.labels == {
         "node": "worker-1",
@@ -201,7 +201,7 @@ def test_metric_has_one_series_that_names_the_object() -> None:
 
 def test_no_label_has_unprintable_text_or_a_pid() -> None:
     ill = opener(process=process(command=f"/x{CLEAR_SCREEN}{TURNED}{'y' * 5000} -z"))
-    look = replace(looked(seen()), refused=(refused(seen(mapped={"openers": (ill,)})),))
+    look = replace(cycle_of(seen()), refused=(refused(seen(mapped={"openers": (ill,)})),))
     (sample,) = samples(look, "rbdagent_unmap_refused")
     assert is_clean("".join(sample.labels.values()))
     assert "4623" not in sample.labels.values()
@@ -210,7 +210,7 @@ def test_no_label_has_unprintable_text_or_a_pid() -> None:
 
 def test_series_without_one_object_names_only_the_condition() -> None:
     found = refused(*NOT_ONE["two pods"])
-    (sample,) = samples(replace(looked(seen()), refused=(found,)), "rbdagent_unmap_refused")
+    (sample,) = samples(replace(cycle_of(seen()), refused=(found,)), "rbdagent_unmap_refused")
     assert [sample.labels[label] for label in ("condition", "kind", "namespace", "name")] == [
         "RBD503",
         "",

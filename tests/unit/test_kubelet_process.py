@@ -75,7 +75,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "in a pod": {"pod": OTHER_POD},
     "in a pod's container": {"pod": OTHER_POD, "namespace": "container"},
     "of another user": {"uid": 65534},
-    "of another user in a namespace of his own": {"uid": 65534, "namespace": "container"},
+    "of another user in its own namespace": {"uid": 65534, "namespace": "container"},
 }
 
 

@@ -10,14 +10,14 @@ from rbdagent.catalog import CATALOG
 from rbdagent.commands import lines_of
 from tests.support.consistency import advice_that_loses_data, contradictions, loses_data
 from tests.support.lifecycle_states import (
-    CURED,
-    CURED_ON_NODES,
+    CODES,
+    CODES_ON_NODES,
+    FIXED,
+    FIXED_ON_NODES,
     FIXTURES,
-    NOT_TYPED,
-    SAYS,
-    SAYS_ON_NODES,
-    life,
-    told_of,
+    NOT_RUN,
+    codes_of,
+    lifecycle_of,
     ways,
 )
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 def test_recordings_are_exactly_those_of_the_known_states() -> None:
     recorded = {file.stem for file in FIXTURES.glob("*.json")}
-    assert recorded == SAYS.keys() | SAYS_ON_NODES.keys()
-    assert SAYS.keys().isdisjoint(SAYS_ON_NODES)
+    assert recorded == CODES.keys() | CODES_ON_NODES.keys()
+    assert CODES.keys().isdisjoint(CODES_ON_NODES)
 
 
-@pytest.mark.parametrize("state", [*SAYS, *SAYS_ON_NODES])
+@pytest.mark.parametrize("state", [*CODES, *CODES_ON_NODES])
 def test_recorded_state_is_reported_without_contradiction(state: str) -> None:
-    diagnosis = life(state).diagnosis
+    diagnosis = lifecycle_of(state).diagnosis
     assert list(contradictions(diagnosis)) == []
     assert advice_that_loses_data(diagnosis.findings) == []
 
@@ -46,9 +46,9 @@ def test_catalogue_remedy_keeps_the_data(entry: Entry) -> None:
 @pytest.mark.parametrize(
     ("remedy", "loses"),
     [
-        ("Give each PV a handle of its own; delete the old PV.", True),
+        ("Give each PV its own handle; delete the old PV.", True),
         ("Delete the PV. Set Retain.", True),
-        ("Make the claim anew.", True),
+        ("Make the claim again.", True),
         ("Set Retain on both PVs, then delete the other PV.", False),
         ("Delete the claim, which has no volume yet.", False),
         ("Delete the pods.", False),
@@ -58,21 +58,21 @@ def test_remedy_that_loses_data_is_recognised(remedy: str, *, loses: bool) -> No
     assert loses_data(remedy) is loses
 
 
-@pytest.mark.parametrize("state", SAYS)
+@pytest.mark.parametrize("state", CODES)
 def test_recorded_state_has_its_codes(state: str) -> None:
-    assert set(told_of(state)) == SAYS[state]
+    assert set(codes_of(state)) == CODES[state]
 
 
-@pytest.mark.parametrize("state", SAYS_ON_NODES)
+@pytest.mark.parametrize("state", CODES_ON_NODES)
 def test_recorded_state_of_a_node_has_its_codes_and_its_first(state: str) -> None:
-    first, *others = SAYS_ON_NODES[state]
-    told = told_of(state)
+    first, *others = CODES_ON_NODES[state]
+    told = codes_of(state)
     assert told[0] == first
     assert set(told) == {first, *others}
 
 
-@pytest.mark.parametrize("state", [*SAYS, *SAYS_ON_NODES])
+@pytest.mark.parametrize("state", [*CODES, *CODES_ON_NODES])
 def test_state_is_listed_if_its_remedy_changes_something(state: str) -> None:
-    (first, *_) = life(state).findings
+    (first, *_) = lifecycle_of(state).findings
     first_way, _ = ways(lines_of(first.commands))
-    assert bool(first_way) is (state in {*CURED, *CURED_ON_NODES, *NOT_TYPED})
+    assert bool(first_way) is (state in {*FIXED, *FIXED_ON_NODES, *NOT_RUN})

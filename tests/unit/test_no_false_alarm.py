@@ -17,17 +17,17 @@ from tests.support.rule_rows import (
     scheduling,
     termination,
 )
-from tests.support.rule_tables import attached, listing, trouble
+from tests.support.rule_tables import attached, listing, problem_codes
 from tests.support.snapshots import (
     NOW,
     UNSEEN,
     claim,
+    diagnosis_of,
     kube,
     mount,
     node,
     pod,
     remote_watcher,
-    said,
     unmapped,
     volume,
     waiting_pod,
@@ -173,7 +173,7 @@ WELL: Final[dict[str, Snapshot]] = {
 
 @pytest.mark.parametrize("name", WELL)
 def test_healthy_state_leads_to_no_warning(name: str) -> None:
-    assert trouble(WELL[name]) == set()
+    assert problem_codes(WELL[name]) == set()
 
 
 FAMILIES: Final = (
@@ -186,7 +186,7 @@ FAMILIES: Final = (
 EVERY: Final = [
     pytest.param(seen, id=f"{code}: {name}")
     for family in FAMILIES
-    for code, rows in family.SAID.items()
+    for code, rows in family.REPORTED.items()
     for name, (seen, _) in rows.items()
 ]
 KINDS: Final = (
@@ -206,9 +206,9 @@ def test_missing_source_leads_to_no_further_cause(seen: Snapshot) -> None:
     view = seen.kubernetes or kube()
     less = [replace(seen, kubernetes=replace(view, **{kind: UNSEEN})) for kind in KINDS]
     less += [replace(seen, **{source: None}) for source in ("node", "ceph", "kubernetes")]
-    known = {finding.code for finding in said(seen).findings}
+    known = {finding.code for finding in diagnosis_of(seen).findings}
     for partial in less:
-        assert {code for code in trouble(partial) - known if code.startswith("RBD7")} == set()
+        assert {code for code in problem_codes(partial) - known if code.startswith("RBD7")} == set()
 
 
 DANGEROUS: Final = re.compile(
@@ -220,7 +220,7 @@ DANGEROUS: Final = re.compile(
 
 @pytest.mark.parametrize("seen", EVERY)
 def test_no_command_is_dangerous(seen: Snapshot) -> None:
-    for finding in said(seen).findings:
+    for finding in diagnosis_of(seen).findings:
         for command in lines_of(finding.commands):
             assert not DANGEROUS.search(command)
             assert "{" not in command.split("'")[0]
@@ -229,6 +229,6 @@ def test_no_command_is_dangerous(seen: Snapshot) -> None:
 
 @pytest.mark.parametrize("seen", EVERY)
 def test_each_problem_states_its_recovery(seen: Snapshot) -> None:
-    for finding in said(seen).findings:
+    for finding in diagnosis_of(seen).findings:
         if finding.severity != "info" and finding.code.startswith("RBD7"):
             assert finding.recovery is not None

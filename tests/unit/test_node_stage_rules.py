@@ -20,21 +20,21 @@ from tests.support.rule_rows.node_stage import (
     MAP,
     NO_SECRET,
     NOT_REGISTERED,
-    QUIET,
+    NOT_REPORTED,
     READ_ONLY,
-    SAID,
+    REPORTED,
     SOCKET,
     events_of,
 )
 from tests.support.rule_tables import (
     attached,
+    kubelet_event,
     listing,
     mounting,
-    quiet_rows,
-    said_rows,
+    not_reported_rows,
+    problem_codes,
+    reported_rows,
     stage,
-    told,
-    trouble,
 )
 from tests.support.snapshots import (
     DRIVER,
@@ -45,13 +45,13 @@ from tests.support.snapshots import (
     UNSEEN,
     attachment,
     codes,
+    diagnosis_of,
     event,
     found,
     mirror_daemon,
     mount,
     node,
     pod,
-    said,
     unmapped,
     volume,
     waiting_pod,
@@ -60,7 +60,7 @@ from tests.support.snapshots import (
 )
 
 
-@pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
+@pytest.mark.parametrize(("code", "seen", "beside"), reported_rows(REPORTED))
 def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
@@ -69,10 +69,10 @@ def test_code_is_reported_and_only_the_expected_others(
     assert finding.recovery is not None
     assert "None" not in finding.message
     assert "{" not in finding.message
-    assert trouble(seen) - {code} == beside
+    assert problem_codes(seen) - {code} == beside
 
 
-@pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
+@pytest.mark.parametrize(("code", "seen"), not_reported_rows(NOT_REPORTED))
 def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
@@ -81,11 +81,11 @@ def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -
 # The newest event
 # --------------------------------------------------------------------------------------------------
 
-EARLIER: Final = told(NO_SECRET, last_seen="2026-11-21T02:50:00Z")
+EARLIER: Final = kubelet_event(NO_SECRET, last_seen="2026-11-21T02:50:00Z")
 
 
 def since_then(reason: str, message: str = "", **overrides: Any) -> Snapshot:  # noqa: ANN401
-    return events_of(EARLIER, told(message, reason=reason, **overrides))
+    return events_of(EARLIER, kubelet_event(message, reason=reason, **overrides))
 
 
 @pytest.mark.parametrize("pods", [{}, {"pods": UNSEEN}], ids=["seen", "pods were not observed"])
@@ -103,7 +103,7 @@ def since_then(reason: str, message: str = "", **overrides: Any) -> Snapshot:  #
     ],
 )
 def test_later_step_of_kubelet_ends_a_mount_error(reason: str, pods: dict[str, Any]) -> None:
-    seen = events_of(EARLIER, told("", reason=reason), **pods)
+    seen = events_of(EARLIER, kubelet_event("", reason=reason), **pods)
     assert "RBD733" not in codes(seen)
 
 
@@ -116,16 +116,18 @@ STILL: Final[dict[str, Snapshot]] = {
     "its directories are made first": since_then(
         "Failed", "error making pod data directories: no space left on device"
     ),
-    "somebody else says so": since_then("Failed", reporter="job-controller"),
+    "according to another reporter": since_then("Failed", reporter="job-controller"),
     "of another pod": since_then("Pulled", subject=ObjectRef(namespace="default", name="web-0")),
     "of the pod before it": events_of(
-        told(NO_SECRET, last_seen="2026-11-21T02:50:00Z"),
-        told("", reason="Pulled", subject=ObjectRef(namespace="default", name="web-1", uid="old")),
+        kubelet_event(NO_SECRET, last_seen="2026-11-21T02:50:00Z"),
+        kubelet_event(
+            "", reason="Pulled", subject=ObjectRef(namespace="default", name="web-1", uid="old")
+        ),
     ),
     "the mount failed later: the node has booted since": events_of(
-        told("", reason="BackOff", last_seen="2026-11-21T02:40:00Z"), EARLIER
+        kubelet_event("", reason="BackOff", last_seen="2026-11-21T02:40:00Z"), EARLIER
     ),
-    "nobody knows which came first": since_then("Pulled", last_seen=EARLIER.last_seen),
+    "the order is unknown": since_then("Pulled", last_seen=EARLIER.last_seen),
 }
 
 
@@ -137,8 +139,8 @@ def test_other_event_does_not_end_a_mount_error(seen: Snapshot) -> None:
 def test_mount_that_fails_again_is_reported() -> None:
     seen = events_of(
         EARLIER,
-        told("", reason="SandboxChanged", last_seen="2026-11-21T02:55:00Z"),
-        told(NOT_REGISTERED),
+        kubelet_event("", reason="SandboxChanged", last_seen="2026-11-21T02:55:00Z"),
+        kubelet_event(NOT_REGISTERED),
     )
     assert "RBD731" in codes(seen)
     assert "RBD733" not in codes(seen)
@@ -166,7 +168,7 @@ def test_pods_of_several_nodes_are_named_with_their_nodes() -> None:
     seen = mounting(
         pods=(waiting_pod(), other),
         attachments=attached("worker-1", "worker-2"),
-        events=(told(image_is_empty), told(image_is_empty, subject=other.ref)),
+        events=(kubelet_event(image_is_empty), kubelet_event(image_is_empty, subject=other.ref)),
     )
     said = found(seen, "RBD754").message
     assert said.startswith("default/web-1 on worker-2, default/web-2 on worker-1 cannot start: ")
@@ -224,7 +226,9 @@ def test_driver_that_is_registered_again_is_found_by_a_retry(seen: Snapshot, by:
     [
         mounting(NOT_REGISTERED),
         mounting(SOCKET, **MOVED),
-        mounting(events=(told(NOT_REGISTERED, last_seen="2026-11-21T02:57:50Z"),), **MOVED),
+        mounting(
+            events=(kubelet_event(NOT_REGISTERED, last_seen="2026-11-21T02:57:50Z"),), **MOVED
+        ),
         mounting(NOT_REGISTERED, csi_nodes=(), **MOVED),
         mounting(**lacks()),
     ],
@@ -241,7 +245,7 @@ def test_any_other_missing_driver_is_an_error(seen: Snapshot) -> None:
 
 
 def test_generic_mount_error_leads_to_the_mount_options_first() -> None:
-    finding = found(SAID["RBD753"]["by mount"][0], "RBD753")
+    finding = found(REPORTED["RBD753"]["by mount"][0], "RBD753")
     assert "mount refuses a mount option, the type (ext4), or the file system" in finding.message
     assert (
         lines_of(finding.commands)[0] == f"kubectl get pv {PV} -o 'jsonpath={{.spec.mountOptions}}'"
@@ -276,7 +280,7 @@ def test_command_with_an_unknown_name_is_left_out() -> None:
 
 
 def test_key_unusable_by_the_kernel_is_shown_with_its_user() -> None:
-    finding = found(SAID["RBD747"]["the kernel checks the type"][0], "RBD747")
+    finding = found(REPORTED["RBD747"]["the kernel checks the type"][0], "RBD747")
     assert "its kernel cannot use the key of client.csi-rbd-node (524)" in finding.message
     assert lines_of(finding.commands)[0] == (
         "kubectl get node worker-2 -o 'jsonpath={.status.nodeInfo.kernelVersion}'"
@@ -288,13 +292,13 @@ def test_key_unusable_by_the_kernel_is_shown_with_its_user() -> None:
 @pytest.mark.parametrize("row", ["the kernel checks the type", "ceph-csi with librados 18"])
 def test_key_of_type_aes_needs_a_new_user(row: str) -> None:
     """Assert a new user: Ceph 20.2.4 ignores --key-type for an existing user and keeps the key."""
-    finding = found(SAID["RBD747"][row][0], "RBD747")
+    finding = found(REPORTED["RBD747"][row][0], "RBD747")
     assert "`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`" in finding.remedy
     assert "a user that exists keeps its key" in finding.remedy
 
 
 def test_key_unreadable_by_ceph_csi_leads_to_its_version() -> None:
-    finding = found(SAID["RBD747"]["ceph-csi with librados 18"][0], "RBD747")
+    finding = found(REPORTED["RBD747"]["ceph-csi with librados 18"][0], "RBD747")
     assert "the CSI driver cannot read the key" in finding.message
     assert "3.16.3" in finding.remedy
 
@@ -310,7 +314,7 @@ def test_invalid_map_option_may_be_set_by_rbd() -> None:
 
 
 def test_ms_mode_mismatch_leads_to_the_monitors() -> None:
-    finding = found(SAID["RBD748"]["msgr2 only, rbd of Ceph 18"][0], "RBD748")
+    finding = found(REPORTED["RBD748"]["msgr2 only, rbd of Ceph 18"][0], "RBD748")
     assert lines_of(finding.commands)[0] == "ceph mon dump"
     assert not any(command.startswith("rbd ") for command in lines_of(finding.commands))
     assert "rbd_default_map_options ms_mode=prefer-crc" in finding.remedy
@@ -347,7 +351,9 @@ def test_journaling_is_disabled_unless_a_mirror_needs_it(
             "pods": (waiting_pod(),),
             "attachments": attached("worker-2"),
             "nodes": (node(), listing("worker-2")),
-            "events": (told(stage(MAP.format(number=6, text="No such device or address"))),),
+            "events": (
+                kubelet_event(stage(MAP.format(number=6, text="No such device or address"))),
+            ),
         },
     )
     disable = f"rbd feature disable {SPEC} journaling"
@@ -372,12 +378,14 @@ def test_pods_of_a_read_only_volume_are_deleted_last() -> None:
 def test_command_takes_only_names_from_an_event(words: str) -> None:
     seen = mounting(f'MountVolume.MountDevice failed for volume "{PV}" : {words}')
     assert not any(
-        "reboot" in line for finding in said(seen).findings for line in lines_of(finding.commands)
+        "reboot" in line
+        for finding in diagnosis_of(seen).findings
+        for line in lines_of(finding.commands)
     )
 
 
 def test_combined_event_is_recognised_by_its_message() -> None:
-    combined = told(f"(combined from similar events): {NO_SECRET}", count=17)
+    combined = kubelet_event(f"(combined from similar events): {NO_SECRET}", count=17)
     finding = found(events_of(combined), "RBD733")
     assert "ceph/csi-rbd-secret" in finding.message
     assert finding.evidence[1] == "reported 17 times, last 2m ago"
@@ -388,10 +396,11 @@ def test_pods_with_the_same_error_are_named_together() -> None:
     seen = mounting(
         pods=tuple(waiting_pod(name) for name in names),
         events=tuple(
-            told(NO_SECRET, subject=ObjectRef(namespace="default", name=name)) for name in names
+            kubelet_event(NO_SECRET, subject=ObjectRef(namespace="default", name=name))
+            for name in names
         ),
     )
-    (finding,) = [found for found in said(seen).findings if found.code == "RBD733"]
+    (finding,) = [found for found in diagnosis_of(seen).findings if found.code == "RBD733"]
     assert "default/web-1, default/web-2, default/web-3 and 2 more cannot start" in finding.message
 
 
@@ -424,7 +433,7 @@ def being_used(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
     in_kube = {
         "pods": (waiting_pod(),),
         "attachments": attached("worker-2"),
-        "events": (told(BEING_USED),),
+        "events": (kubelet_event(BEING_USED),),
     }
     return world(in_kube=in_kube, **parts)
 
@@ -466,13 +475,15 @@ def test_watchers_of_rbd_mirror_only_lead_to_configuration() -> None:
 )
 def test_call_that_has_not_returned_is_reported_as_hanging(words: str) -> None:
     seen = mounting(f'MountVolume.MountDevice failed for volume "{PV}" : rpc error: {words}')
-    assert trouble(seen) == {"RBD203"}
+    assert problem_codes(seen) == {"RBD203"}
 
 
 def test_former_hang_is_not_reported_after_a_newer_error() -> None:
     exists = f"an operation with the given Volume ID {HANDLE} already exists"
-    seen = events_of(told(exists, last_seen="2026-11-21T02:50:00Z"), told(NO_SECRET))
-    assert trouble(seen) == {"RBD733"}
+    seen = events_of(
+        kubelet_event(exists, last_seen="2026-11-21T02:50:00Z"), kubelet_event(NO_SECRET)
+    )
+    assert problem_codes(seen) == {"RBD733"}
 
 
 def test_driver_of_the_old_node_is_not_reported_for_the_new() -> None:

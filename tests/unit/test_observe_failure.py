@@ -36,7 +36,7 @@ from rbdagent.model import (
 )
 from tests.support.ceph_bindings import ceph, raising
 from tests.support.ceph_queries import access, identity, image, views
-from tests.support.snapshots import NOW, NOWHERE, OBSERVED, kube, node_view, said, target
+from tests.support.snapshots import NOW, NOWHERE, OBSERVED, diagnosis_of, kube, node_view, target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +131,9 @@ def test_error_of_one_source_fails_that_source_only(
     assert reason in failure.reason
     assert failure.hint == DEFECT
     assert not any(state.state is SourceState.FAILED for state in states.values())
-    assert any(finding.code in {"RBD901", "RBD902", "RBD903"} for finding in said(found).findings)
+    assert any(
+        finding.code in {"RBD901", "RBD902", "RBD903"} for finding in diagnosis_of(found).findings
+    )
 
 
 @RAISED

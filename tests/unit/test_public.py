@@ -16,7 +16,7 @@ from rbdagent.unmap.state_store import StateDir
 from rbdagent.verdicts.evidence import said_of_process
 from tests.support.hostile_texts import is_clean
 from tests.support.snapshots import opener, process, target, world
-from tests.support.unmap_plans import GRACE_S, LOOK, history, seen
+from tests.support.unmap_plans import GRACE_S, LAST_CYCLE, history, seen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ def test_record_of_acts_names_only_program_and_pid(tmp_path: Path) -> None:
             state=state,
         ),
         history=history(),
-        clock=lambda: LOOK,
+        clock=lambda: LAST_CYCLE,
     )  # fmt: skip
     refusal = attempt.decide()
     assert isinstance(refusal, UnmapRefusal)

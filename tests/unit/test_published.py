@@ -462,20 +462,20 @@ def test_report_of_the_other_agent_makes_a_conflict_certain() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         by_agent_there(at=AN_HOUR_AGO),
         by_agent_there(image_id="another"),
         by_agent_there(read_only=None),
         by_agent_there(read_only=True),
     ],
-    ids=["old", "another image", "not told whether it writes", "told to be read-only"],
+    ids=["old", "another image", "not reported whether it writes", "reported as read-only"],
 )
 def test_inconclusive_report_makes_no_conflict_certain(
-    told: PublishedNode,
+    reported: PublishedNode,
 ) -> None:
     """Assert the conflict: the watcher of the kernel client shows it, whatever is published."""
-    diagnosis = by_node(from_agent(told))
+    diagnosis = by_node(from_agent(reported))
     assert diagnosis.verdict is Verdict.CONFLICT
     assert "certain:" not in of_conflict(diagnosis)
 
@@ -525,7 +525,7 @@ def test_conflict_is_counted_as_a_problem_of_the_node() -> None:
 
 
 NEIGHBOURS: Final[dict[str, tuple[Snapshot, tuple[str, ...]]]] = {
-    "nobody else watches": (node_world(), ()),
+    "no other client watches": (node_world(), ()),
     "another node's client": (from_agent(), ("worker-2",)),
     "an orphan here, another client there": (from_agent(in_kube={"pods": ()}), ("worker-2",)),
     "an address of no node leads to where the volume is attached": (

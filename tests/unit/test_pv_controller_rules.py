@@ -27,14 +27,14 @@ from tests.support.rule_rows.pv_controller import (
     DEAD_CONTROLLERS,
     FOREIGN,
     GI,
+    INFO_ONLY,
     LOST,
-    NO_TROUBLE,
     NONE_MADE,
+    NOT_REPORTED,
     OF_OLD,
     OURS,
     OURS_BY_NAME,
-    QUIET,
-    SAID,
+    REPORTED,
     SELECTOR,
     deleted,
     deleted_volume,
@@ -48,13 +48,13 @@ from tests.support.snapshots import (
     UNSEEN,
     claim,
     codes,
+    diagnosis_of,
     event,
     found,
+    in_reverse_order,
     mirror_daemon,
     pod,
     remote_watcher,
-    said,
-    turned,
     unmapped,
     volume,
     waiting_pod,
@@ -83,7 +83,7 @@ def of_family(seen: Snapshot) -> set[str]:
     return codes(seen) & FAMILY
 
 
-@pytest.mark.parametrize(("code", "seen"), cases(SAID))
+@pytest.mark.parametrize(("code", "seen"), cases(REPORTED))
 def test_state_is_reported_with_its_code_only(code: str, seen: Snapshot) -> None:
     told = found(seen, code)
     assert of_family(seen) == {code}
@@ -92,14 +92,14 @@ def test_state_is_reported_with_its_code_only(code: str, seen: Snapshot) -> None
     assert "None" not in told.message
 
 
-@pytest.mark.parametrize(("code", "seen"), cases(QUIET))
+@pytest.mark.parametrize(("code", "seen"), cases(NOT_REPORTED))
 def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
 
-@pytest.mark.parametrize(("code", "seen"), cases(NO_TROUBLE))
+@pytest.mark.parametrize(("code", "seen"), cases(INFO_ONLY))
 def test_legitimate_or_transient_state_is_info_only(code: str, seen: Snapshot) -> None:
-    told = [finding for finding in said(seen).findings if finding.code in FAMILY]
+    told = [finding for finding in diagnosis_of(seen).findings if finding.code in FAMILY]
     assert [(finding.code, finding.severity) for finding in told] == [(code, Severity.INFO)]
 
 
@@ -121,7 +121,7 @@ OF_THE_REST: Final = {
     ],
 )
 def test_unobserved_objects_lead_to_no_unrelated_code(kind: str) -> None:
-    for code, table in SAID.items():
+    for code, table in REPORTED.items():
         for name, seen in table.items():
             assert seen.kubernetes is not None
             blind = replace(seen, kubernetes=replace(seen.kubernetes, **{kind: UNSEEN}))
@@ -130,26 +130,26 @@ def test_unobserved_objects_lead_to_no_unrelated_code(kind: str) -> None:
 
 
 def test_order_of_objects_does_not_change_the_codes() -> None:
-    for table in SAID.values():
+    for table in REPORTED.values():
         for seen in table.values():
-            assert of_family(turned(seen)) == of_family(seen)
+            assert of_family(in_reverse_order(seen)) == of_family(seen)
 
 
 def test_snapshot_is_equal_after_dump_and_load() -> None:
-    for table in SAID.values():
+    for table in REPORTED.values():
         for seen in table.values():
             assert load_snapshot(dump_snapshot(seen), where="a test") == seen
 
 
 def test_no_code_is_reported_without_the_api() -> None:
-    for table in SAID.values():
+    for table in REPORTED.values():
         for seen in table.values():
             assert of_family(replace(seen, kubernetes=None)) == set()
 
 
 def test_every_code_of_the_family_has_a_table() -> None:
-    assert SAID.keys() == FAMILY
-    assert QUIET.keys() | NO_TROUBLE.keys() <= FAMILY
+    assert REPORTED.keys() == FAMILY
+    assert NOT_REPORTED.keys() | INFO_ONLY.keys() <= FAMILY
 
 
 @pytest.mark.parametrize("code", sorted(FAMILY))
@@ -167,7 +167,7 @@ def test_every_problem_code_has_a_recovery_and_a_step(code: str) -> None:
 FORBIDDEN: Final = ("finalizers", "--force", "--grace-period", "delete pv", "delete pvc", "unmap")
 
 
-@pytest.mark.parametrize(("code", "seen"), cases(SAID, NO_TROUBLE))
+@pytest.mark.parametrize(("code", "seen"), cases(REPORTED, INFO_ONLY))
 def test_commands_parse_and_remove_nothing_by_force(code: str, seen: Snapshot) -> None:
     for line in lines_of(found(seen, code).commands):
         words = shlex.split(line)
@@ -242,20 +242,20 @@ def test_misbound_volume_of_another_driver_names_no_image() -> None:
 
 
 def test_patch_fails_if_the_pv_names_another_claim_by_now() -> None:
-    (_, command) = lines_of(found(SAID["RBD404"]["misbound (40)"], "RBD404").commands)
+    (_, command) = lines_of(found(REPORTED["RBD404"]["misbound (40)"], "RBD404").commands)
     with pytest.raises(AssertionError):
-        patched(command, {"namespace": "default", "name": "somebody-else", "uid": "x"})
+        patched(command, {"namespace": "default", "name": "another-claim", "uid": "x"})
 
 
 def test_first_command_sets_retain() -> None:
     for code, name in (("RBD404", "misbound (40)"), ("RBD406", "claim lives (43)")):
-        assert '"Retain"' in lines_of(found(SAID[code][name], code).commands)[0]
+        assert '"Retain"' in lines_of(found(REPORTED[code][name], code).commands)[0]
     kept = life(volume(claim=OF_OLD, reclaim_policy="Retain"), claims=(claim(**LOST),))
     assert not any("Retain" in line for line in lines_of(found(kept, "RBD404").commands))
 
 
 def test_overdue_correction_means_the_controller_does_not_work() -> None:
-    told = found(SAID["RBD406"]["claim lives (43)"], "RBD406")
+    told = found(REPORTED["RBD406"]["claim lives (43)"], "RBD406")
     assert told.severity is Severity.ERROR
     assert "does not work" in told.message
     assert str(told.recovery) == "the PV controller, within 15s, once it works again"
@@ -297,11 +297,11 @@ def test_running_pod_with_a_lost_claim_is_reported() -> None:
 
 
 def test_risk_of_a_released_pv_with_delete_is_reported() -> None:
-    assert "its image is deleted" in found(SAID["RBD404"]["asked by its PV"], "RBD404").message
+    assert "its image is deleted" in found(REPORTED["RBD404"]["asked by its PV"], "RBD404").message
 
 
 def test_remedy_for_a_deleted_pv_states_the_uid_of_its_claim() -> None:
-    assert "uid claim-uid" in found(SAID["RBD631"]["its PV is gone"], "RBD631").remedy
+    assert "uid claim-uid" in found(REPORTED["RBD631"]["its PV is gone"], "RBD631").remedy
 
 
 def test_claim_without_volume_name_gets_the_pv_that_names_it() -> None:
@@ -380,7 +380,7 @@ def test_capacity_is_raised_only_if_the_image_is_larger() -> None:
 
 
 def test_reserved_pv_that_does_not_fit_warns_of_an_empty_volume() -> None:
-    dynamic = SAID["RBD625"]["too small"]
+    dynamic = REPORTED["RBD625"]["too small"]
     assert "another, empty volume" in found(dynamic, "RBD625").message
     static = life(
         free(claim=OURS_BY_NAME, capacity_bytes=1),
@@ -424,7 +424,7 @@ def test_command_reads_the_log_of_the_leading_provisioner() -> None:
 
 
 def test_feature_that_only_rbd_nbd_supports_is_named() -> None:
-    finding = found(SAID["RBD607"]["feature"], "RBD607")
+    finding = found(REPORTED["RBD607"]["feature"], "RBD607")
     assert "requests the image feature journaling" in finding.message
     assert "mounter: rbd-nbd" in finding.remedy
 
@@ -458,20 +458,20 @@ def test_provisioner_error_is_explained_by_the_call_that_failed(text: str, means
 
 
 def test_missing_secret_is_named() -> None:
-    told = found(SAID["RBD607"]["secret"], "RBD607")
+    told = found(REPORTED["RBD607"]["secret"], "RBD607")
     assert "the secret n/s" in told.message
     assert lines_of(told.commands) == ("kubectl -n n get secret s",)
 
 
 def test_remedy_turns_off_the_topology_of_the_provisioner() -> None:
-    told = found(SAID["RBD607"]["no topology labels"], "RBD607")
+    told = found(REPORTED["RBD607"]["no topology labels"], "RBD607")
     assert "the node plugin on worker-1 reports none" in told.message
     assert "--feature-gates=Topology=false" in told.remedy
     assert lines_of(told.commands) == ("kubectl get csinode worker-1 -o yaml",)
 
 
 def test_holder_of_a_volume_to_be_deleted_is_named() -> None:
-    told = found(SAID["RBD641"]["an orphan holds it (42)"], "RBD641")
+    told = found(REPORTED["RBD641"]["an orphan holds it (42)"], "RBD641")
     assert "have it open: /dev/rbd0 on worker-1." in told.message
     assert "/dev/rbd0 on worker-1 has released the image" in str(told.recovery)
 
@@ -508,10 +508,10 @@ def test_message_states_what_happens_to_the_image_of_a_deleted_pv(
 
 
 def test_command_deletes_only_pods_that_have_ended() -> None:
-    ended = found(SAID["RBD613"]["a pod has ended"], "RBD613")
+    ended = found(REPORTED["RBD613"]["a pod has ended"], "RBD613")
     assert "kubectl -n default delete pod web-0" in lines_of(ended.commands)
     assert ended.severity is Severity.WARNING
-    runs = found(SAID["RBD613"]["a pod runs"], "RBD613")
+    runs = found(REPORTED["RBD613"]["a pod runs"], "RBD613")
     assert not any("delete" in line for line in lines_of(runs.commands))
 
 
@@ -523,4 +523,4 @@ def test_pod_that_waits_for_a_claim_being_deleted_is_a_warning() -> None:
 
 
 def test_finalizer_of_another_program_is_named() -> None:
-    assert "backup.example.org/hold" in found(SAID["RBD652"]["a PV's"], "RBD652").message
+    assert "backup.example.org/hold" in found(REPORTED["RBD652"]["a PV's"], "RBD652").message

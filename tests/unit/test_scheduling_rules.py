@@ -24,18 +24,18 @@ from tests.support.rule_rows.scheduling import (
     LATELY,
     MORE,
     NOT_OWNER,
+    NOT_REPORTED,
     OF_ANOTHER,
-    QUIET,
-    SAID,
+    REPORTED,
     TIED,
     ZONE_A,
     unplaced,
 )
 from tests.support.rule_tables import (
     mounting,
-    quiet_rows,
-    said_rows,
-    trouble,
+    not_reported_rows,
+    problem_codes,
+    reported_rows,
 )
 from tests.support.snapshots import (
     DRIVER,
@@ -50,7 +50,7 @@ from tests.support.snapshots import (
 )
 
 
-@pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
+@pytest.mark.parametrize(("code", "seen", "beside"), reported_rows(REPORTED))
 def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
@@ -58,21 +58,21 @@ def test_code_is_reported_and_only_the_expected_others(
     assert finding.remedy
     assert finding.recovery is not None or finding.severity is Severity.INFO
     assert "None" not in finding.message
-    assert trouble(seen) - {code} == beside
+    assert problem_codes(seen) - {code} == beside
 
 
-@pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
+@pytest.mark.parametrize(("code", "seen"), not_reported_rows(NOT_REPORTED))
 def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
 
 def test_command_diagnoses_the_other_claim() -> None:
-    finding = found(SAID["RBD701"]["another claim of the pod is Pending"][0], "RBD701")
+    finding = found(REPORTED["RBD701"]["another claim of the pod is Pending"][0], "RBD701")
     assert finding.message == ("default/web-1 gets no node: its claim default/more is Pending.")
     assert lines_of(finding.commands) == ("rbdagent diagnose pvc/default/more",)
-    assert lines_of(found(SAID["RBD701"]["kubelet says so"][0], "RBD701").commands) == lines_of(
-        finding.commands
-    )
+    assert lines_of(
+        found(REPORTED["RBD701"]["according to kubelet"][0], "RBD701").commands
+    ) == lines_of(finding.commands)
 
 
 def test_claim_that_is_the_target_makes_rbd701_info() -> None:
@@ -86,7 +86,7 @@ def test_kubelet_error_about_the_target_makes_rbd701_info() -> None:
 
 
 def test_pod_whose_only_claim_is_missing_is_not_rbd415() -> None:
-    seen = SAID["RBD701"]["the only claim that it names, and there is not"][0]
+    seen = REPORTED["RBD701"]["the only claim that it names, and there is not"][0]
     assert "RBD415" not in codes(seen)
     finding = found(seen, "RBD701")
     assert finding.message == "default/web-1 gets no node: its claim default/data does not exist."
@@ -114,7 +114,7 @@ def test_incomplete_node_list_proves_no_missing_labels() -> None:
 
 
 def test_fullest_node_is_shown_with_its_numbers() -> None:
-    finding = found(SAID["RBD703"]["every node is full"][0], "RBD703")
+    finding = found(REPORTED["RBD703"]["every node is full"][0], "RBD703")
     assert "(worker-1: 1 of 1)" in finding.message
     assert "worker-2: 0 of 2" in finding.evidence
 
@@ -186,7 +186,7 @@ def limits(*drivers: str) -> tuple[CSINode, ...]:
         "the pod has volumes of no other driver",
         "the other driver alone has a limit",
         "this one has a limit",
-        "nobody knows the limits",
+        "the limits are unknown",
         "the other claim was not seen",
     ],
 )
@@ -223,7 +223,7 @@ def test_volume_of_two_zones_fits_in_either_zone(zone: str, *, there: bool) -> N
 
 
 def test_pod_with_a_missing_claim_beside_others_is_not_rbd415() -> None:
-    seen = SAID["RBD701"]["the only claim that it names, and there is not"][0]
+    seen = REPORTED["RBD701"]["the only claim that it names, and there is not"][0]
     kube = seen.kubernetes
     assert kube is not None
     beside = replace(kube, claims=(claim(ref=MORE),))

@@ -111,7 +111,7 @@ def test_state_path_that_is_not_a_directory_is_not_observed(tmp_path: Path) -> N
     assert isinstance(StateDir(tmp_path / "file").acts(), NotObserved)
 
 
-KEPT = "a-key-of-someone"
+KEPT = "a-secret-key"
 QUOTED = {
     "no JSON": f'{{"acts": [] {KEPT}',
     "another version": f'{{"apiVersion": "{KEPT}", "kind": "Acts"}}',

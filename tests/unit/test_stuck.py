@@ -184,7 +184,7 @@ def rows_of_the_tables() -> list[Any]:
     return [
         pytest.param(seen, id=f"{code}: {name}")
         for family in FAMILIES
-        for code, rows in family.SAID.items()
+        for code, rows in family.REPORTED.items()
         for name, row in rows.items()
         if (seen := row[0] if isinstance(row, tuple) else row).kubernetes is not None
     ]
@@ -597,10 +597,10 @@ def _labelled(maker: Maker) -> None:
         (Scope(namespace="bank"), {"data-1", "data-3"}),
         (Scope(selector=parse_selector("app=db")), {"data-0", "data-1"}),
         (Scope(namespace="bank", selector=parse_selector("app=db")), {"data-1"}),
-        (Scope(namespace="nobodys"), set()),
+        (Scope(namespace="absent"), set()),
         (Scope(selector=parse_selector("app!=db")), {"data-2", "data-3", "data-4"}),
     ],
-    ids=["-n", "-l", "-n -l", "nobody", "-l !="],
+    ids=["-n", "-l", "-n -l", "absent", "-l !="],
 )
 def test_scope_selects_by_namespace_or_labels_of_claims_and_pods(
     scope: Scope, found: set[str]
@@ -662,7 +662,7 @@ def test_part_has_each_pod_whose_uid_is_on_the_node() -> None:
     made = many(volumes=500, broken=11, seed=1)
     kube = kube_of(made.snapshot)
     stranger = Pod(
-        ref=ObjectRef(namespace="kube-system", name="backup", uid="nobody"),
+        ref=ObjectRef(namespace="kube-system", name="backup", uid="absent"),
         node_name="node-00000",
         phase="Running",
     )

@@ -17,11 +17,11 @@ from tests.support.rule_rows.termination import (
     LATELY,
     LONG_SINCE,
     NEW,
+    NOT_REPORTED,
     OLD,
     ONCE,
-    QUIET,
+    REPORTED,
     RUNNING,
-    SAID,
     SOON,
     deployment,
     leaving,
@@ -33,9 +33,9 @@ from tests.support.rule_tables import (
     attached,
     listing,
     mounting,
-    quiet_rows,
-    said_rows,
-    trouble,
+    not_reported_rows,
+    problem_codes,
+    reported_rows,
 )
 from tests.support.snapshots import (
     ADDRESS,
@@ -46,18 +46,18 @@ from tests.support.snapshots import (
     SPEC,
     UNSEEN,
     codes,
+    diagnosis_of,
     found,
     node,
     pod,
     remote_watcher,
-    said,
     volume,
     waiting_pod,
     world,
 )
 
 
-@pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
+@pytest.mark.parametrize(("code", "seen", "beside"), reported_rows(REPORTED))
 def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
@@ -65,10 +65,10 @@ def test_code_is_reported_and_only_the_expected_others(
     assert finding.remedy
     assert finding.recovery is not None
     assert "None" not in finding.message
-    assert trouble(seen) - {code} == beside
+    assert problem_codes(seen) - {code} == beside
 
 
-@pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
+@pytest.mark.parametrize(("code", "seen"), not_reported_rows(NOT_REPORTED))
 def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
@@ -95,23 +95,25 @@ def test_rolling_update_deadlock_has_a_patch_of_the_deployment() -> None:
 
 
 def test_first_command_ends_the_rolling_update_deadlock() -> None:
-    assert "Recreate" in lines_of(said(rolling(deployment())).next_commands)[0]
+    assert "Recreate" in lines_of(diagnosis_of(rolling(deployment())).next_commands)[0]
 
 
 def test_replicas_are_reported_with_their_deployment() -> None:
-    finding = found(SAID["RBD719"]["two replicas of a Deployment"][0], "RBD719")
+    finding = found(REPORTED["RBD719"]["two replicas of a Deployment"][0], "RBD719")
     assert "replicas of Deployment web" in finding.message
     assert lines_of(finding.commands) == ("kubectl -n default scale deployment web --replicas 1",)
 
 
 def test_no_command_scales_down_a_stateful_set() -> None:
-    seen = SAID["RBD719"]["a StatefulSet with one claim for all"][0]
+    seen = REPORTED["RBD719"]["a StatefulSet with one claim for all"][0]
     finding = found(seen, "RBD719")
     policy = "-o 'jsonpath={.spec.persistentVolumeClaimRetentionPolicy}'"
     assert lines_of(finding.commands) == (f"kubectl -n default get statefulset web {policy}",)
     assert "whenScaled: Delete" in finding.remedy
     assert not any(
-        "scale" in line for finding in said(seen).findings for line in lines_of(finding.commands)
+        "scale" in line
+        for finding in diagnosis_of(seen).findings
+        for line in lines_of(finding.commands)
     )
 
 
@@ -142,7 +144,7 @@ def test_process_that_does_not_end_is_named_on_its_node() -> None:
 
 
 def test_remedy_for_a_down_node_is_ordered_and_not_a_command() -> None:
-    seen = SAID["RBD725"]["the node is silent"][0]
+    seen = REPORTED["RBD725"]["the node is not reporting"][0]
     for code in ("RBD113", "RBD725"):
         finding = found(seen, code)
         order = [finding.remedy.index(text) for text in ("watch is alive", "off. 3.", "taint")]
@@ -184,7 +186,7 @@ def test_ending_pod_may_release_the_image_between_observations() -> None:
     ending = pod("web-9", "worker-1", deleting_since=SOON, containers=(RUNNING,))
     seen = waiting(ending, of_image={"watchers": ()})
     assert found(seen, "RBD416").severity is Severity.INFO
-    assert trouble(seen) == set()
+    assert problem_codes(seen) == set()
     stays = waiting(pod("web-9", "worker-1"), of_image={"watchers": ()})
     assert found(stays, "RBD416").severity is Severity.ERROR
 
@@ -203,7 +205,7 @@ def test_watcher_that_kubelet_may_soon_unmap_is_info() -> None:
         assert finding.severity is Severity.INFO
         assert "may be about to unmap it" in finding.message
         assert finding.recovery is not None
-        assert trouble(seen) == set()
+        assert problem_codes(seen) == set()
 
 
 def test_watcher_of_rbd_nbd_is_info_but_not_of_other_librbd() -> None:
@@ -219,7 +221,7 @@ def test_watcher_of_rbd_nbd_is_info_but_not_of_other_librbd() -> None:
 @pytest.mark.parametrize(
     "seen",
     [
-        pytest.param(waiting(waiting_pod()), id="somebody has waited longer than a move takes"),
+        pytest.param(waiting(waiting_pod()), id="a pod has waited longer than a move takes"),
         pytest.param(waiting(attachments=()), id="nothing ties it to the node"),
         pytest.param(waiting(attachments=UNSEEN), id="attachments were not observed"),
         pytest.param(

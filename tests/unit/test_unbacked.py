@@ -57,7 +57,7 @@ def test_pod_with_its_bare_volume_directory_writes_to_the_node(tree: Tree) -> No
         pytest.param(["41 28 8:1 /kubelet /var/lib/kubelet rw - ext4 /dev/sda1 rw"],
                      OWN.replace(KUBELET, "/kubelet"), id="a directory of the disk is bound there"),
         pytest.param(["41 28 8:1 / /var/lib rw - ext4 /dev/sda1 rw"],
-                     OWN.removeprefix("/var/lib"), id="a disk of its own above"),
+                     OWN.removeprefix("/var/lib"), id="its own disk above"),
         pytest.param(["41 28 8:9 / /var/lib/kubelet rw - ext4 /dev/sdb rw",
                       "42 28 8:1 / /var/lib/kubelet rw - ext4 /dev/sda1 rw"],
                      OWN.removeprefix(KUBELET), id="of two on one directory the last one shows"),
@@ -76,12 +76,12 @@ def test_kubelet_directory_is_recognised_by_its_file_system(
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param(bare(FORGED, "0:50", "tmpfs"), id="of a tmpfs of his own"),
+        pytest.param(bare(FORGED, "0:50", "tmpfs"), id="of a tmpfs in the pod"),
         pytest.param(bare(FORGED, "8:9"), id="of another disk"),
         pytest.param(bare(FORGED.removeprefix(KUBELET)), id="elsewhere on the disk"),
         pytest.param(bare(f"{_EMPTY_DIR}{FORGED}"), id="in his emptyDir"),
         pytest.param(bare(f"{_EMPTY_DIR}/pods/{OTHER_POD}/volumes/kubernetes.io~csi/v/mount"),
-                     id="in his emptyDir, of his own pod"),
+                     id="in its emptyDir, of this pod"),
         pytest.param(bare(f"{FORGED}/below"), id="a directory in it"),
     ],
 )  # fmt: skip

@@ -91,7 +91,7 @@ def test_step_that_does_not_return_is_abandoned_at_the_deadline(
     assert (result.outcome, Hangs.patience) == (UnmapOutcome.IN_PROGRESS, (patience_s,))
 
 
-@pytest.mark.parametrize("took_s", [0.0, 8.0], ids=["before the look", "by the look"])
+@pytest.mark.parametrize("took_s", [0.0, 8.0], ids=["before the snapshot", "by the snapshot"])
 def test_no_step_starts_after_the_deadline(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, took_s: float
 ) -> None:

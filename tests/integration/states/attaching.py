@@ -212,8 +212,8 @@ def attachment_of_a_deleted_volume(making: Making) -> None:
     making.delete("PersistentVolumeClaim", making.name)
     making.wait("PersistentVolume", making.name, "Released")
     making.delete("PersistentVolume", making.name)
-    making.volume("-anew", csi=made["spec"]["csi"])
-    making.target = f"pv/{making.name}-anew"
+    making.volume("-again", csi=made["spec"]["csi"])
+    making.target = f"pv/{making.name}-again"
 
 
 def volume_kept_by_its_attachment(making: Making) -> None:

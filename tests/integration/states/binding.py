@@ -58,7 +58,7 @@ def nothing_fits(making: Making) -> None:
         "-small": {"capacity": {"storage": "8Mi"}},
         "-mode": {"volumeMode": "Block"},
         "-access": {"accessModes": ["ReadOnlyMany"]},
-        "-kept": {"claimRef": {"namespace": "default", "name": "somebody-else"}},
+        "-kept": {"claimRef": {"namespace": "default", "name": "another-claim"}},
         "-label": {},
         "-class": {"storageClassName": "another-class"},
     }

@@ -53,7 +53,7 @@ def evicted_from_a_silent_node(making: Making) -> None:
 
 def runs_on_a_silent_node(making: Making) -> None:
     """A node stops reporting, and its pod is not evicted yet."""
-    node = making.nodes.add("played-silent")
+    node = making.nodes.add("played-not-reporting")
     making.bound()
     making.running(node)
     making.nodes.silence(node)

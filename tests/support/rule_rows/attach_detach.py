@@ -7,8 +7,8 @@ from typing import Any, Final
 from rbdagent.model import ContainerState, CSINode, KubeEvent, Snapshot
 from tests.support.rule_tables import (
     NOTHING_ELSE,
-    Quiet,
-    Said,
+    NotReported,
+    Reported,
     attached,
     listing,
     mounting,
@@ -80,20 +80,20 @@ def alone(*events: KubeEvent, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as 
     return unmapped(in_kube=parts)
 
 
-SAID: Final[Said] = {
+REPORTED: Final[Reported] = {
     "RBD401": {
         "an old pod has it, the event is long gone": (waiting(), {"RBD112"}),
-        "an old pod has it, and the event says so": (waiting(USED_BY), {"RBD112"}),
-        "the node's status alone says so": (waiting(attachments=()), {"RBD112"}),
-        "attachments were not observed, the event says so": (
+        "an old pod has it, according to the event": (waiting(USED_BY), {"RBD112"}),
+        "according to the node's status alone": (waiting(attachments=()), {"RBD112"}),
+        "attachments were not observed, according to the event": (
             waiting(MULTI_ATTACH, attachments=UNSEEN),
             {"RBD112"},
         ),
-        "attachments were not observed, the event of Kubernetes 1.37 says so": (
+        "attachments were not observed, according to the event of Kubernetes 1.37": (
             waiting(WAITS_FOR_DETACH, attachments=UNSEEN),
             {"RBD112"},
         ),
-        "the event is so new that the books may still say so": (alone(MULTI_ATTACH), NONE),
+        "the event is so new that the cached state may still be old": (alone(MULTI_ATTACH), NONE),
     },
     "RBD409": {
         "a secret is gone": (
@@ -142,7 +142,7 @@ SAID: Final[Said] = {
             ),
             {"RBD401", "RBD119"},
         ),
-        "somebody's finalizer": (
+        "a finalizer of another program": (
             waiting(
                 attachments=attached(
                     "worker-1", deleting_since=LONG_SINCE, finalizers=("example.org/hold",)
@@ -151,7 +151,7 @@ SAID: Final[Said] = {
             ),
             {"RBD401", "RBD119"},
         ),
-        "nobody waits": (
+        "no pod waits": (
             unmapped(in_kube={"attachments": attached("worker-1", deleting_since=LONG_SINCE)}),
             NONE,
         ),
@@ -164,13 +164,13 @@ SAID: Final[Said] = {
             ),
             NONE,
         ),
-        "it is to be attached anew": (
+        "it is to be attached again": (
             alone(attachments=attached("worker-2", deleting_since=LATELY)),
             NONE,
         ),
     },
     "RBD715": {
-        "kubelet has let go, the controller has not": (
+        "kubelet has unmounted it, the controller has not detached it": (
             waiting(pods=(waiting_pod(),), nodes=(node(), node("worker-2"))),
             {"RBD401", "RBD119"},
         )
@@ -195,7 +195,7 @@ SAID: Final[Said] = {
         "kubelet hangs": (alone(attachments=attached("worker-2")), NONE),
     },
 }
-QUIET: Final[Quiet] = {
+NOT_REPORTED: Final[NotReported] = {
     "RBD401": {
         "the event has outlived its cause": alone(USED_BY),
         "it has been attached since": waiting(
@@ -229,7 +229,7 @@ QUIET: Final[Quiet] = {
         "it has answered": alone(
             attachments=attached("worker-2", attached=False, attach_error="no")
         ),
-        "nobody waits": alone(pods=(), attachments=attached("worker-2", attached=False)),
+        "no pod waits": alone(pods=(), attachments=attached("worker-2", attached=False)),
         "its driver is installed nowhere (RBD732)": alone(
             attachments=attached("worker-2", attached=False),
             csi_nodes=(CSINode(node_name="worker-2", drivers=()),),
@@ -243,7 +243,7 @@ QUIET: Final[Quiet] = {
         ),
     },
     "RBD714": {
-        "nobody waits for it": alone(
+        "no pod waits for it": alone(
             pods=(), attachments=attached("worker-2", deleting_since=LATELY)
         )
     },

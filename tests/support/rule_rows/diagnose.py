@@ -101,7 +101,7 @@ def waits(*events: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
     return {"pods": (waiting_pod(),), "events": events}
 
 
-SAID: Final[dict[str, Table]] = {
+REPORTED: Final[dict[str, Table]] = {
     "RBD100": {"a running pod": world(in_kube={"pods": (pod(),)})},
     "RBD101": {"the orphan": world()},
     "RBD102": {"a pin": world(mapped={"openers": (opener(),)})},
@@ -148,7 +148,7 @@ SAID: Final[dict[str, Table]] = {
         )
     },
     "RBD117": {"passed by": unmapped(of_image={"transient_watchers": (remote_watcher(),)})},
-    "RBD118": {"nobody": unmapped()},
+    "RBD118": {"no pod": unmapped()},
     "RBD119": {
         "another node": from_worker_2(),
         "blind here": world(mapped={"openers": UNSEEN}),
@@ -224,7 +224,7 @@ SAID: Final[dict[str, Table]] = {
     "RBD407": {
         "nfs": unmapped(in_kube={"persistent_volumes": (volume(source=OtherSource(kind="nfs")),)})
     },
-    "RBD408": {"on paper (28)": unmapped(in_kube={"attachments": (attachment(),)})},
+    "RBD408": {"stale (28)": unmapped(in_kube={"attachments": (attachment(),)})},
     "RBD409": {
         "detachError (26)": world(
             in_kube={
@@ -292,7 +292,7 @@ SAID: Final[dict[str, Table]] = {
         )
     },
 }
-QUIET: Final[dict[str, Table]] = {
+NOT_REPORTED: Final[dict[str, Table]] = {
     "RBD203": {
         "a pod writes": world(
             mapped={"hung_requests": ("write rbd_data.1",)}, in_kube={"pods": (pod(),)}
@@ -303,9 +303,9 @@ QUIET: Final[dict[str, Table]] = {
         ),
     },
     "RBD401": {
-        "nobody waits any more": world(in_kube={"events": (MULTI_ATTACH,)}),
+        "no pod waits any more": world(in_kube={"events": (MULTI_ATTACH,)}),
     },
-    "RBD402": {"nobody waits any more": world(in_kube={"events": (BEING_USED,)})},
+    "RBD402": {"no pod waits any more": world(in_kube={"events": (BEING_USED,)})},
     "RBD101": {"staging is mounted": world(mapped={"mounts": (mount(),)})},
     "RBD106": {
         "its check from the waiting node": world(

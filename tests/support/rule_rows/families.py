@@ -23,4 +23,4 @@ FAMILIES: Final = (
     node_stage,
     scheduling,
 )
-"""Each has ``SAID``: by code and short description, the snapshots in which it is reported."""
+"""Each has ``REPORTED``: by code and short description, the snapshots in which it is reported."""

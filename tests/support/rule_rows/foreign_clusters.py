@@ -12,11 +12,11 @@ from rbdagent.model import (
 )
 from tests.support.rule_tables import (
     NOTHING_ELSE,
-    Quiet,
-    Said,
+    NotReported,
+    Reported,
     attached,
+    kubelet_event,
     stage,
-    told,
 )
 from tests.support.snapshots import (
     LIBRBD_COOKIE,
@@ -51,7 +51,7 @@ ROX: Final = {
     "persistent_volumes": (volume(access_modes=("ReadOnlyMany",)),),
     "claims": (claim(access_modes=("ReadOnlyMany",)),),
 }
-BEING_USED: Final = told(stage(f"rbd image {SPEC} is still being used"))
+BEING_USED: Final = kubelet_event(stage(f"rbd image {SPEC} is still being used"))
 WAITS: Final = {
     "pods": (waiting_pod(),),
     "attachments": attached("worker-2"),
@@ -68,14 +68,14 @@ def outside(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
 
 MADE_ELSEWHERE: Final = outside(of_image={"metadata": METADATA}, on_node={"mappings": ()})
 """The addresses from which nodes of this cluster reach Ceph were not observed."""
-SAID: Final[Said] = {
+REPORTED: Final[Reported] = {
     "RBD771": {
         "a pod waits for it": (outside(in_kube=WAITS), {"RBD402"}),
-        "nobody waits for it yet": (outside(), NONE),
+        "no pod waits for it yet": (outside(), NONE),
     },
     "RBD772": {
         "made by another cluster": (unmapped(of_image={"metadata": METADATA}), NONE),
-        "and mapped by nobody knows whom": (MADE_ELSEWHERE, {"RBD119"}),
+        "and mapped by an unknown client": (MADE_ELSEWHERE, {"RBD119"}),
     },
     "RBD773": {
         "raw block for many": (outside(in_kube=RWX), NONE),
@@ -107,18 +107,16 @@ OWN_OTHER_NETWORK: Final = {
     ),
     "not every Node was observed": outside(in_kube={"nodes_complete": False}),
     "Nodes were not observed": outside(in_kube={"nodes": UNSEEN}),
-    "a pod runs here without a watch of its own": outside(
-        in_kube={"pods": (pod(node="worker-2"),)}
-    ),
+    "a pod runs here without its own watch": outside(in_kube={"pods": (pod(node="worker-2"),)}),
     "it is attached here, and no watch shows it": outside(
         in_kube={"attachments": attached("worker-2")}
     ),
 }
 """Snapshots in which the stranger may be a node of this cluster."""
-QUIET: Final[Quiet] = {
+NOT_REPORTED: Final[NotReported] = {
     "RBD771": {
         **OWN_OTHER_NETWORK,
-        "the image alone tells of another cluster": MADE_ELSEWHERE,
+        "only the image names another cluster": MADE_ELSEWHERE,
         "it only passed by": outside(of_image={"watchers": (), "transient_watchers": (STRANGER,)}),
         "a program, not a mapping": outside(
             of_image={"watchers": (replace(STRANGER, cookie=LIBRBD_COOKIE),)}
@@ -139,7 +137,7 @@ QUIET: Final[Quiet] = {
     },
     "RBD773": {"for one node": outside()},
     "RBD774": {
-        "nobody here uses it": outside(),
+        "no pod here uses it": outside(),
         "raw block for many": world(
             of_image={"watchers": (watcher(), STRANGER)}, in_kube={"pods": (pod(),), **RWX}
         ),

@@ -90,7 +90,7 @@ def nbd_world(**parts: Any) -> Snapshot:
 
 
 ORPHANED: Final[Table] = {
-    "its LUKS mapping is left, which nobody has open (14)": world(mapped={"holders": (LUKS,)}),
+    "its LUKS mapping is left, and no process has it open (14)": world(mapped={"holders": (LUKS,)}),
     "forgotten by kubelet: directory and stash left, no attachment (46)": world(),
     "ceph-csi's rollback: neither directory nor stash (7)": world(of_kubelet={"staging": ()}),
     "an idle attachment, older than the grace period (1)": world(
@@ -100,7 +100,7 @@ ORPHANED: Final[Table] = {
         in_kube={"attachments": (attachment(deleting_since=JUST_NOW),)}
     ),
     "attached elsewhere alone": world(in_kube={"attachments": (attachment("worker-2"),)}),
-    "a finished pod that nobody deletes": world(in_kube={"pods": (pod(phase="Succeeded"),)}),
+    "a finished pod that is not deleted": world(in_kube={"pods": (pod(phase="Succeeded"),)}),
     "a pod that waits on another node": world(in_kube={"pods": (waiting_pod(),)}),
     "kubelet started lately, with nothing of it to finish": world(
         of_kubelet={"process": FRESH_KUBELET}
@@ -364,7 +364,7 @@ UNDETERMINED: Final[Table] = {
     "pinned, and pods were not listed": world(
         mapped={"openers": (opener(),)}, in_kube={"pods": UNSEEN}
     ),
-    "a hand-made mapping, and nobody could say whose": world(**HAND_MADE, kubernetes=None),
+    "a hand-made mapping of an unknown owner": world(**HAND_MADE, kubernetes=None),
     "an idle attachment, kubelet's start unknown": world(
         in_kube={"attachments": (attachment(),)}, of_kubelet={"process": UNSEEN}
     ),

@@ -19,13 +19,13 @@ from rbdagent.model import (
 )
 from tests.support.rule_tables import (
     NOTHING_ELSE,
-    Quiet,
-    Said,
+    NotReported,
+    Reported,
     attached,
+    kubelet_event,
     listing,
     mounting,
     stage,
-    told,
 )
 from tests.support.snapshots import (
     ADDRESS,
@@ -107,15 +107,15 @@ NOT_PERMITTED: Final[dict[str, Any]] = {
     "pods": (waiting_pod(),),
     "attachments": attached("worker-2"),
     "nodes": (node(), listing("worker-2")),
-    "events": (told(stage(MAP.format(number=13, text="Permission denied"))),),
+    "events": (kubelet_event(stage(MAP.format(number=13, text="Permission denied"))),),
 }
-SAID: Final[Said] = {
+REPORTED: Final[Reported] = {
     "RBD731": {
         "by CSINode": (mounting(csi_nodes=WITHOUT), NONE),
-        "by CSINode, and kubelet says so": (mounting(NOT_REGISTERED, csi_nodes=WITHOUT), NONE),
+        "by CSINode and by kubelet": (mounting(NOT_REGISTERED, csi_nodes=WITHOUT), NONE),
         "by kubelet": (mounting(NOT_REGISTERED), NONE),
         "its socket is dead": (mounting(SOCKET), NONE),
-        "the attacher says so": (
+        "according to the attacher": (
             mounting(
                 attachments=attached(
                     "worker-2",
@@ -222,7 +222,7 @@ SAID: Final[Said] = {
         "not supported": (mapping_fails(95, "Operation not supported"), NONE),
     },
     "RBD742": {
-        "its log alone says so (22)": (
+        "according to its log alone (22)": (
             unmapped(of_image={"lockers": (DEAD_OWNER,)}, in_kube=NOT_PERMITTED), NONE
         ),
     },
@@ -328,7 +328,7 @@ SAID: Final[Said] = {
         ),
     },
     "RBD754": {
-        "nobody wrote it": (
+        "without a writer": (
             mounting(stage("cannot mount unformatted disk /dev/rbd0 as we are manipulating it in "
                            "read-only mode")),
             NONE,
@@ -377,7 +377,7 @@ SAID: Final[Said] = {
                 in_kube={
                     "persistent_volumes": (volume(source=InTreeRbdSource(spec=SPEC)),),
                     "pods": (waiting_pod(),),
-                    "events": (told(IN_TREE),),
+                    "events": (kubelet_event(IN_TREE),),
                 }
             ),
             NONE,
@@ -395,8 +395,11 @@ SAID: Final[Said] = {
         "a device": (
             mounting(
                 events=(
-                    told(f'MapVolume.SetUpDevice failed for volume "{PV}" : rpc error: code = '
-                         "Internal desc = no", reason="FailedMapVolume"),
+                    kubelet_event(
+                        f'MapVolume.SetUpDevice failed for volume "{PV}" : rpc error: '
+                        "code = Internal desc = no",
+                        reason="FailedMapVolume",
+                    ),
                 )
             ),
             NONE,
@@ -406,7 +409,7 @@ SAID: Final[Said] = {
         "very many files": (
             mounting(
                 events=(
-                    told(f"Setting volume ownership for {PV}, processed 100000 files.",
+                    kubelet_event(f"Setting volume ownership for {PV}, processed 100000 files.",
                          reason="VolumePermissionChangeInProgress"),
                 )
             ),
@@ -421,17 +424,17 @@ def events_of(*events: KubeEvent, **pods: Any) -> Snapshot:  # noqa: ANN401 - as
     return mounting(events=events, **pods)
 
 
-QUIET: Final[Quiet] = {
+NOT_REPORTED: Final[NotReported] = {
     "RBD731": {
         "registered": mounting(),
         "the node came a moment ago": mounting(
             csi_nodes=WITHOUT, nodes=(node(), listing("worker-2", ready_changed_at=NOW))
         ),
-        "nobody knows the CSINodes": mounting(csi_nodes=()),
+        "CSINodes were not observed": mounting(csi_nodes=()),
         "no pod waits": mounting(csi_nodes=WITHOUT, pods=(pod(node="worker-2"),)),
     },
     "RBD732": {
-        "nobody asked for the drivers": mounting(csi_nodes=WITHOUT),
+        "drivers were not queried": mounting(csi_nodes=WITHOUT),
         "not every node was observed": mounting(
             csi_nodes=WITHOUT[1:], drivers=("nfs.csi.k8s.io",), nodes_complete=False
         ),
@@ -440,18 +443,23 @@ QUIET: Final[Quiet] = {
     "RBD733": {
         "another volume of the pod": mounting(ANOTHER),
         "it was said to the pod before it": events_of(
-            told(NO_SECRET, subject=ObjectRef(namespace="default", name="web-1", uid="older"))
+            kubelet_event(
+                NO_SECRET, subject=ObjectRef(namespace="default", name="web-1", uid="older")
+            )
         ),
         "it was said before the pod was made": events_of(
-            told(NO_SECRET, last_seen=LONG_AGO), pods=(waiting_pod(created_at=JUST_NOW),)
+            kubelet_event(NO_SECRET, last_seen=LONG_AGO), pods=(waiting_pod(created_at=JUST_NOW),)
         ),
-        "the pod runs by now": events_of(told(NO_SECRET), pods=(pod("web-1", "worker-2"),)),
+        "the pod runs by now": events_of(
+            kubelet_event(NO_SECRET), pods=(pod("web-1", "worker-2"),)
+        ),
         "the pod's images are pulled already": events_of(
-            told(NO_SECRET),
+            kubelet_event(NO_SECRET),
             pods=(waiting_pod(containers=(PULLING,)),),
         ),
         "another cause has come since": events_of(
-            told(NO_SECRET, last_seen="2026-11-21T02:50:00Z"), told(stage("exit status 1"))
+            kubelet_event(NO_SECRET, last_seen="2026-11-21T02:50:00Z"),
+            kubelet_event(stage("exit status 1")),
         ),
     },
     "RBD742": {
@@ -467,12 +475,12 @@ QUIET: Final[Quiet] = {
         ),
     },
     "RBD738": {
-        "Ceph itself says so (RBD301)": unmapped(
+        "according to Ceph itself (RBD301)": unmapped(
             of_image={"presence": ImagePresence.GONE, "image_id": None},
             in_kube={
                 "pods": (waiting_pod(),),
                 "attachments": attached("worker-2"),
-                "events": (told(stage("image not found")),),
+                "events": (kubelet_event(stage("image not found")),),
             },
         )
     },

@@ -199,7 +199,7 @@ def deleted_volume(*finalizers: str, **fields: Any) -> Snapshot:  # noqa: ANN401
     return of_volume(**(gone | {"reclaim_policy": "Retain"} | fields))
 
 
-SAID: Final[dict[str, Table]] = {
+REPORTED: Final[dict[str, Table]] = {
     "RBD403": {
         "pending, and classes were not asked for (41)": unmapped(
             in_kube={"persistent_volumes": (), "claims": (wanting(),)}, target=BY_CLAIM
@@ -218,7 +218,7 @@ SAID: Final[dict[str, Table]] = {
         "its uid was stripped, which does not help": life(
             volume(claim=OURS_BY_NAME, phase="Available"), claims=(claim(**LOST),)
         ),
-        "Bound still, and Lost at the next look": life(
+        "Bound still, and Lost in the next snapshot": life(
             volume(claim=OF_OLD), claims=(claim(**BOUND),)
         ),
         "a dead claim of another name": life(volume(claim=THEIRS), claims=(claim(**LOST),)),
@@ -228,7 +228,7 @@ SAID: Final[dict[str, Table]] = {
     },
     "RBD405": {
         "Retain (42)": of_volume(reclaim_policy="Retain"),
-        "nobody asked for its claim": unmapped(
+        "its claim was not queried": unmapped(
             in_kube={
                 "persistent_volumes": (volume(phase="Released", reclaim_policy="Retain"),),
                 "claims": (),
@@ -272,7 +272,7 @@ SAID: Final[dict[str, Table]] = {
         "it failed long ago, and has stopped": life(
             events=(to_claim("no", last_seen=HALF_AN_HOUR_AGO),)
         ),
-        "nobody could look for it": life(leases=UNSEEN, driver_pods=UNSEEN),
+        "it was not searched": life(leases=UNSEEN, driver_pods=UNSEEN),
         "it has no lease": life(leases=(CONTROLLERS,), driver_pods=()),
     },
     "RBD607": {
@@ -517,7 +517,9 @@ SAID: Final[dict[str, Table]] = {
         "an orphan holds it (42)": world(
             in_kube={"persistent_volumes": (volume(phase="Released"),), "claims": ()}
         ),
-        "somebody outside": of_volume(of_image=FOREIGN, in_kube={"events": (BEING_USED,)}),
+        "a client outside the cluster": of_volume(
+            of_image=FOREIGN, in_kube={"events": (BEING_USED,)}
+        ),
         "by the event alone": of_volume(in_kube={"events": (BEING_USED,)}),
     },
     "RBD642": {"its secret is gone": of_volume(in_kube={"events": (NO_SECRET,)})},
@@ -581,7 +583,7 @@ SAID: Final[dict[str, Table]] = {
     },
 }
 """Each snapshot leads to its code, and to no other code of the family."""
-QUIET: Final[dict[str, Table]] = {
+NOT_REPORTED: Final[dict[str, Table]] = {
     "RBD403": {
         "classes were asked for": life(),
         "bound (13): a larger PV with more modes": life(
@@ -604,7 +606,7 @@ QUIET: Final[dict[str, Table]] = {
     },
     "RBD405": {
         "bound": life(volume(), claims=(claim(**BOUND),), target=target()),
-        "a claim of its name wants it: that is said of the claim": life(
+        "a claim of its name wants it: the finding is about the claim": life(
             volume(claim=OF_OLD, phase="Released", reclaim_policy="Retain"),
             claims=(wanting(volume_name=PV),),
             target=target(),
@@ -658,7 +660,7 @@ QUIET: Final[dict[str, Table]] = {
                 ),
             )
         ),
-        "it fails, and says so": failing("no"),
+        "it fails with an error": failing("no"),
     },
     "RBD607": {
         "the PV controller said so before the class was made": life(
@@ -703,7 +705,7 @@ QUIET: Final[dict[str, Table]] = {
         "a claim of that name is there": of_volume(
             phase="Available", claim=OURS_BY_NAME, claims=(claim(volume_name="x", **BOUND),)
         ),
-        "nobody asked for its claim: a device": world(
+        "its claim was not queried: a device": world(
             in_kube={
                 "persistent_volumes": (volume(phase="Available", claim=OURS_BY_NAME),),
                 "claims": (),
@@ -851,7 +853,7 @@ QUIET: Final[dict[str, Table]] = {
         "its claim is bound to nothing yet": of_volume(
             phase="Bound", claims=(wanting(volume_name=None),)
         ),
-        "the uid stands under another name: no claim has both": life(
+        "the uid has another name: no claim has both": life(
             volume(claim=replace(OURS, name="copied")),
             volume(name="pv-other", uid="o"),
             claims=(claim(volume_name="pv-other", **BOUND),),
@@ -894,7 +896,7 @@ QUIET: Final[dict[str, Table]] = {
     },
 }
 """Similar states without the code; a number in a name is that of a false alarm considered."""
-NO_TROUBLE: Final[dict[str, Table]] = {
+INFO_ONLY: Final[dict[str, Table]] = {
     "RBD405": {"kept on purpose (5)": of_volume(reclaim_policy="Retain")},
     "RBD601": {"the claim is young (1)": pending(storage_class="x", created_at=SECONDS_AGO)},
     "RBD603": {
@@ -927,7 +929,7 @@ NO_TROUBLE: Final[dict[str, Table]] = {
     "RBD626": {
         "made just now (3)": life(free(created_at=SECONDS_AGO), claims=(wanting(),)),
     },
-    "RBD633": {"a retained one": SAID["RBD633"]["retained"]},
+    "RBD633": {"a retained one": REPORTED["RBD633"]["retained"]},
     "RBD640": {"just now (4)": of_volume(phase_since=SECONDS_AGO)},
     "RBD641": {
         "the last pod's node is at its unstage (4)": world(

@@ -14,8 +14,8 @@ from rbdagent.model import (
 from tests.support.rule_tables import (
     BY_POD,
     NOTHING_ELSE,
-    Quiet,
-    Said,
+    NotReported,
+    Reported,
     mounting,
 )
 from tests.support.snapshots import (
@@ -65,7 +65,7 @@ def unplaced(why: str, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the bui
     return unmapped(in_kube={"pods": pods, **in_kube}, target=BY_POD)
 
 
-SAID: Final[Said] = {
+REPORTED: Final[Reported] = {
     "RBD701": {
         "another claim of the pod is Pending": (
             unplaced(
@@ -91,7 +91,7 @@ SAID: Final[Said] = {
             ),
             NONE,
         ),
-        "kubelet says so": (
+        "according to kubelet": (
             mounting(
                 "Unable to attach or mount volumes: unmounted volumes=[more], unattached "
                 "volumes=[], failed to process volumes=[more]: error processing PVC default/more: "
@@ -174,11 +174,11 @@ SAID: Final[Said] = {
         "a gate": (unplaced("Scheduling is blocked due to non-empty scheduling gates"), NONE),
     },
 }
-QUIET: Final[Quiet] = {
+NOT_REPORTED: Final[NotReported] = {
     "RBD701": {
         "a moment ago": unplaced(UNBOUND, of_pod={"created_at": LATELY}),
         "the pod has a node": mounting(),
-        "its own claim is Lost, and that is told of": mounting(
+        "its own claim is Lost, and that is reported": mounting(
             "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], "
             "failed to process volumes=[data]: error processing PVC default/data: PVC is not bound",
             claims=(claim(phase="Lost"),),

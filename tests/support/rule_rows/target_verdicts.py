@@ -60,11 +60,11 @@ def shared_by(*modes: str, **overrides: object) -> Snapshot:
 
 EXPECTED: Final[dict[Verdict, Table]] = {
     Verdict.FREE: {
-        "nobody, and everything was observed": unmapped(),
-        "nobody but a manager": unmapped(
+        "no client, and everything was observed": unmapped(),
+        "no client but a manager": unmapped(
             of_image={"watchers": (MGR_WATCH,)}, in_ceph={"services": (MGR,)}
         ),
-        "nobody but a watch that passed by": unmapped(
+        "no client but a transient watch": unmapped(
             of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
         ),
         "the module is not loaded, so nothing can be mapped": unmapped(

@@ -13,12 +13,12 @@ from rbdagent.model import (
 )
 from tests.support.rule_tables import (
     NOTHING_ELSE,
-    Quiet,
-    Said,
+    NotReported,
+    Reported,
     attached,
+    kubelet_event,
     listing,
     mounting,
-    told,
 )
 from tests.support.snapshots import (
     DRIVER,
@@ -104,7 +104,7 @@ def rolling(*workloads: Workload, new: dict[str, Any] | None = None) -> Snapshot
     return waiting(waiting_pod(owners=(NEW,), **(new or {})), pod(owners=(OLD,)), **known)
 
 
-SAID: Final[Said] = {
+REPORTED: Final[Reported] = {
     "RBD111": {
         "a Deployment's defaults": (rolling(deployment()), {"RBD401"}),
         "three replicas of one claim": (rolling(deployment(replicas=3)), {"RBD401"}),
@@ -147,20 +147,20 @@ SAID: Final[Said] = {
             ),
             NONE,
         ),
-        "on one node, and kubelet says so": (
+        "on one node, according to kubelet": (
             unmapped(
                 in_kube={
                     **ONCE,
                     "pods": (waiting_pod(), pod(node="worker-2")),
                     "attachments": attached("worker-2"),
                     "nodes": (node(), listing("worker-2")),
-                    "events": (told(IN_USE_ONCE),),
+                    "events": (kubelet_event(IN_USE_ONCE),),
                 },
                 of_image={"watchers": (remote_watcher(),)},
             ),
             NONE,
         ),
-        "kubelet says so, and the other pod is gone": (
+        "according to kubelet, and the other pod is gone": (
             mounting(IN_USE_ONCE, **ONCE),
             NONE,
         ),
@@ -196,7 +196,7 @@ SAID: Final[Said] = {
         "the pod is gone": (waiting(waiting_pod()), {"RBD401", "RBD119"}),
     },
     "RBD725": {
-        "the node is silent": (
+        "the node is not reporting": (
             waiting(
                 waiting_pod(),
                 pod(deleting_since=LONG_SINCE, containers=(RUNNING,)),
@@ -212,7 +212,7 @@ SAID: Final[Said] = {
         )
     },
 }
-QUIET: Final[Quiet] = {
+NOT_REPORTED: Final[NotReported] = {
     "RBD111": {
         "Recreate": rolling(deployment(strategy="Recreate", max_surge="", max_unavailable="")),
         "one may be unavailable": rolling(deployment(max_unavailable="1")),
@@ -267,7 +267,7 @@ QUIET: Final[Quiet] = {
     "RBD722": {
         "in time": leaving(deleting_since=LATELY),
         "its containers have ended": leaving(containers=(ENDED,)),
-        "the node is silent (RBD725)": waiting(
+        "the node is not reporting (RBD725)": waiting(
             pod(deleting_since=LONG_SINCE, containers=(RUNNING,)), nodes=DOWN
         ),
         "the nodes are unknown": waiting(
@@ -300,7 +300,7 @@ QUIET: Final[Quiet] = {
             waiting_pod(), attachments=attached("worker-1", deleting_since=JUST_NOW)
         ),
         "pods of other namespaces are unknown": waiting(waiting_pod(), pods_scope="node/worker-2"),
-        "a finished pod that nobody deletes": waiting(
+        "a finished pod that is not deleted": waiting(
             pod(phase="Succeeded"), attachments=(), nodes=(node(), node("worker-2"))
         ),
     },
