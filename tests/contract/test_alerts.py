@@ -11,7 +11,7 @@ import yaml
 
 from rbdagent.rules.entry import runbook
 from tests.documents.runbooks import ROOT, alerts, rules
-from tests.support.recorded_agent import exposition, recorded_look
+from tests.support.recorded_agent import exposition, recorded_cycle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +82,7 @@ def test_promtool_cases_fire_each_severity() -> None:
 def test_alerts_and_dashboard_use_exactly_the_exported_metrics(
     tmp_path: Path,
 ) -> None:
-    text = exposition(recorded_look("12-pinned-by-cwd-invisible", "c12", root=tmp_path)).decode()
+    text = exposition(recorded_cycle("12-pinned-by-cwd-invisible", "c12", root=tmp_path)).decode()
     exported = set(re.findall(r"^# TYPE (\S+)", text, flags=re.MULTILINE))
     asked = (*queries(), *(rule["expr"] for rule in rules()))
     named = {name for query in asked for name in re.findall(r"\brbdagent_\w+", query)}

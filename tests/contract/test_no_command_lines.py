@@ -12,7 +12,7 @@ from rbdagent.report.json.holders import holder_report
 from rbdagent.report.rbdnode import rbdnode_status
 from tests.support import recordings
 from tests.support.hostile_texts import texts_of
-from tests.support.recorded_agent import exposition, recorded_look
+from tests.support.recorded_agent import exposition, recorded_cycle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def seen(
 
     monkeypatch.setattr(recordings, "recorded_node", marked)
     claim = recordings.some_claim(recording)
-    return recorded_look(recording, claim, root=tmp_path / "node", node_name=node_name)
+    return recorded_cycle(recording, claim, root=tmp_path / "node", node_name=node_name)
 
 
 def test_published_data_contains_no_command_line(seen: CycleResult) -> None:
@@ -59,7 +59,7 @@ def test_published_data_contains_no_command_line(seen: CycleResult) -> None:
 
 def test_holder_is_published_without_its_arguments(tmp_path: Path) -> None:
     """Recording 12: a shell's `sleep 100000` has its working directory on the volume."""
-    seen = recorded_look("12-pinned-by-cwd-invisible", "c12", root=tmp_path)
+    seen = recorded_cycle("12-pinned-by-cwd-invisible", "c12", root=tmp_path)
     (mapping,) = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())["mappings"]
     said = "process 4623 (sleep) has its working directory on it"
     assert mapping["reasons"][0] == said

@@ -24,7 +24,7 @@ from tests.documents.runbooks import ALERTS, ROOT, alerts
 from tests.lab.errors import LabError
 from tests.lab.network import free_port
 from tests.lab.processes import Processes, wait_until
-from tests.support.recorded_agent import exposition, recorded_look
+from tests.support.recorded_agent import exposition, recorded_cycle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ class Prometheus:
 def looks(tmp_path_factory: pytest.TempPathFactory) -> tuple[CycleResult, ...]:
     """Return what the recorded agents observed, and an extra agent that cannot query Ceph."""
     found = tuple(
-        recorded_look(recording, claim, node_name=node, root=tmp_path_factory.mktemp("node"))
+        recorded_cycle(recording, claim, node_name=node, root=tmp_path_factory.mktemp("node"))
         for recording, claim, node in RECORDED
     )
     sources = found[0].snapshot.sources

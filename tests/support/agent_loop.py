@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
     from rbdagent.config import Settings
-    from tests.support.ceph_worker import Ceph
+    from tests.support.ceph_worker import FakeCephWorker
 
 
 class Log(log.Log):
@@ -70,18 +70,18 @@ class Stage:
     """An agent with given snapshots, one after another; the last one is repeated."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *, may_unmap: bool) -> None:
-        self.times, self.log, self.told = Times(), Log(), list[CycleResult]()
-        self.looks: list[Snapshot | Exception] = []
+        self.times, self.log, self.reported = Times(), Log(), list[CycleResult]()
+        self.snapshots: list[Snapshot | Exception] = []
         self.asked_api: list[bool] = []
         self.state = StateDir(path)
         self.freeze_file = Path("/none")
         self.policy = UnmapPolicy(may_unmap=may_unmap, grace_s=GRACE_S)
-        self.ceph: Ceph | None = None
-        monkeypatch.setattr(loop, "collect_snapshot", self._look)
+        self.ceph: FakeCephWorker | None = None
+        monkeypatch.setattr(loop, "collect_snapshot", self._snapshot)
 
-    def _look(self, asked: Target, _settings: Settings, **given: Any) -> Snapshot:
+    def _snapshot(self, asked: Target, _settings: Settings, **given: Any) -> Snapshot:
         self.asked_api.append(given.get("kube") is None)
-        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        found = self.snapshots.pop(0) if len(self.snapshots) > 1 else self.snapshots[0]
         if isinstance(found, Exception):
             raise found
         assert found.node is not None
@@ -107,7 +107,7 @@ class Stage:
             wake,
             resync_s=60.0,
             clock=self.times,
-            tell=self.told.append,
+            tell=self.reported.append,
             log=self.log,
             workers=Workers(ceph=self.ceph, node=None),  # type: ignore[arg-type]
         )

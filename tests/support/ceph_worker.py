@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rbdagent.model import CephView
 
 
-class Ceph:
+class FakeCephWorker:
     """Fake of the process that is connected to Ceph."""
 
     def __init__(self, view: CephView | None) -> None:

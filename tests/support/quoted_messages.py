@@ -47,35 +47,35 @@ class Quote(NamedTuple):
 # Snapshots ----------------------------------------------------------------------------------------
 
 
-def said_to_pod(text: str) -> Snapshot:
+def pod_event(text: str) -> Snapshot:
     return mounting(text)
 
 
-def said_of_attachment(text: str) -> Snapshot:
+def attach_error(text: str) -> Snapshot:
     return mounting(attachments=attached("worker-2", attached=False, attach_error=text))
 
 
-def said_by_attacher(text: str) -> Snapshot:
+def attacher_event(text: str) -> Snapshot:
     """Build a snapshot in which the event was observed and the attachments were not."""
     return mounting(text, attachments=UNSEEN)
 
 
-def said_of_detach(text: str) -> Snapshot:
+def detach_error(text: str) -> Snapshot:
     return mounting(attachments=attached("worker-1", deleting_since=LONG_AGO, detach_error=text))
 
 
-def said_by_controller(text: str) -> Snapshot:
+def controller_event(text: str) -> Snapshot:
     first = kubelet_event(text, reason="FailedAttachVolume", reporter="attachdetach-controller")
     return mounting(events=(first,), attachments=attached("worker-1"))
 
 
-def said_by_scheduler(text: str) -> Snapshot:
+def scheduler_message(text: str) -> Snapshot:
     pods = (waiting_pod(node=None, unschedulable=text, claims=("data", "more")),)
     seen = (volume(labels=(("topology.kubernetes.io/zone", "a"),)),)
     return unmapped(in_kube={"pods": pods, "persistent_volumes": seen}, target=BY_POD)
 
 
-def said_of_old_plugin(text: str) -> Snapshot:
+def in_tree_event(text: str) -> Snapshot:
     old = (volume(source=InTreeRbdSource(spec=SPEC)),)
     in_kube = {
         "persistent_volumes": old,
@@ -85,7 +85,7 @@ def said_of_old_plugin(text: str) -> Snapshot:
     return unmapped(in_kube=in_kube)
 
 
-def said_of_a_volume_for_one_pod(text: str) -> Snapshot:
+def rwop_event(text: str) -> Snapshot:
     return mounting(text, persistent_volumes=(volume(access_modes=("ReadWriteOncePod",)),))
 
 
@@ -94,7 +94,7 @@ CLAIM: Final = claim(
 )
 
 
-def said_to_claim(text: str) -> Snapshot:
+def claim_event(text: str) -> Snapshot:
     failed = event(
         text,
         kind="PersistentVolumeClaim",
@@ -113,7 +113,7 @@ def said_to_claim(text: str) -> Snapshot:
     return unmapped(in_kube=in_kube, target=BY_POD)
 
 
-def said_to_gated_pod(text: str) -> Snapshot:
+def gated_pod_event(text: str) -> Snapshot:
     late = StorageClass(name="rbd", provisioner=DRIVER, binding_mode="WaitForFirstConsumer")
     in_kube = {
         "claims": (CLAIM,),
@@ -124,7 +124,7 @@ def said_to_gated_pod(text: str) -> Snapshot:
     return unmapped(in_kube=in_kube, target=BY_POD)
 
 
-def said_of_deletion(text: str) -> Snapshot:
+def deletion_error(text: str) -> Snapshot:
     failed = event(
         text,
         kind="PersistentVolume",
@@ -147,29 +147,29 @@ PLAYS: Final[dict[Recognised, Play]] = {
             *(Recognised.CLAIM_NOT_READY, Recognised.CLAIMS_UNBOUND, Recognised.NO_VOLUME),
             *(Recognised.AFFINITY, Recognised.LIMIT, Recognised.NO_DRIVER, Recognised.OF_VOLUMES),
         ),
-        said_by_scheduler,
+        scheduler_message,
     ),
-    Recognised.GATES: said_to_gated_pod,
+    Recognised.GATES: gated_pod_event,
     **dict.fromkeys(
         (
             *(Recognised.ATTACH_FAILED, Recognised.ATTACHER_SILENT, Recognised.EXHAUSTED),
             Recognised.DRIVER_NOT_REGISTERED,
         ),
-        said_by_attacher,
+        attacher_event,
     ),
-    Recognised.ONE_POD_ONLY: said_of_a_volume_for_one_pod,
-    Recognised.MULTI_ATTACH: said_by_controller,
-    Recognised.ATTACHERS_SECRET_MISSING: said_of_attachment,
-    Recognised.VOLUME_GONE: said_of_detach,
-    Recognised.NO_PLUGIN: said_of_old_plugin,
-    Recognised.STILL_ATTACHED: said_of_deletion,
+    Recognised.ONE_POD_ONLY: rwop_event,
+    Recognised.MULTI_ATTACH: controller_event,
+    Recognised.ATTACHERS_SECRET_MISSING: attach_error,
+    Recognised.VOLUME_GONE: detach_error,
+    Recognised.NO_PLUGIN: in_tree_event,
+    Recognised.STILL_ATTACHED: deletion_error,
     **dict.fromkeys(
         (
             *(Recognised.SELF_LINK, Recognised.CLONE_LIMIT, Recognised.CLASS_SECRET_MISSING),
             *(Recognised.CLASS_SECRET_HALF_NAMED, Recognised.NO_TOPOLOGY, Recognised.SELECTOR),
             *(Recognised.NO_CSI_NODE, Recognised.DENIED),
         ),
-        said_to_claim,
+        claim_event,
     ),
 }
 """Where a text appears, if not in an event on a pod that waits on its node."""

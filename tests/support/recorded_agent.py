@@ -43,7 +43,7 @@ _APART_S: Final = 60.0
 _UNMAPS: Final = UnmapPolicy(may_unmap=True, grace_s=_LOOKS * _APART_S / 2)
 
 
-def recorded_look(recording: str, claim: str, *, root: Path, node_name: str = "n1") -> CycleResult:
+def recorded_cycle(recording: str, claim: str, *, root: Path, node_name: str = "n1") -> CycleResult:
     """Return what the agent of a recorded node knows after twenty cycles, one minute apart.
 
     Args:

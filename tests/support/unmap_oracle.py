@@ -40,9 +40,9 @@ def objections(
         2: device.mounts != () or device.kernel_traces != (),
         3: device.holders != () or device.openers != (),
         4: not _paths_are_free(node, api),
-        5: not _nobody_wants_it(look, node, api, memory, grace),
+        5: not _is_not_wanted(look, node, api, memory, grace),
         6: not _is_kubernetes(device, node, api),
-        7: _somebody_works(device, node),
+        7: _is_worked_on(device, node),
         8: frozen or not policy.may_unmap or not _orphaned_for(grace, node, memory, policy),
         9: not _seen_whole(look, api),
         10: not _no_io_for(grace, device, node, memory),
@@ -85,7 +85,7 @@ def _whole(api: KubeView) -> bool:
     return everything and api.pods_scope in {"cluster", f"node/{_HERE}"}
 
 
-def _nobody_wants_it(
+def _is_not_wanted(
     look: Snapshot, node: NodeView, api: KubeView, memory: History | None, grace: float
 ) -> bool:
     if isinstance(api.pods, NotObserved) or isinstance(api.attachments, NotObserved):
@@ -134,7 +134,7 @@ def _is_kubernetes(device: Mapping, node: NodeView, api: KubeView) -> bool:
     return named or staged or bool(api.persistent_volumes)
 
 
-def _somebody_works(device: Mapping, node: NodeView) -> bool:
+def _is_worked_on(device: Mapping, node: NodeView) -> bool:
     if isinstance(node.in_flight, NotObserved):
         return True
     if not isinstance(device.hung_requests, NotObserved) and device.hung_requests:

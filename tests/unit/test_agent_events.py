@@ -50,7 +50,7 @@ def act(outcome: UnmapOutcome | None, message: str = "/dev/rbd0 is unmapped") ->
     )
 
 
-def said(told: Iterable[SentEvent]) -> list[tuple[str, str]]:
+def kinds_and_reasons(told: Iterable[SentEvent]) -> list[tuple[str, str]]:
     return [(event.kind, event.reason) for event in told]
 
 
@@ -73,7 +73,7 @@ def test_change_for_the_worse_is_reported_once(
     before: Snapshot | None, now: Snapshot, reason: str | None
 ) -> None:
     told = transitions(None if before is None else cycle_of(before), cycle_of(now), NODE)
-    assert said(told) == ([] if reason is None else [(kind, reason) for kind in BOTH])
+    assert kinds_and_reasons(told) == ([] if reason is None else [(kind, reason) for kind in BOTH])
 
 
 NOT_BACKED = seen(on_node={"mappings": (), "unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
@@ -83,7 +83,7 @@ def test_pod_that_writes_beside_its_volume_is_reported_once() -> None:
     """Assert recording 26: the volume is not mapped, and deletion of the pod destroys the files."""
     unmapped = seen(on_node={"mappings": ()})
     told = transitions(cycle_of(unmapped), cycle_of(NOT_BACKED), NODE)
-    assert said(told) == [(kind, "RBDNotBacked") for kind in BOTH]
+    assert kinds_and_reasons(told) == [(kind, "RBDNotBacked") for kind in BOTH]
     assert told[0].name == "data"
     assert told[0].warns
     assert "default/web-0 writes to worker-1's own disk: /data is not on" in told[0].message
@@ -98,17 +98,17 @@ CONFLICT = seen(of_image=TWO_WATCH, in_kube={"pods": (pod(),)})
 def test_conflict_is_reported_once_when_it_begins() -> None:
     """Assert an event for a mapping that stays in use: Conflict is a verdict on the image."""
     told = transitions(cycle_of(IN_USE), cycle_of(CONFLICT), NODE)
-    assert said(told) == [(kind, "RBDConflict") for kind in BOTH]
+    assert kinds_and_reasons(told) == [(kind, "RBDConflict") for kind in BOTH]
     assert "read-write on worker-1, worker-2 at the same time" in told[0].message
     assert transitions(cycle_of(CONFLICT), cycle_of(CONFLICT), NODE) == ()
 
 
 def test_orphan_with_a_conflict_is_reported_as_both() -> None:
     both = seen(of_image=TWO_WATCH)
-    assert said(transitions(cycle_of(ORPHAN), cycle_of(both), NODE)) == [
+    assert kinds_and_reasons(transitions(cycle_of(ORPHAN), cycle_of(both), NODE)) == [
         (kind, "RBDConflict") for kind in BOTH
     ]
-    assert {reason for _, reason in said(transitions(None, cycle_of(both), NODE))} == {
+    assert {reason for _, reason in kinds_and_reasons(transitions(None, cycle_of(both), NODE))} == {
         "RBDOrphaned",
         "RBDConflict",
     }
@@ -121,7 +121,7 @@ def test_conflict_over_an_image_mapped_twice_is_reported_once() -> None:
         in_kube={"pods": (pod(),)},
         on_node={"mappings": devices},
     )
-    assert said(transitions(None, cycle_of(twice), NODE)) == [
+    assert kinds_and_reasons(transitions(None, cycle_of(twice), NODE)) == [
         (kind, "RBDConflict") for kind in BOTH
     ]
 
@@ -140,7 +140,7 @@ def test_unmap_is_reported_with_its_outcome(
     warns: bool,  # noqa: FBT001 - a table
 ) -> None:
     told = transitions(cycle_of(ORPHAN), cycle_of(IN_USE, act(outcome)), NODE)
-    assert said(told) == [(kind, reason) for kind in BOTH]
+    assert kinds_and_reasons(told) == [(kind, reason) for kind in BOTH]
     assert {event.warns for event in told} == {warns}
     again = transitions(cycle_of(IN_USE, act(outcome)), cycle_of(IN_USE, act(outcome)), NODE)
     assert again == ()
@@ -168,7 +168,7 @@ def test_follow_up_is_also_reported_by_a_restarted_agent(
     now = replace(cycle_of(IN_USE, done), news=(done,))
     for before in (None, cycle_of(IN_USE, done)):
         told = transitions(before, now, NODE)
-        assert said(told) == [(kind, reason) for kind in BOTH]
+        assert kinds_and_reasons(told) == [(kind, reason) for kind in BOTH]
         assert {event.warns for event in told} == {warns}
         assert f"{PV} {words}" in told[0].message
 
@@ -176,7 +176,7 @@ def test_follow_up_is_also_reported_by_a_restarted_agent(
 def test_refusal_is_reported_only_if_it_is_news() -> None:
     refused = act(UnmapOutcome.REFUSED, "RBD505: needed by default/web-0")
     told = transitions(cycle_of(ORPHAN), replace(cycle_of(ORPHAN, refused), news=(refused,)), NODE)
-    assert said(told) == [(kind, "RBDUnmapRefused") for kind in BOTH]
+    assert kinds_and_reasons(told) == [(kind, "RBDUnmapRefused") for kind in BOTH]
     assert told[0].warns
     assert told[0].message == (
         "/dev/rbd0 on worker-1 is left mapped: RBD505: needed by default/web-0"
@@ -217,7 +217,7 @@ def test_claim_that_was_not_read_is_named_as_in_its_pv() -> None:
 
 def test_event_without_a_claim_is_sent_on_the_node_only() -> None:
     bare = seen(in_kube={"persistent_volumes": (), "claims": ()}, of_kubelet={"staging": ()})
-    assert said(transitions(None, cycle_of(bare), NODE)) == [("Node", "RBDOrphaned")]
+    assert kinds_and_reasons(transitions(None, cycle_of(bare), NODE)) == [("Node", "RBDOrphaned")]
 
 
 def test_message_is_cut_at_the_limit_of_the_api_server() -> None:

@@ -28,7 +28,7 @@ from rbdagent.model import (
 )
 from rbdagent.unmap.executor import Attempt
 from tests.support.agent_loop import IN_USE, ORPHAN, PINNED, Stage, rounds
-from tests.support.ceph_worker import Ceph
+from tests.support.ceph_worker import FakeCephWorker
 from tests.support.snapshots import (
     FAILED,
     JUST_NOW,
@@ -59,21 +59,21 @@ def denied(path: object) -> list[str]:
 
 
 def test_healthy_agent_does_not_query_the_api_at_every_resync(stage: Stage) -> None:
-    stage.looks = [IN_USE]
+    stage.snapshots = [IN_USE]
     rounds(stage.agent(), "start", "time", "time", "change")
     assert stage.asked_api == [True, False, False, True]
 
 
 def test_orphan_makes_every_resync_query_the_api(stage: Stage) -> None:
     """Assert the queries in mode observe, too: `rbdagent unmap` relies on the agent's history."""
-    stage.looks = [ORPHAN]
+    stage.snapshots = [ORPHAN]
     rounds(stage.agent(), "start", "time", "time")
     assert stage.asked_api == [True, True, True]
 
 
 def test_pending_detach_makes_every_resync_query_the_api(stage: Stage) -> None:
     """Assert the queries: the controller detaches the volume, and nothing changes on the node."""
-    stage.looks = [seen(in_kube={"attachments": (attachment(created_at=JUST_NOW),)})]
+    stage.snapshots = [seen(in_kube={"attachments": (attachment(created_at=JUST_NOW),)})]
     agent = stage.agent()
     rounds(agent, "start", "time", "time")
     assert agent.seen is not None
@@ -89,14 +89,14 @@ def test_pinned_mapping_is_observed_sooner_if_unmap_is_allowed(
 ) -> None:
     """Assert a short pause: the end of a process does not wake the agent."""
     stage.policy = replace(stage.policy, may_unmap=may_unmap)
-    stage.looks = [PINNED]
+    stage.snapshots = [PINNED]
     agent = stage.agent()
     rounds(agent, "start")
     assert longest_s * 0.9 <= agent._pause() <= longest_s
 
 
 def test_failed_api_is_queried_again_at_the_next_resync(stage: Stage) -> None:
-    stage.looks = [replace(IN_USE, sources=replace(IN_USE.sources, kubernetes=FAILED)), IN_USE]
+    stage.snapshots = [replace(IN_USE, sources=replace(IN_USE.sources, kubernetes=FAILED)), IN_USE]
     rounds(stage.agent(), "start", "time", "time")
     assert stage.asked_api == [True, True, False]
 
@@ -104,9 +104,9 @@ def test_failed_api_is_queried_again_at_the_next_resync(stage: Stage) -> None:
 def test_earlier_api_view_is_not_a_consistent_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage.looks = [IN_USE]
+    stage.snapshots = [IN_USE]
     given: list[Any] = []
-    taken = stage._look
+    taken = stage._snapshot
 
     def look(asked: Target, settings: Settings, **flags: Any) -> Snapshot:
         given.append(flags.get("kube"))
@@ -120,7 +120,7 @@ def test_earlier_api_view_is_not_a_consistent_read(
 
 
 def test_every_cycle_is_saved_to_disk_and_reported(stage: Stage) -> None:
-    stage.looks = [ORPHAN]
+    stage.snapshots = [ORPHAN]
     agent = stage.agent()
     rounds(agent, "start")
     stage.times.uptime_s += 60
@@ -131,20 +131,20 @@ def test_every_cycle_is_saved_to_disk_and_reported(stage: Stage) -> None:
     (remembered,) = history.mappings
     assert remembered.orphaned_since is not None
     assert (remembered.orphaned_since.uptime_s, history.last_look.uptime_s) == (5000.0, 5060.0)
-    assert len(stage.told) == 2
+    assert len(stage.reported) == 2
     assert stage.log.of("cycle")[0]["Orphaned"] == 1
 
 
 def test_complete_at_is_kept_while_a_source_fails(stage: Stage) -> None:
     broken = replace(IN_USE, sources=replace(IN_USE.sources, ceph=FAILED))
     later = replace(IN_USE, observed_at="2026-11-21T03:02:00Z")
-    stage.looks = [broken, IN_USE, replace(broken, observed_at=later.observed_at), later]
+    stage.snapshots = [broken, IN_USE, replace(broken, observed_at=later.observed_at), later]
     rounds(stage.agent(), "start", "time", "time", "time")
-    assert [cycle.complete_at for cycle in stage.told] == [None, NOW, NOW, later.observed_at]
+    assert [cycle.complete_at for cycle in stage.reported] == [None, NOW, NOW, later.observed_at]
 
 
 def test_new_agent_continues_the_saved_history(stage: Stage) -> None:
-    stage.looks = [ORPHAN]
+    stage.snapshots = [ORPHAN]
     rounds(stage.agent(), "start")
     stage.times.uptime_s += 60
     rounds(stage.agent(), "start")
@@ -157,7 +157,7 @@ def test_new_agent_continues_the_saved_history(stage: Stage) -> None:
 
 def test_agent_that_was_down_for_long_restarts_the_orphan_time(stage: Stage) -> None:
     """Assert a restart: unobserved time never counts as time without a break."""
-    stage.looks = [ORPHAN]
+    stage.snapshots = [ORPHAN]
     rounds(stage.agent(), "start")
     stage.times.uptime_s += 3600
     rounds(stage.agent(), "start")
@@ -168,23 +168,23 @@ def test_agent_that_was_down_for_long_restarts_the_orphan_time(stage: Stage) -> 
 
 
 def test_failed_cycle_does_not_end_the_agent(stage: Stage) -> None:
-    stage.looks = [RbdagentError("the node is on fire"), IN_USE]
+    stage.snapshots = [RbdagentError("the node is on fire"), IN_USE]
     agent = stage.agent()
     agent.run(once=True)
     assert stage.log.of("cycle failed")[0]["error"] == "the node is on fire"
     agent.run(once=True)
-    assert len(stage.told) == 1
+    assert len(stage.reported) == 1
 
 
 def test_defect_is_logged_and_does_not_end_the_agent(stage: Stage) -> None:
-    stage.looks = [KeyError("pool"), IN_USE]
+    stage.snapshots = [KeyError("pool"), IN_USE]
     agent = stage.agent()
     agent.run(once=True)
     (told,) = stage.log.of("this is a defect of rbdagent")
     assert told["error"] == "KeyError('pool')"
     assert "agent_loop.py" in told["where"]
     agent.run(once=True)
-    assert len(stage.told) == 1
+    assert len(stage.reported) == 1
 
 
 def test_defect_in_an_unmap_attempt_does_not_prevent_the_cycle(
@@ -196,9 +196,9 @@ def test_defect_in_an_unmap_attempt_does_not_prevent_the_cycle(
         raise TypeError("expected int, got float")
 
     monkeypatch.setattr(Attempt, "decide", decide)
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     acting.watch(acting.agent(), minutes=12)
-    assert len(acting.told) == 12
+    assert len(acting.reported) == 12
     assert "TypeError: expected int, got float" in acting.log.of("unmap failed")[0]["error"]
 
 
@@ -234,10 +234,10 @@ def test_blocked_volume_is_queried_only_while_its_pod_waits(
     stage: Stage,
 ) -> None:
     watched = image_view(watchers=(remote_watcher(),))
-    stage.ceph = Ceph(CephView(clusters=(cluster(images=(watched,)),)))
-    stage.looks = [WAITS, STARTED]
+    stage.ceph = FakeCephWorker(CephView(clusters=(cluster(images=(watched,)),)))
+    stage.snapshots = [WAITS, STARTED]
     rounds(stage.agent(), "start", "change")
-    waits, started = stage.told
+    waits, started = stage.reported
     assert [(volume.pod, volume.holder_node) for volume in waits.blocked] == [("web-1", "worker-2")]
     assert started.blocked == ()
     assert [[image.spec for image in images] for images in stage.ceph.asked] == [[SPEC]]
@@ -251,7 +251,7 @@ def test_blocked_volume_is_queried_only_while_its_pod_waits(
 
 
 def test_orphan_is_unmapped_after_its_grace_period(acting: Stage, unmapped: list[str]) -> None:
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     for _ in range(10):
         rounds(agent, "time")
@@ -265,7 +265,7 @@ def test_orphan_is_unmapped_after_its_grace_period(acting: Stage, unmapped: list
 
 
 def test_agent_in_mode_observe_unmaps_nothing(stage: Stage, unmapped: list[str]) -> None:
-    stage.looks = [ORPHAN]
+    stage.snapshots = [ORPHAN]
     agent = stage.agent()
     stage.watch(agent, minutes=20)
     assert unmapped == []
@@ -274,19 +274,19 @@ def test_agent_in_mode_observe_unmaps_nothing(stage: Stage, unmapped: list[str])
 def test_volume_used_in_the_meantime_is_refused_with_a_reason(
     acting: Stage, unmapped: list[str]
 ) -> None:
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
     # In use at the close observation.
-    acting.looks = [IN_USE, ORPHAN]
+    acting.snapshots = [IN_USE, ORPHAN]
     rounds(agent, "time")
     assert unmapped == []
     assert "RBD505" in acting.log.of("unmap refused")[0]
     (act,) = observed_of(acting.state.acts())
     assert (act.outcome, act.by) == (UnmapOutcome.REFUSED, "agent")
     assert act.message.startswith("RBD505: needed by default/web-0; ")
-    assert acting.told[-1].news == acting.told[-1].acts == (act,)
-    assert acting.told[-1].ended == {"refused": 1}
+    assert acting.reported[-1].news == acting.reported[-1].acts == (act,)
+    assert acting.reported[-1].ended == {"refused": 1}
 
 
 READ = seen(mapped={"io_counters": replace(NO_IO, reads=NO_IO.reads + 1)})
@@ -298,10 +298,10 @@ def test_io_directly_before_the_step_is_refused(
     """Assert a refusal: the observation before the write compares the counters, too."""
     done: list[str] = []
     monkeypatch.setattr("rbdagent.unmap.writer._do", lambda step, *_: done.append(step.subject))
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
-    acting.looks = [ORPHAN, READ]
+    acting.snapshots = [ORPHAN, READ]
     rounds(agent, "time")
     assert done == []
     (act,) = observed_of(acting.state.acts())
@@ -310,10 +310,10 @@ def test_io_directly_before_the_step_is_refused(
 
 
 def test_io_of_an_orphan_restarts_its_grace_period(acting: Stage, unmapped: list[str]) -> None:
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=9)
-    acting.looks = [READ]
+    acting.snapshots = [READ]
     acting.watch(agent, minutes=10)
     assert unmapped == []
     (act,) = observed_of(acting.state.acts())
@@ -331,17 +331,17 @@ AT_WORK = seen(
 
 
 def test_refusal_is_reported_again_only_with_other_reasons(acting: Stage) -> None:
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
     acting.asked_api.clear()
     for looks in ([FROZEN, ORPHAN], [FROZEN, ORPHAN], [AT_WORK, ORPHAN], [FROZEN, ORPHAN]):
-        acting.looks = [*looks]
+        acting.snapshots = [*looks]
         rounds(agent, "time")
         acting.times.uptime_s += 10
-    assert [len(cycle.news) for cycle in acting.told[-4:]] == [1, 0, 1, 1]
+    assert [len(cycle.news) for cycle in acting.reported[-4:]] == [1, 0, 1, 1]
     assert len(acting.log.of("unmap refused")) == 4
-    assert acting.told[-1].ended == {"refused": 3}
+    assert acting.reported[-1].ended == {"refused": 3}
     # Nothing was unmapped: one snapshot of the orphan and one of the node in each cycle.
     assert len(acting.asked_api) == 8
 
@@ -351,7 +351,7 @@ def test_at_the_hourly_limit_an_orphan_is_observed_closely_once(
 ) -> None:
     """Assert one: a close observation reads all data of an orphan, in vain at the limit."""
     acting.policy = replace(acting.policy, most_unmaps_an_hour=1)
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
     acting.state.save_act(
@@ -372,7 +372,7 @@ def test_at_the_hourly_limit_an_orphan_is_observed_closely_once(
         closely.append(len(acting.asked_api) - 1)
         acting.times.uptime_s += 60
     assert (closely, unmapped) == ([1, 0, 0, 0], [])
-    assert sum(len(cycle.news) for cycle in acting.told) == 1
+    assert sum(len(cycle.news) for cycle in acting.reported) == 1
     acting.watch(agent, minutes=60)
     assert unmapped == ["/dev/rbd0"]
 
@@ -384,18 +384,18 @@ def test_unreadable_record_refuses_every_unmap_and_is_reported(
 
     The refusal is reported although nothing is recorded.
     """
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=9)
     record = acting.state.path / "acts.json"
     record.write_text("{")
     acting.watch(agent, minutes=5)
     assert (unmapped, record.read_text()) == ([], "{")
-    told = [act for seen in acting.told for act in observed_of(seen.news)]
+    told = [act for seen in acting.reported for act in observed_of(seen.news)]
     assert [(act.outcome, "the record of unmaps: not observed" in act.message) for act in told] == [
         (UnmapOutcome.REFUSED, True)
     ]
-    assert isinstance(acting.told[-1].acts, NotObserved)
+    assert isinstance(acting.reported[-1].acts, NotObserved)
     record.unlink()
     acting.watch(agent, minutes=1)
     assert unmapped == ["/dev/rbd0"]
@@ -423,7 +423,7 @@ def test_unobserved_freeze_directory_refuses_every_unmap(
     if hidden == "denied":
         directory.mkdir()
         monkeypatch.setattr(os, "listdir", denied)
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     acting.watch(acting.agent(), minutes=12)
     assert unmapped == []
     assert (
@@ -437,7 +437,7 @@ def test_freeze_directory_without_the_file_freezes_nothing(
     acting: Stage, unmapped: list[str], tmp_path: Path
 ) -> None:
     acting.freeze_file = tmp_path / "freeze"
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     acting.watch(acting.agent(), minutes=11)
     assert unmapped == ["/dev/rbd0"]
 
@@ -445,12 +445,12 @@ def test_freeze_directory_without_the_file_freezes_nothing(
 def test_refusal_is_reported_again_after_the_device_was_in_use(acting: Stage) -> None:
     agent = acting.agent()
     for _ in range(2):
-        acting.looks = [ORPHAN]
+        acting.snapshots = [ORPHAN]
         acting.watch(agent, minutes=10)
-        acting.looks = [FROZEN, ORPHAN]
+        acting.snapshots = [FROZEN, ORPHAN]
         rounds(agent, "time")
-        assert len(acting.told[-1].news) == 1
-        acting.looks = [IN_USE]
+        assert len(acting.reported[-1].news) == 1
+        acting.snapshots = [IN_USE]
         acting.watch(agent, minutes=1)
 
 
@@ -459,7 +459,7 @@ def test_running_unmap_does_not_count_against_its_own_limit(
 ) -> None:
     """Assert that the last unmap within the limit passes the check before its step, too."""
     acting.policy = replace(acting.policy, most_unmaps_an_hour=1)
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     acting.watch(acting.agent(), minutes=12)
     assert unmapped == ["/dev/rbd0"]
 
@@ -473,17 +473,17 @@ def test_refusal_directly_before_the_step_states_its_reasons(
         )
 
     monkeypatch.setattr("rbdagent.unmap.executor.carry_out", carry_out)
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
     for _ in range(2):
-        acting.looks = [ORPHAN, FROZEN, ORPHAN]
+        acting.snapshots = [ORPHAN, FROZEN, ORPHAN]
         rounds(agent, "time")
         acting.times.uptime_s += 60
     # Each attempt began and is recorded; only the first is news.
-    assert acting.told[-1].ended == {"refused": 2}
-    assert [len(cycle.news) for cycle in acting.told[-2:]] == [1, 0]
-    (news,) = acting.told[-2].news
+    assert acting.reported[-1].ended == {"refused": 2}
+    assert [len(cycle.news) for cycle in acting.reported[-2:]] == [1, 0]
+    (news,) = acting.reported[-2].news
     assert news.message == (
         "before unmap: RBD508: namespace default has the annotation rbdagent.dev/freeze. "
         "Apart from time, only Namespace default prevents it"
@@ -493,7 +493,7 @@ def test_refusal_directly_before_the_step_states_its_reasons(
 
 
 def test_next_cycle_starts_when_a_grace_period_ends(acting: Stage) -> None:
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     rounds(agent, "start")
     acting.times.uptime_s += 595
@@ -542,18 +542,18 @@ def came_of(stage: Stage) -> Convergence | None:
 def test_own_unmap_is_followed_up_from_the_same_cycle_on(
     acting: Stage, unmapped: list[str]
 ) -> None:
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
     # The snapshots for the plan, before the step, and after the unmap.
-    acting.looks = [ORPHAN, ORPHAN, FREED]
+    acting.snapshots = [ORPHAN, ORPHAN, FREED]
     rounds(agent, "time")
     assert unmapped == ["/dev/rbd0"]
     assert came_of(acting) is Convergence.CLEARED
-    assert [act.convergence for act in acting.told[-1].news] == [Convergence.CLEARED]
+    assert [act.convergence for act in acting.reported[-1].news] == [Convergence.CLEARED]
     assert acting.log.of("unmap followed up")[0]["state"] == "cleared"
     rounds(agent, "time")
-    assert acting.told[-1].news == ()
+    assert acting.reported[-1].news == ()
 
 
 def test_pending_follow_up_queries_the_api_and_shortens_the_pause(
@@ -561,7 +561,7 @@ def test_pending_follow_up_queries_the_api_and_shortens_the_pause(
 ) -> None:
     """Assert the follow-up in mode observe, too: the command line has unmapped the volume."""
     done(stage)
-    stage.looks = [ATTACHED]
+    stage.snapshots = [ATTACHED]
     agent = stage.agent()
     rounds(agent, "start", "time", "time")
     assert stage.asked_api == [True, True, True]
@@ -572,16 +572,16 @@ def test_pending_follow_up_queries_the_api_and_shortens_the_pause(
 
 def test_late_step_is_reported_once_and_so_is_its_later_end(stage: Stage) -> None:
     done(stage)
-    stage.looks = [ATTACHED]
+    stage.snapshots = [ATTACHED]
     agent = stage.agent()
     stage.watch(agent, minutes=6)
     assert came_of(stage) is Convergence.BLOCKED
     (told,) = stage.log.of("unmap followed up")
     assert told["state"] == "still-blocked"
     assert "VolumeAttachment" in told["reasons"]
-    assert sum(len(cycle.news) for cycle in stage.told) == 1
+    assert sum(len(cycle.news) for cycle in stage.reported) == 1
     assert agent._pause() > 10.0
-    stage.looks = [FREED]
+    stage.snapshots = [FREED]
     rounds(agent, "time")
     assert came_of(stage) is Convergence.CLEARED
     assert [line["state"] for line in stage.log.of("unmap followed up")] == [
@@ -592,7 +592,7 @@ def test_late_step_is_reported_once_and_so_is_its_later_end(stage: Stage) -> Non
 
 def test_pod_that_waits_elsewhere_is_found_by_its_volume(stage: Stage) -> None:
     done(stage)
-    stage.looks = [FREED, WAITED_FOR]
+    stage.snapshots = [FREED, WAITED_FOR]
     rounds(stage.agent(), "start")
     assert came_of(stage) is Convergence.PENDING
     (act,) = observed_of(stage.state.acts())
@@ -610,7 +610,7 @@ def test_deleted_volume_ends_the_follow_up_and_an_error_does_not(
     stage: Stage, error: Exception, expected: Convergence
 ) -> None:
     done(stage)
-    stage.looks = [FREED, error]
+    stage.snapshots = [FREED, error]
     rounds(stage.agent(), "start")
     assert came_of(stage) is expected
 
@@ -630,7 +630,7 @@ def test_old_or_finished_follow_up_is_not_observed_again(
     stage: Stage, changes: dict[str, Any], expected: Convergence | None
 ) -> None:
     done(stage, **changes)
-    stage.looks = [FREED]
+    stage.snapshots = [FREED]
     agent = stage.agent()
     rounds(agent, "start", "time")
     assert came_of(stage) is expected
@@ -639,7 +639,7 @@ def test_old_or_finished_follow_up_is_not_observed_again(
 
 
 def test_new_mapping_without_an_event_leads_to_an_api_query(stage: Stage) -> None:
-    stage.looks = [seen(on_node={"mappings": ()}), IN_USE]
+    stage.snapshots = [seen(on_node={"mappings": ()}), IN_USE]
     rounds(stage.agent(), "start", "time", "time", "time")
     assert stage.asked_api == [True, False, True, False]
 
@@ -656,7 +656,7 @@ def test_rest_after_a_cycle_is_part_of_the_wait(acting: Stage) -> None:
         def wait(self, _: float) -> str:
             return "change"
 
-    acting.looks = [ORPHAN]
+    acting.snapshots = [ORPHAN]
     agent, wake = acting.agent(), Wake()
     agent._wake = wake  # type: ignore[assignment]
     rounds(agent, "start")

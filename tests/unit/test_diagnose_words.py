@@ -42,7 +42,7 @@ from tests.support.snapshots import (
 )
 
 SINCE: Final = "2026-11-21T02:10:00Z"
-SILENT: Final = LogExcerpt(since=SINCE)
+NO_ERRORS: Final = LogExcerpt(since=SINCE)
 HIDDEN: Final = NotObserved(reason="/var/log/pods is not there", hint="the chart: logs.enabled")
 
 
@@ -67,23 +67,23 @@ WATCH: Final = word("rbd: rbd0: encountered watch error: -107", "rbd0")
 OF_ANOTHER: Final = word("error unmapping another", "pvc-another", call="NodeUnstageVolume")
 
 
-def told(
+def with_logs(
     seen: Snapshot,
-    kubelet: LogExcerpt | NotObserved | LogEntry = SILENT,
-    plugin: LogExcerpt | NotObserved | LogEntry = SILENT,
-    kernel: LogExcerpt | NotObserved | LogEntry = SILENT,
+    kubelet: LogExcerpt | NotObserved | LogEntry = NO_ERRORS,
+    plugin: LogExcerpt | NotObserved | LogEntry = NO_ERRORS,
+    kernel: LogExcerpt | NotObserved | LogEntry = NO_ERRORS,
 ) -> Snapshot:
     """Return the snapshot with these log lines of its node."""
     assert seen.node is not None
     heard = [
-        replace(SILENT, words=(source,)) if isinstance(source, LogEntry) else source
+        replace(NO_ERRORS, words=(source,)) if isinstance(source, LogEntry) else source
         for source in (kubelet, plugin, kernel)
     ]
     words = NodeLogs(kubelet=heard[0], plugin=heard[1], kernel=heard[2])
     return replace(seen, node=replace(seen.node, words=words))
 
 
-def said_of_words(seen: Snapshot, code: str) -> tuple[str, ...]:
+def log_evidence(seen: Snapshot, code: str) -> tuple[str, ...]:
     """Return what the log lines add to the evidence of a finding."""
     assert seen.node is not None
     silent = replace(seen, node=replace(seen.node, words=NotObserved(reason="not asked")))
@@ -111,7 +111,7 @@ NO_KEY: Final = event(
 
 
 def test_source_age_count_and_next_retry_precede_the_log_line() -> None:
-    kubelet, plugin = said_of_words(told(PINNED, kubelet=UNMOUNT, plugin=UNMAP), "RBD102")
+    kubelet, plugin = log_evidence(with_logs(PINNED, kubelet=UNMOUNT, plugin=UNMAP), "RBD102")
     assert kubelet == (
         'kubelet 45s ago, next retry in 14s: "UnmountDevice failed …: rpc error: code = Internal"'
     )
@@ -122,7 +122,7 @@ def test_source_age_count_and_next_retry_precede_the_log_line() -> None:
 
 
 def test_past_retry_is_not_announced() -> None:
-    (line, *_) = said_of_words(told(PINNED, kubelet=replace(UNMOUNT, retry_at=NOW)), "RBD102")
+    (line, *_) = log_evidence(with_logs(PINNED, kubelet=replace(UNMOUNT, retry_at=NOW)), "RBD102")
     assert line.startswith("kubelet 45s ago: ")
     assert "retry" not in line
 
@@ -130,7 +130,7 @@ def test_past_retry_is_not_announced() -> None:
 def test_call_without_an_answer_is_reported_as_such() -> None:
     call = word("GRPC call: NodeUnstageVolume", call="NodeUnstageVolume", unanswered=True,
                 at="2026-11-21T02:40:00Z")  # fmt: skip
-    assert said_of_words(told(PINNED, plugin=call), "RBD102")[0] == (
+    assert log_evidence(with_logs(PINNED, plugin=call), "RBD102")[0] == (
         "the CSI node plugin 20m ago: NodeUnstageVolume was called and has not returned"
     )
 
@@ -146,14 +146,14 @@ def test_call_without_an_answer_is_reported_as_such() -> None:
     ],
 )
 def test_log_line_that_needs_it_is_explained(text: str, meaning: str) -> None:
-    (line, *_) = said_of_words(told(PINNED, kubelet=word(text)), "RBD102")
+    (line, *_) = log_evidence(with_logs(PINNED, kubelet=word(text)), "RBD102")
     assert line.startswith(f'kubelet 45s ago: "{text}" (')
     assert meaning in line
 
 
 def test_log_lines_of_another_volume_are_not_quoted() -> None:
     """Assert no quotation: a snapshot without a target has the lines of every volume."""
-    lines = said_of_words(told(PINNED, plugin=OF_ANOTHER, kernel=word("x", "rbd1")), "RBD102")
+    lines = log_evidence(with_logs(PINNED, plugin=OF_ANOTHER, kernel=word("x", "rbd1")), "RBD102")
     assert not any(OF_ANOTHER.text in line or '"x"' in line for line in lines)
 
 
@@ -192,7 +192,7 @@ def test_log_lines_of_another_volume_are_not_quoted() -> None:
 )  # fmt: skip
 def test_failed_detach_quotes_log_lines_of_the_detach_path(seen: Snapshot, code: str) -> None:
     """Assert both paths for a volume between two steps or in a hung step: it may be on either."""
-    lines = said_of_words(told(seen, kubelet=MOUNT, plugin=UNMAP, kernel=WATCH), code)
+    lines = log_evidence(with_logs(seen, kubelet=MOUNT, plugin=UNMAP, kernel=WATCH), code)
     assert any(UNMAP.text in line for line in lines)
     assert any(WATCH.text in line for line in lines)
     assert any(MOUNT.text in line for line in lines) == (code in {"RBD120", "RBD203"})
@@ -211,14 +211,14 @@ def waiting_here(name: str) -> Snapshot:
 
 
 def test_waiting_pod_of_this_node_quotes_lines_of_the_attach_path() -> None:
-    seen = told(waiting_here("worker-1"), kubelet=MOUNT, plugin=UNMAP)
-    lines = said_of_words(seen, "RBD402")
+    seen = with_logs(waiting_here("worker-1"), kubelet=MOUNT, plugin=UNMAP)
+    lines = log_evidence(seen, "RBD402")
     assert any(MOUNT.text in line for line in lines)
     assert not any(UNMAP.text in line for line in lines)
 
 
 def test_waiting_pod_of_another_node_quotes_no_log_line() -> None:
-    assert said_of_words(told(waiting_here("worker-2"), kubelet=MOUNT), "RBD402") == ()
+    assert log_evidence(with_logs(waiting_here("worker-2"), kubelet=MOUNT), "RBD402") == ()
 
 
 def multi_attach(**parts: Any) -> Snapshot:  # noqa: ANN401 - as world
@@ -231,13 +231,13 @@ def test_multi_attach_quotes_the_log_of_this_node_as_the_holder() -> None:
     """Assert a quotation: the API shows the volume in use, so the failed step has no finding."""
     seen = multi_attach(mapped={"mounts": (mount(),)}, pods=(pod(deleting_since=NOW), pod("web-3")))
     assert "RBD102" not in codes(seen)
-    assert any(UNMAP.text in line for line in said_of_words(told(seen, plugin=UNMAP), "RBD401"))
+    assert any(UNMAP.text in line for line in log_evidence(with_logs(seen, plugin=UNMAP), "RBD401"))
 
 
 def test_multi_attach_does_not_repeat_a_quoted_log_line() -> None:
-    seen = told(multi_attach(mapped={"openers": (opener(),)}), plugin=UNMAP)
-    assert any(UNMAP.text in line for line in said_of_words(seen, "RBD102"))
-    assert said_of_words(seen, "RBD401") == ()
+    seen = with_logs(multi_attach(mapped={"openers": (opener(),)}), plugin=UNMAP)
+    assert any(UNMAP.text in line for line in log_evidence(seen, "RBD102"))
+    assert log_evidence(seen, "RBD401") == ()
 
 
 def test_dead_device_quotes_only_the_kernel() -> None:
@@ -245,7 +245,7 @@ def test_dead_device_quotes_only_the_kernel() -> None:
         in_ceph={"blocklist": (BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce),)},
         of_image={"watchers": ()},
     )
-    lines = said_of_words(told(dead, kubelet=UNMOUNT, plugin=UNMAP, kernel=WATCH), "RBD103")
+    lines = log_evidence(with_logs(dead, kubelet=UNMOUNT, plugin=UNMAP, kernel=WATCH), "RBD103")
     assert lines == (
         (
             'the kernel 45s ago: "rbd: rbd0: encountered watch error: -107" '
@@ -258,7 +258,7 @@ def test_dead_device_quotes_only_the_kernel() -> None:
 
 
 def test_absence_of_errors_is_reported_with_its_duration() -> None:
-    (line,) = said_of_words(told(PINNED), "RBD102")
+    (line,) = log_evidence(with_logs(PINNED), "RBD102")
     assert line == (
         "no error of this step was logged by kubelet in the last 50m or by the CSI node "
         "plugin in the last 50m"
@@ -267,8 +267,8 @@ def test_absence_of_errors_is_reported_with_its_duration() -> None:
 
 def test_unread_logs_are_reported_in_one_line_with_a_hint() -> None:
     denied = NotObserved(reason="syslog(2): Operation not permitted", hint="CAP_SYSLOG")
-    seen = told(PINNED, kubelet=UNMOUNT, plugin=HIDDEN, kernel=denied)
-    _, line = said_of_words(seen, "RBD102")
+    seen = with_logs(PINNED, kubelet=UNMOUNT, plugin=HIDDEN, kernel=denied)
+    _, line = log_evidence(seen, "RBD102")
     assert line == (
         "not observed: the log of the CSI node plugin (/var/log/pods is not there); the kernel "
         "(syslog(2): Operation not permitted). To read it: the chart: logs.enabled; CAP_SYSLOG"
@@ -276,20 +276,20 @@ def test_unread_logs_are_reported_in_one_line_with_a_hint() -> None:
 
 
 def test_healthy_step_reports_neither_absence_nor_unread_logs() -> None:
-    assert said_of_words(told(STARTING, plugin=HIDDEN), "RBD120") == ()
+    assert log_evidence(with_logs(STARTING, plugin=HIDDEN), "RBD120") == ()
 
 
 def test_logs_that_were_not_requested_are_not_mentioned() -> None:
     of_a_log = re.compile(r"\blog(ged)?\b")
-    unread = found(told(PINNED, plugin=HIDDEN), "RBD102").evidence
+    unread = found(with_logs(PINNED, plugin=HIDDEN), "RBD102").evidence
     assert any(of_a_log.search(line) for line in unread)
     assert not any(of_a_log.search(line) for line in found(PINNED, "RBD102").evidence)
 
 
-@pytest.mark.parametrize("heard", [SILENT, HIDDEN, UNMAP, MOUNT, WATCH])
+@pytest.mark.parametrize("heard", [NO_ERRORS, HIDDEN, UNMAP, MOUNT, WATCH])
 def test_log_lines_change_no_code(heard: LogExcerpt | NotObserved | LogEntry) -> None:
     for seen in (PINNED, STAGED_ONLY, multi_attach(), waiting_here("worker-1"), world()):
-        assert codes(told(seen, heard, heard, heard)) == codes(seen)
+        assert codes(with_logs(seen, heard, heard, heard)) == codes(seen)
 
 
 def test_skipped_node_has_no_log_lines() -> None:
@@ -303,7 +303,7 @@ def test_kernel_line_of_a_refused_key_is_evidence_of_the_key_type() -> None:
         in_kube={"pods": pods, "attachments": (attachment(),), "events": (NO_KEY,)},
     )
     line = word("libceph: secret too big 32", "libceph: secret too big")
-    said = said_of_words(told(seen, kernel=line), "RBD747")
+    said = log_evidence(with_logs(seen, kernel=line), "RBD747")
     assert said[0] == (
         'the kernel 45s ago: "libceph: secret too big 32" '
         "(it does not support keys of type aes256k)"

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from rbdagent.parse.faults import FAULTS, Call, Fault, failure_in, fault_of
-from tests.support.quoted_messages import of_class, of_map, said_to_claim, said_to_pod
+from tests.support.quoted_messages import claim_event, of_class, of_map, pod_event
 from tests.support.rule_tables import stage
 from tests.support.snapshots import codes, found
 
@@ -89,7 +89,7 @@ SAID_TO_POD: Final = {
     ("text", "number", "code"), [(*key, code) for key, code in SAID_TO_POD.items()]
 )
 def test_failed_call_leads_to_its_finding(text: str, number: int, code: str) -> None:
-    assert code in codes(said_to_pod(stage(text.format(number))))
+    assert code in codes(pod_event(stage(text.format(number))))
 
 
 SAID_TO_CLAIM: Final = {
@@ -113,4 +113,4 @@ SAID_TO_CLAIM: Final = {
     ("text", "number", "means"), [(*key, means) for key, means in SAID_TO_CLAIM.items()]
 )
 def test_failed_call_is_reported_for_a_claim(text: str, number: int, means: str) -> None:
-    assert means in found(said_to_claim(of_class(text.format(number)).text), "RBD607").message
+    assert means in found(claim_event(of_class(text.format(number)).text), "RBD607").message

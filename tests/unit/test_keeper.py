@@ -224,19 +224,19 @@ def test_agent_names_the_object_in_record_event_and_metric(
     unmapped: list[str],
 ) -> None:
     orphan = seen(in_kube=THERE)
-    acting.looks = [orphan]
+    acting.snapshots = [orphan]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
-    acting.looks = [KEPT["a pod's process at work"][2], orphan]
+    acting.snapshots = [KEPT["a pod's process at work"][2], orphan]
     rounds(agent, "time")
     assert unmapped == []
     (act,) = observed_of(acting.state.acts())
     assert act.message.endswith(". Apart from time, only Pod tenant/evil prevents it")
-    (sample,) = samples(acting.told[-1], "rbdagent_unmap_refused")
+    (sample,) = samples(acting.reported[-1], "rbdagent_unmap_refused")
     assert sample.labels["name"] == "evil"
     rounds(agent, "time")
     assert unmapped == ["/dev/rbd0"]
-    assert samples(acting.told[-1], "rbdagent_unmap_refused") == []
+    assert samples(acting.reported[-1], "rbdagent_unmap_refused") == []
 
 
 def test_other_object_behind_the_same_condition_is_reported(
@@ -245,12 +245,12 @@ def test_other_object_behind_the_same_condition_is_reported(
 ) -> None:
     orphan = seen(in_kube=THERE)
     again = replace(AT_WORK, process=replace(AT_WORK.process, pid=9001))
-    acting.looks = [orphan]
+    acting.snapshots = [orphan]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
     for work in (AT_WORK_IN_POD, AT_WORK, again):
-        acting.looks = [seen(on_node={"in_flight": (work,)}, in_kube=THERE), orphan]
+        acting.snapshots = [seen(on_node={"in_flight": (work,)}, in_kube=THERE), orphan]
         rounds(agent, "time")
         acting.times.uptime_s += 10
-    assert [len(cycle.news) for cycle in acting.told[-3:]] == [1, 1, 0]
+    assert [len(cycle.news) for cycle in acting.reported[-3:]] == [1, 1, 0]
     assert unmapped == []

@@ -88,10 +88,10 @@ def agent_on(
     """Return an agent whose snapshots and steps are those of the node."""
     stage = Stage(path, monkeypatch, may_unmap=True)
     stage.policy = replace(LADDER, grace_s=600.0)
-    taken = stage._look
+    taken = stage._snapshot
 
     def look(*args: Any, **named: Any) -> Snapshot:  # noqa: ANN401 - whatever it takes
-        stage.looks = [node.look()]
+        stage.snapshots = [node.look()]
         return taken(*args, **named)
 
     def step(expected: Any, *_: Any) -> None:  # noqa: ANN401 - a Step

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from rbdagent.collector import with_images
 from rbdagent.model import CephView, ImageIdentity, ImageSpec, Snapshot, SourceState
-from tests.support.ceph_worker import Ceph
+from tests.support.ceph_worker import FakeCephWorker
 from tests.support.snapshots import FAILED, NOWHERE, OBSERVED, cluster, image_view, snapshot
 
 OTHER = ImageSpec(pool="k8s", name="other")
@@ -17,7 +17,9 @@ SKIPPED = replace(
 FURTHER = CephView(clusters=(cluster(images=(image_view(spec=OTHER),)),))
 
 
-def closer(look: Snapshot, ceph: Ceph, images: tuple[ImageIdentity, ...] = ASKED) -> Snapshot:
+def closer(
+    look: Snapshot, ceph: FakeCephWorker, images: tuple[ImageIdentity, ...] = ASKED
+) -> Snapshot:
     return with_images(look, images, NOWHERE, ceph)  # type: ignore[arg-type]
 
 
@@ -27,22 +29,22 @@ def specs(look: Snapshot) -> list[ImageSpec]:
 
 
 def test_further_images_are_added_to_those_of_their_cluster() -> None:
-    look, ceph = snapshot(), Ceph(FURTHER)
+    look, ceph = snapshot(), FakeCephWorker(FURTHER)
     assert specs(closer(look, ceph)) == [*specs(look), OTHER]
     assert ceph.asked == [ASKED]
 
 
 def test_further_images_are_the_only_ones_if_ceph_was_skipped() -> None:
-    assert specs(closer(snapshot(ceph=None, sources=SKIPPED), Ceph(FURTHER))) == [OTHER]
+    assert specs(closer(snapshot(ceph=None, sources=SKIPPED), FakeCephWorker(FURTHER))) == [OTHER]
 
 
 def test_snapshot_is_unchanged_if_ceph_does_not_answer() -> None:
     look = snapshot()
-    assert closer(look, Ceph(None)) == look
+    assert closer(look, FakeCephWorker(None)) == look
 
 
 def test_ceph_is_not_queried_without_images_or_after_a_failure() -> None:
-    ceph = Ceph(FURTHER)
+    ceph = FakeCephWorker(FURTHER)
     closer(snapshot(), ceph, ())
     closer(snapshot(sources=replace(SKIPPED, ceph=FAILED)), ceph)
     assert ceph.asked == []

@@ -75,17 +75,17 @@ def agent_of(stage: Stage, wake: Any, told: ServiceManager) -> Agent:  # noqa: A
     return agent
 
 
-def looked(stage: Stage) -> CycleResult:
+def one_cycle(stage: Stage) -> CycleResult:
     """Return the result of one cycle of an agent."""
     stage.agent().run(once=True)
-    return stage.told[-1]
+    return stage.reported[-1]
 
 
 def test_first_cycle_reports_ready_and_each_reports_a_status(
     listener: Listener, stage: Stage
 ) -> None:
-    stage.looks = [IN_USE]
-    seen = looked(stage)
+    stage.snapshots = [IN_USE]
+    seen = one_cycle(stage)
     told = manager(listener)
     assert listener.heard == []
     told.looked(seen)
@@ -97,14 +97,14 @@ def test_first_cycle_reports_ready_and_each_reports_a_status(
 def test_status_is_one_line_and_names_unobserved_sources(listener: Listener, stage: Stage) -> None:
     why = Source(state=SourceState.FAILED, reason="two\nlines")
     sources = replace(IN_USE.sources, kubernetes=why, ceph=FAILED)
-    stage.looks = [replace(IN_USE, sources=sources)]
-    manager(listener).looked(looked(stage))
+    stage.snapshots = [replace(IN_USE, sources=sources)]
+    manager(listener).looked(one_cycle(stage))
     (heard,) = listener.heard
     assert heard.splitlines()[1].endswith("; not observed: ceph, kubernetes")
 
 
 def test_loop_feeds_the_watchdog(listener: Listener, stage: Stage) -> None:
-    stage.looks = [IN_USE]
+    stage.snapshots = [IN_USE]
     told = manager(listener, WATCHDOG_USEC="180000000")
     agent_of(stage, Rounds(2), told).run(alive=told.alive)
     heard = listener.heard
@@ -113,7 +113,7 @@ def test_loop_feeds_the_watchdog(listener: Listener, stage: Stage) -> None:
 
 
 def test_loop_with_failing_cycles_is_alive_but_not_ready(listener: Listener, stage: Stage) -> None:
-    stage.looks = [RbdagentError("broken")]
+    stage.snapshots = [RbdagentError("broken")]
     told = manager(listener, WATCHDOG_USEC="180000000")
     agent_of(stage, Rounds(2), told).run(alive=told.alive)
     assert set(listener.heard) == {"WATCHDOG=1"}

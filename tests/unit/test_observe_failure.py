@@ -102,7 +102,7 @@ def healthy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def looked(asked: Any = None) -> Snapshot:
+def snapshot_of(asked: Any = None) -> Snapshot:
     settings = replace(NOWHERE, kube=ACCESS)
     process: Any = asked or InThisProcess()
     node: Any = NodeInThisProcess()
@@ -124,7 +124,7 @@ def test_error_of_one_source_fails_that_source_only(
 ) -> None:
     place, name = WAYS[source]
     healthy.setattr(place, name, raising(error))
-    found = looked()
+    found = snapshot_of()
     states = dict(found.sources.named)
     failure = states.pop(source)
     assert failure.state is SourceState.FAILED
@@ -141,7 +141,7 @@ def test_connection_error_of_ceph_fails_ceph(
     healthy: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     healthy.setattr(FakeLook, "__init__", raising(error))
-    assert reason in looked().sources.ceph.reason
+    assert reason in snapshot_of().sources.ceph.reason
 
 
 class Broken:
@@ -151,13 +151,13 @@ class Broken:
 
 
 def test_unreadable_answer_of_the_ceph_process_fails_ceph(healthy: pytest.MonkeyPatch) -> None:
-    assert "EOFError: pickle data was truncated" in looked(Broken()).sources.ceph.reason
+    assert "EOFError: pickle data was truncated" in snapshot_of(Broken()).sources.ceph.reason
 
 
 def test_target_that_does_not_exist_is_still_refused(healthy: pytest.MonkeyPatch) -> None:
     healthy.setattr(observe_kube, "observe_kube", raising(NotFoundError("no such volume")))
     with pytest.raises(NotFoundError):
-        looked()
+        snapshot_of()
 
 
 @pytest.mark.parametrize("source", WAYS)
@@ -165,7 +165,7 @@ def test_interrupt_ends_the_program(healthy: pytest.MonkeyPatch, source: str) ->
     place, name = WAYS[source]
     healthy.setattr(place, name, raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
-        looked()
+        snapshot_of()
 
 
 # --------------------------------------------------------------------------------------------------

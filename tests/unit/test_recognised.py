@@ -12,7 +12,7 @@ import pytest
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.node_stage import SAYINGS, Saying, meant_by
 from tests.lab.install import CHECKOUT
-from tests.support.quoted_messages import PLAYS, QUOTES, Proof, Quote, said_to_pod
+from tests.support.quoted_messages import PLAYS, QUOTES, Proof, Quote, pod_event
 from tests.support.snapshots import codes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_quote_with_a_fixture_is_in_that_fixture(row: Recognised, quote: Quote) 
     ("row", "quote"), rows(kind for kind in Recognised if kind.code is not None)
 )
 def test_real_text_leads_to_the_finding_of_its_row(row: Recognised, quote: Quote) -> None:
-    play = PLAYS.get(row, said_to_pod)
+    play = PLAYS.get(row, pod_event)
     expected = set() if row is Recognised.OF_VOLUMES else {row.code}
     assert codes(play(quote.text)) & {row.code} == expected
 

@@ -105,10 +105,10 @@ def life_in(snapshot: Snapshot) -> Lifecycle:
     return among_all(life_of(correlate(snapshot), snapshot), snapshot)
 
 
-Said = dict[str, set[Finding]]
+CodesByTarget = dict[str, set[Finding]]
 
 
-def said(found: ClusterReport) -> Said:
+def codes_by_target(found: ClusterReport) -> CodesByTarget:
     """Return the serious findings of each stuck target."""
     return {
         stuck.life.diagnosis.use.target.given: set(serious_findings(stuck.life))
@@ -116,12 +116,12 @@ def said(found: ClusterReport) -> Said:
     }
 
 
-def unfiltered(snapshot: Snapshot) -> Said:
+def unfiltered(snapshot: Snapshot) -> CodesByTarget:
     """Return the serious findings of each target, from the whole cluster and without triage.
 
     A target is left out if targets of earlier kinds already have all of its findings.
     """
-    found: Said = {}
+    found: CodesByTarget = {}
     targets = subjects_of(whole_of(snapshot)).targets
     for kind in BY_WHICH_NAME:
         before = {finding for serious in found.values() for finding in serious}
@@ -163,7 +163,7 @@ def test_events_of_the_same_second_keep_their_order_in_a_part() -> None:
 def test_triage_drops_no_target_with_a_serious_finding(
     snapshot: Snapshot,
 ) -> None:
-    assert said(stuck_in(snapshot)) == unfiltered(snapshot)
+    assert codes_by_target(stuck_in(snapshot)) == unfiltered(snapshot)
 
 
 def without(part: str, seen: Snapshot) -> Snapshot:
@@ -195,7 +195,7 @@ def test_rule_row_passes_triage_whatever_was_not_observed(seen: Snapshot) -> Non
     """Assert that `diagnose -A` reports what each target alone reports, also without pods."""
     for parts in ((), ("pods",), ("node",), ("node", "pods"), ("node", "ceph", "pods")):
         partial = reduce(lambda found, part: without(part, found), parts, seen)
-        assert said(stuck_in(partial)) == unfiltered(partial), parts
+        assert codes_by_target(stuck_in(partial)) == unfiltered(partial), parts
 
 
 @MANY
@@ -361,7 +361,7 @@ def test_comparisons_among_5000_volumes_are_limited(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_exactly_the_broken_volumes_are_found_with_their_codes(seed: int) -> None:
     made = many(volumes=1000, broken=200, seed=seed)
-    found = said(stuck_in(made.snapshot))
+    found = codes_by_target(stuck_in(made.snapshot))
     assert {
         given: code
         for given, code in made.broken.items()
@@ -425,7 +425,7 @@ def test_idle_volume_is_not_stuck_if_ceph_was_not_queried() -> None:
 def test_waiting_pod_without_ceph_is_reported_with_rbd119() -> None:
     maker = Maker(Random(0))
     maker.pods[0] = replace(maker.pods[0], phase="Pending", containers=())
-    found = said(stuck_in(replace(maker.from_afar(), ceph=None)))
+    found = codes_by_target(stuck_in(replace(maker.from_afar(), ceph=None)))
     assert {given: {finding.code for finding in findings} for given, findings in found.items()} == {
         "pvc/shop/data-0": {"RBD718", "RBD119"}
     }
@@ -640,9 +640,9 @@ def test_mapping_without_a_pv_is_reported_in_full_scope_only() -> None:
         claims=tuple(claim for claim in observed_of(kube.claims) if claim.ref.name != name),
     )
     snapshot = replace(made.snapshot, kubernetes=without)
-    everywhere = said(stuck_in(snapshot))
+    everywhere = codes_by_target(stuck_in(snapshot))
     assert {finding.code for finding in everywhere["/dev/rbd0"]} == {"RBD101"}
-    assert "/dev/rbd0" not in said(stuck_in(snapshot, Scope(namespace="team-0")))
+    assert "/dev/rbd0" not in codes_by_target(stuck_in(snapshot, Scope(namespace="team-0")))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -669,7 +669,7 @@ def test_part_has_each_pod_whose_uid_is_on_the_node() -> None:
     seen = replace(
         made.snapshot, kubernetes=replace(kube, pods=(*observed_of(kube.pods), stranger))
     )
-    before, after = said(stuck_in(made.snapshot)), said(stuck_in(seen))
+    before, after = codes_by_target(stuck_in(made.snapshot)), codes_by_target(stuck_in(seen))
     lost = next(given for given, code in made.broken.items() if code == "RBD109")
     assert "RBD109" in {finding.code for finding in before[lost]}
     assert "RBD109" not in {finding.code for finding in after.get(lost, ())}
