@@ -50,13 +50,13 @@ def test_alerts_are_the_documented_ones() -> None:
 def test_alert_has_severity_summary_command_and_runbook(
     rule: Json,
 ) -> None:
-    told = rule["annotations"]
+    annotations = rule["annotations"]
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning"}
-    assert told.keys() == {"summary", "description", "runbook_url"}
-    assert "{{" not in told["summary"]
-    assert re.search(r"Next(, on [^:]+)?: (rbdagent|kubectl) ", told["description"])
-    assert told["runbook_url"] == runbook(rule["alert"])
+    assert annotations.keys() == {"summary", "description", "runbook_url"}
+    assert "{{" not in annotations["summary"]
+    assert re.search(r"Next(, on [^:]+)?: (rbdagent|kubectl) ", annotations["description"])
+    assert annotations["runbook_url"] == runbook(rule["alert"])
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))

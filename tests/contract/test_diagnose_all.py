@@ -335,11 +335,11 @@ def test_table_has_a_row_per_claim_and_one_paragraph_per_cause(ask: Ask, tmp_pat
 
 
 def test_table_shortens_many_rows_of_one_cause_and_wide_does_not(ask: Ask, broken: str) -> None:
-    told = ask("diagnose", "-A", "--from", broken).stdout
+    output = ask("diagnose", "-A", "--from", broken).stdout
     wide = ask("diagnose", "-A", "--from", broken, "-o", "wide").stdout
     items = ask("diagnose", "-A", "--from", broken, "-o", "json").data["items"]
-    assert "more of the same (RBD" in told
-    assert "further causes" in told
+    assert "more of the same (RBD" in output
+    assert "further causes" in output
     assert "more of the same" not in wide
     assert "further causes" not in wide
     assert len(wide.partition("\n\n")[0].splitlines()) == len(items) + 1 == 401
@@ -364,8 +364,8 @@ def test_names_are_targets_that_diagnose_takes(ask: Ask, broken: str) -> None:
         one = ask("diagnose", name, "--from", broken, "-o", "json").data
         same = next(item for item in listed if item["target"]["argument"] == name)
         # RBD119 on a volume that no pod waits for is reported only if the volume is the target.
-        told = [finding for finding in one["findings"] if finding["code"] != "RBD119"]
-        assert told == [finding for finding in same["findings"] if finding["code"] != "RBD119"]
+        reported = [finding for finding in one["findings"] if finding["code"] != "RBD119"]
+        assert reported == [finding for finding in same["findings"] if finding["code"] != "RBD119"]
         assert one["attachPath"] == same["attachPath"]
 
 
@@ -440,8 +440,8 @@ def test_no_finding_with_incomplete_sources_is_not_a_success(
 def test_incomplete_observation_is_reported_with_the_findings(ask: Ask, tmp_path: Path) -> None:
     snapshot = silent(range(4), ceph=None)
     snapshot = replace(snapshot, sources=replace(snapshot.sources, ceph=FAILED))
-    told = ask("diagnose", "-A", "--from", written(tmp_path, snapshot)).stdout
-    assert "Stuck: 4, for 1 cause. Not everything was observed: there may be more." in told
+    output = ask("diagnose", "-A", "--from", written(tmp_path, snapshot)).stdout
+    assert "Stuck: 4, for 1 cause. Not everything was observed: there may be more." in output
 
 
 def test_excluded_ceph_limits_the_result_to_kubernetes(ask: Ask, tmp_path: Path) -> None:
@@ -463,9 +463,9 @@ def test_table_shows_some_of_many_gaps_and_counts_the_rest(ask: Ask, tmp_path: P
     snapshot = silent(range(1))
     gaps = tuple(Gap(fact=f"watchers of image {number}", reason="slow") for number in range(50))
     sources = replace(snapshot.sources, ceph=replace(OBSERVED, gaps=gaps))
-    told = ask("diagnose", "-A", "--from", written(tmp_path, replace(snapshot, sources=sources)))
-    assert told.stdout.count("not observed: watchers of image") == 20
-    assert "and 30 more facts were not observed" in told.stdout
+    done = ask("diagnose", "-A", "--from", written(tmp_path, replace(snapshot, sources=sources)))
+    assert done.stdout.count("not observed: watchers of image") == 20
+    assert "and 30 more facts were not observed" in done.stdout
 
 
 # --------------------------------------------------------------------------------------------------
@@ -511,9 +511,9 @@ def test_ambiguous_call_exits_2(ask: Ask, wrong: tuple[str, ...]) -> None:
 
 
 def test_call_without_a_target_lists_the_possible_ones(ask: Ask) -> None:
-    told = ask("diagnose").stderr
+    message = ask("diagnose").stderr
     for form in ("-A", "-n NAMESPACE", "-l LABELS", "pvc/NAMESPACE/NAME"):
-        assert form in told
+        assert form in message
 
 
 def test_a_namespaces_snapshot_is_not_the_clusters(ask: Ask, tmp_path: Path) -> None:

@@ -121,9 +121,9 @@ def test_output_has_no_unsafe_characters(
 @pytest.mark.parametrize("ill", ILL, ids=map(ascii, ILL))
 def test_snapshot_keeps_hostile_text_unchanged(snapshots: list[Snapshot], ill: str) -> None:
     snapshot = with_ill(snapshots[0], texts_of(snapshots[0]), ill)
-    told = dump_snapshot(snapshot)
-    assert is_clean(told)
-    assert load_snapshot(told, where="memory") == snapshot
+    dumped = dump_snapshot(snapshot)
+    assert is_clean(dumped)
+    assert load_snapshot(dumped, where="memory") == snapshot
 
 
 PLAN: Final = planned(seen(), remembered=history())
@@ -215,10 +215,10 @@ def test_published_status_has_no_unsafe_characters(
         blocked=blocked_volumes(whole, uses.waited_for),
     )
     status = rbdnode_status(look.diagnoses, whole, None, (act,))
-    told = [
+    judged = [
         {key: mapping[key] for key in mapping.keys() - IDENTITY} for mapping in status["mappings"]
     ]
-    texts = texts_of([told, status["sources"], status["acts"]])
+    texts = texts_of([judged, status["sources"], status["acts"]])
     texts |= {event.message for event in transitions(None, look, "n1")}
     assert all(text.isprintable() for text in texts)
     assert is_clean(exposition(look).decode())

@@ -92,9 +92,9 @@ def test_a_saved_snapshot_is_read_again(snapshot: Snapshot) -> None:
 
 
 def test_a_snapshot_with_half_a_character_is_refused(snapshot: Snapshot) -> None:
-    told = dump_snapshot(snapshot).replace(SHOWN.replace("\\", "\\\\"), r"caf\udce9")
+    dumped = dump_snapshot(snapshot).replace(SHOWN.replace("\\", "\\\\"), r"caf\udce9")
     with pytest.raises(ParseError, match="invalid utf-16 surrogate pair"):
-        load_snapshot(told, where="memory")
+        load_snapshot(dumped, where="memory")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_rbdnode_events_and_metrics_can_be_written(seen: CycleResult) -> None:
     status = rbdnode_status(seen.diagnoses, seen.snapshot, None, ())
     (mapping,) = status["mappings"]
     assert any(SHOWN in reason for reason in mapping["reasons"])
-    told = transitions(None, seen, "n1")
-    assert told
-    msgspec.json.encode([status, *(event_object(event, "n1", "") for event in told)])
+    events = transitions(None, seen, "n1")
+    assert events
+    msgspec.json.encode([status, *(event_object(event, "n1", "") for event in events)])
     exposition(seen)

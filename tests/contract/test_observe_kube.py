@@ -608,8 +608,8 @@ def test_refused_event_does_not_stop_the_others(api: FakeApi, access: KubeAccess
     api.broken["POST /api/v1/namespaces/default/events"] = refuse(403)
     with pytest.raises(SourceError):
         Events(access, "worker-1").tell(cycle_of(seen_by_agent()))
-    told = [body["involvedObject"]["kind"] for _, _, body in api.writes]
-    assert told == ["PersistentVolumeClaim", "Node"]
+    kinds = [body["involvedObject"]["kind"] for _, _, body in api.writes]
+    assert kinds == ["PersistentVolumeClaim", "Node"]
 
 
 def test_failing_writer_does_not_stop_the_others(
@@ -787,5 +787,5 @@ def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess) ->
     found = look_module._begin_reports(ELSEWHERE, settings, CollectScope.NOTHING)(
         time.monotonic() + 10
     )
-    told = look_module.with_published(ELSEWHERE, found)
-    assert [gap.fact for gap in told.sources.kubernetes.gaps] == ["RBDNodes"]
+    completed = look_module.with_published(ELSEWHERE, found)
+    assert [gap.fact for gap in completed.sources.kubernetes.gaps] == ["RBDNodes"]

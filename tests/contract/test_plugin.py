@@ -250,8 +250,8 @@ def _words(variable: str) -> set[str]:
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
 def test_output_and_exit_code_pass_through_unchanged(laptop: Laptop, code: int) -> None:
-    told = f"command terminated with exit code {code}\n" if code else ""
-    laptop.verb_ends(code, stdout="a\\nb  \n\n\tc", stderr="rbdagent: \\ a warning  \n" + told)
+    message = f"command terminated with exit code {code}\n" if code else ""
+    laptop.verb_ends(code, stdout="a\\nb  \n\n\tc", stderr="rbdagent: \\ a warning  \n" + message)
     done = laptop.run("version")
     assert (done.code, done.stdout) == (code, "a\\nb  \n\n\tc")
     assert done.stderr == "rbdagent: \\ a warning  \n"

@@ -252,8 +252,8 @@ def test_headline_of_a_healthy_volume_names_unobserved_facts(tmp_path: Path) -> 
 def test_orphan_is_reported_with_the_deletion_that_it_blocks(tmp_path: Path) -> None:
     snapshot = recorded_snapshot("28-orphan-blocks-delete", "cq", node_name="n2", root=tmp_path)
     findings = life_of(correlate(snapshot), snapshot).findings
-    told = [finding.code for finding in findings if finding.severity is Severity.ERROR]
-    assert told == ["RBD101", "RBD641"]
+    errors = [finding.code for finding in findings if finding.severity is Severity.ERROR]
+    assert errors == ["RBD101", "RBD641"]
 
 
 def test_unpublish_is_not_done_while_a_lost_pod_exists(snapshot: Snapshot) -> None:
@@ -266,8 +266,8 @@ def test_unpublish_is_not_done_while_a_lost_pod_exists(snapshot: Snapshot) -> No
         for stage in way.stages
         if way.node in lost and stage.step is LifecycleStep.UNPUBLISH
     }
-    told = any(finding.code == "RBD109" for finding in life.findings)
-    assert states <= {StepState.FAILED if told else StepState.WAITING}
+    is_reported = any(finding.code == "RBD109" for finding in life.findings)
+    assert states <= {StepState.FAILED if is_reported else StepState.WAITING}
 
 
 def test_the_report_is_valid(snapshot: Snapshot, diagnosis: Diagnosis) -> None:

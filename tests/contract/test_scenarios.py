@@ -87,8 +87,8 @@ def test_the_counts_are_those_of_the_table() -> None:
     counted = Counter(row.parts for row in ROWS)
     found = _COUNTS.search(_TEXT)
     assert found is not None
-    told = tuple(int(number) for number in found.groups())
-    assert told == (len(ROWS), counted["real"], counted["recorded"], counted["built"])
+    stated = tuple(int(number) for number in found.groups())
+    assert stated == (len(ROWS), counted["real"], counted["recorded"], counted["built"])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=_number)

@@ -745,7 +745,7 @@ def test_other_snapshots_read_no_log(
 def test_who_holds_imports_no_log_module(recorded_host: NodeRoots) -> None:
     code = (
         "import sys; from rbdagent.cli import run; run(sys.argv[1:]);"
-        "found = [each for each in sys.modules if each.endswith(('.words', '.logs'))];"
+        "found = [name for name in sys.modules if name.endswith(('.words', '.logs'))];"
         "assert 'rbdagent.collect.node.observer' in sys.modules; assert not found, found"
     )
     places = (

@@ -107,7 +107,7 @@ class Case(NamedTuple):
 
     entry: str
     run: Sequence[str]
-    told: str
+    gained: str
     """Printed without the privilege, and not printed with all of them."""
     lost: str
     """Not printed without the privilege, and printed with all of them."""
@@ -367,14 +367,14 @@ def test_full_privileges_lose_no_function(said: Said, mode: str) -> None:
     text = said.all_there[mode]
     for case in CASES:
         if case.mode in {mode, UNMAP} and case.run in _ALL_RUN[mode]:
-            assert not case.told or case.told not in text, text
+            assert not case.gained or case.gained not in text, text
             assert case.lost in text, text
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.entry)
 def test_missing_privilege_loses_its_function(said: Said, case: Case) -> None:
     text = said.without[case.entry]
-    assert case.told in text, text
+    assert case.gained in text, text
     assert not case.lost or case.lost not in text, text
 
 

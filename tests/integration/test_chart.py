@@ -163,10 +163,10 @@ class Rendered(NamedTuple):
 
 def render(plane: ControlPlane, *args: str, chart: Path = CHART) -> Rendered:
     """Return what helm would install, with a dry run on the API server."""
-    told = json.loads(
+    release = json.loads(
         helm(plane, "install", "--dry-run=server", "--output=json", *args, chart=chart)
     )
-    return Rendered(told["manifest"], told["info"]["notes"])
+    return Rendered(release["manifest"], release["info"]["notes"])
 
 
 @pytest.fixture(scope="module")
@@ -191,8 +191,8 @@ def test_api_server_accepts_every_object_of_a_variant(
     """Validation is strict: the API server refuses an unknown field or a wrong value."""
     given = rendered[variant]
     flags = ("--dry-run=server", "--validate=strict", "--output=name", "--filename=-")
-    told = plane.kubectl("create", *flags, stdin=given.manifest)
-    assert len(told.splitlines()) == len(given.objects)
+    created = plane.kubectl("create", *flags, stdin=given.manifest)
+    assert len(created.splitlines()) == len(given.objects)
     assert "pod-security.kubernetes.io/enforce=privileged" in given.notes
     assert "kubectl get rbdnodes" in given.notes
     assert ("ceph.clusters is empty" in given.notes) == (variant == "")
@@ -364,9 +364,9 @@ def test_unknown_and_wrong_values_are_refused_by_name(plane: ControlPlane) -> No
             *("--set", "ceph.cluster=x", "--set", "kubeletRoot=var/lib/kubelet"),
             *("--set", "ceph.clusters[0].name=a,ceph.clusters[0].conf=x"),
         )
-    told = str(refused.value)
+    message = str(refused.value)
     for word in ("'mod'", "'enable'", "'cluster'", "'conf'", "/mode", "/kubeletRoot"):
-        assert word in told
+        assert word in message
 
 
 FROM_CSI: Final = "keyring=x,monitorsFrom.namespace=ceph-csi,monitorsFrom.configMap"
@@ -488,10 +488,10 @@ STATUS: Final[Json] = {"status": {"observedAt": AT, "mappings": []}}
 
 def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:
     """Return an event as agents write them."""
-    told = SentEvent(
+    sent = SentEvent(
         kind="Node", namespace="", name=NODE, uid=NODE, reason="RBDOrphaned", message="", warns=True
     )
-    body = event_object(told, node, AT) | {"reportingComponent": component}
+    body = event_object(sent, node, AT) | {"reportingComponent": component}
     return body | {"metadata": {"name": name, "namespace": "default"}}
 
 
@@ -597,8 +597,8 @@ class Made(NamedTuple):
 def make(plane: ControlPlane, user: str, calls: tuple[Call, ...]) -> Made:
     """Make every call as a user; return which were allowed."""
     with contextlib.closing(plane.client(user)) as client:
-        told = [(call, is_allowed(client, call)) for call in calls]
-    return Made([call for call, may in told if may], [call for call, may in told if not may])
+        answers = [(call, is_allowed(client, call)) for call in calls]
+    return Made([call for call, may in answers if may], [call for call, may in answers if not may])
 
 
 def test_an_agent_may_do_all_that_it_does(observing: ControlPlane) -> None:
@@ -638,10 +638,10 @@ def test_a_real_agent_publishes_its_node_with_these_rights(
 
 def test_check_reports_only_the_right_that_unmapping_needs(observing: ControlPlane) -> None:
     looks = ("--no-ceph", "--no-node", f"--node-name={NODE}", "--output=json")
-    told = json.loads(rbdagent(observing, AGENT, "check", *looks))
+    report = json.loads(rbdagent(observing, AGENT, "check", *looks))
     missing = [
         check["sentence"]
-        for check in told["checks"]
+        for check in report["checks"]
         if check["source"] == "kubernetes" and check["state"] != "ok"
     ]
     assert missing == ["this user may list namespaces"]

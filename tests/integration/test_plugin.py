@@ -321,8 +321,8 @@ def test_a_user_without_rights_to_rbdnodes_uses_any_agent(
 
 def test_every_flag_of_kubectl_is_known(laptop: Laptop) -> None:
     """Otherwise the plugin would pass a flag to the verb and take its value for the TARGET."""
-    told = laptop.run("kubectl", "options").stdout
-    flags = dict(re.findall(r"^ +(?:-., )?(--[a-z-]+)=(.*):$", told, re.MULTILINE))
+    output = laptop.run("kubectl", "options").stdout
+    flags = dict(re.findall(r"^ +(?:-., )?(--[a-z-]+)=(.*):$", output, re.MULTILINE))
     switches = {flag for flag, default in flags.items() if default == "false"}
     plugin = (CHECKOUT / "plugin" / "kubectl-rbdagent").read_text().replace("\\\n", "")
     lists = dict(re.findall(r'^(\w+)="(.*)"$', plugin, re.MULTILINE))

@@ -169,11 +169,11 @@ def _status(code: int) -> dict[str, Any]:
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     cause = {"reason": "ExitCode", "message": str(code)}
-    told = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": [cause]}}
+    status = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": [cause]}}
     return {
         "metadata": {},
         "message": f"command terminated with non-zero exit code: {code}",
-        **told,
+        **status,
     }
 
 

@@ -69,8 +69,8 @@ class Keeper:
             text=True,
         )
         assert self.process.stdout is not None
-        told = int(self.process.stdout.readline())
-        number = DeviceNumber(major=os.major(told), minor=os.minor(told))
+        device = int(self.process.stdout.readline())
+        number = DeviceNumber(major=os.major(device), minor=os.minor(device))
         self.wanted = Wanted.of([number])
         self.procfs = only(self.process.pid, directory)
 

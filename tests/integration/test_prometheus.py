@@ -139,24 +139,24 @@ def promtool(*args: str | Path, stdin: bytes = b"") -> subprocess.CompletedProce
     return subprocess.run(["promtool", *args], input=stdin, capture_output=True, check=False)
 
 
-def told(done: subprocess.CompletedProcess[bytes]) -> str:
+def output(done: subprocess.CompletedProcess[bytes]) -> str:
     return (done.stdout + done.stderr).decode()
 
 
 def test_promtool_accepts_the_metrics_of_an_agent(looks: tuple[CycleResult, ...]) -> None:
     for seen in looks:
         done = promtool("check", "metrics", stdin=exposition(seen))
-        assert (done.returncode, told(done)) == (0, "")
+        assert (done.returncode, output(done)) == (0, "")
 
 
 def test_promtool_accepts_the_alerts() -> None:
     done = promtool("check", "rules", "--lint-fatal", ALERTS)
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
 
 
 def test_each_alert_fires_and_does_not_fire_and_resolves() -> None:
     done = promtool("test", "rules", Path(__file__).with_name("alerts_test.yaml"))
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
 
 
 def test_every_rule_is_evaluated_on_the_recorded_agents(

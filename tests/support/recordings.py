@@ -581,7 +581,9 @@ def recorded_ceph(recording: str, wanted: frozenset[str]) -> CephView:
                 name="lab",
                 source=Source(state=SourceState.OBSERVED),
                 fsid=fsid,
-                images=tuple(_image(name, fsid, told) for name, _, told in parts if name in wanted),
+                images=tuple(
+                    _image(name, fsid, printed) for name, _, printed in parts if name in wanted
+                ),
                 blocklist=_blocklist(text),
                 services=_NOT_RECORDED,
                 pools=((_POOL_ID, _POOL),),
@@ -599,11 +601,11 @@ def _blocklist(text: str) -> tuple[BlocklistEntry, ...]:
     )
 
 
-def _image(name: str, fsid: str, told: str) -> ImageView:
-    image_id = re.search(r"^\tid: (\w+)$", told, flags=re.MULTILINE)
-    watchers = re.findall(r"watcher=(\S+) client\.(\d+) cookie=(\d+)", told)
-    lockers = re.findall(r"^client\.(\d+) +(.+?)  +(\S+:\d+/\d+)$", told, flags=re.MULTILINE)
-    has_locks = "-- lock ls" in told
+def _image(name: str, fsid: str, printed: str) -> ImageView:
+    image_id = re.search(r"^\tid: (\w+)$", printed, flags=re.MULTILINE)
+    watchers = re.findall(r"watcher=(\S+) client\.(\d+) cookie=(\d+)", printed)
+    lockers = re.findall(r"^client\.(\d+) +(.+?)  +(\S+:\d+/\d+)$", printed, flags=re.MULTILINE)
+    has_locks = "-- lock ls" in printed
     return ImageView(
         spec=ImageSpec(pool=_POOL, name=name),
         fsid=fsid,
@@ -628,7 +630,7 @@ def _image(name: str, fsid: str, told: str) -> ImageView:
         )
         if has_locks
         else _NOT_RECORDED,
-        metadata=tuple(re.findall(r"^(csi\.\S+) +(\S+) *$", told, flags=re.MULTILINE))
+        metadata=tuple(re.findall(r"^(csi\.\S+) +(\S+) *$", printed, flags=re.MULTILINE))
         if has_locks
         else _NOT_RECORDED,
     )

@@ -50,8 +50,8 @@ def act(outcome: UnmapOutcome | None, message: str = "/dev/rbd0 is unmapped") ->
     )
 
 
-def kinds_and_reasons(told: Iterable[SentEvent]) -> list[tuple[str, str]]:
-    return [(event.kind, event.reason) for event in told]
+def kinds_and_reasons(events: Iterable[SentEvent]) -> list[tuple[str, str]]:
+    return [(event.kind, event.reason) for event in events]
 
 
 BOTH = "PersistentVolumeClaim", "Node"
@@ -72,8 +72,10 @@ BOTH = "PersistentVolumeClaim", "Node"
 def test_change_for_the_worse_is_reported_once(
     before: Snapshot | None, now: Snapshot, reason: str | None
 ) -> None:
-    told = transitions(None if before is None else cycle_of(before), cycle_of(now), NODE)
-    assert kinds_and_reasons(told) == ([] if reason is None else [(kind, reason) for kind in BOTH])
+    events = transitions(None if before is None else cycle_of(before), cycle_of(now), NODE)
+    assert kinds_and_reasons(events) == (
+        [] if reason is None else [(kind, reason) for kind in BOTH]
+    )
 
 
 NOT_BACKED = seen(on_node={"mappings": (), "unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
@@ -82,12 +84,12 @@ NOT_BACKED = seen(on_node={"mappings": (), "unbacked": (UNBACKED,)}, in_kube={"p
 def test_pod_that_writes_beside_its_volume_is_reported_once() -> None:
     """Assert recording 26: the volume is not mapped, and deletion of the pod destroys the files."""
     unmapped = seen(on_node={"mappings": ()})
-    told = transitions(cycle_of(unmapped), cycle_of(NOT_BACKED), NODE)
-    assert kinds_and_reasons(told) == [(kind, "RBDNotBacked") for kind in BOTH]
-    assert told[0].name == "data"
-    assert told[0].warns
-    assert "default/web-0 writes to worker-1's own disk: /data is not on" in told[0].message
-    assert "Do not delete the pod" in told[0].message
+    events = transitions(cycle_of(unmapped), cycle_of(NOT_BACKED), NODE)
+    assert kinds_and_reasons(events) == [(kind, "RBDNotBacked") for kind in BOTH]
+    assert events[0].name == "data"
+    assert events[0].warns
+    assert "default/web-0 writes to worker-1's own disk: /data is not on" in events[0].message
+    assert "Do not delete the pod" in events[0].message
     assert transitions(cycle_of(NOT_BACKED), cycle_of(NOT_BACKED), NODE) == ()
 
 
@@ -97,9 +99,9 @@ CONFLICT = seen(of_image=TWO_WATCH, in_kube={"pods": (pod(),)})
 
 def test_conflict_is_reported_once_when_it_begins() -> None:
     """Assert an event for a mapping that stays in use: Conflict is a verdict on the image."""
-    told = transitions(cycle_of(IN_USE), cycle_of(CONFLICT), NODE)
-    assert kinds_and_reasons(told) == [(kind, "RBDConflict") for kind in BOTH]
-    assert "read-write on worker-1, worker-2 at the same time" in told[0].message
+    events = transitions(cycle_of(IN_USE), cycle_of(CONFLICT), NODE)
+    assert kinds_and_reasons(events) == [(kind, "RBDConflict") for kind in BOTH]
+    assert "read-write on worker-1, worker-2 at the same time" in events[0].message
     assert transitions(cycle_of(CONFLICT), cycle_of(CONFLICT), NODE) == ()
 
 
@@ -139,9 +141,9 @@ def test_unmap_is_reported_with_its_outcome(
     reason: str,
     warns: bool,  # noqa: FBT001 - a table
 ) -> None:
-    told = transitions(cycle_of(ORPHAN), cycle_of(IN_USE, act(outcome)), NODE)
-    assert kinds_and_reasons(told) == [(kind, reason) for kind in BOTH]
-    assert {event.warns for event in told} == {warns}
+    events = transitions(cycle_of(ORPHAN), cycle_of(IN_USE, act(outcome)), NODE)
+    assert kinds_and_reasons(events) == [(kind, reason) for kind in BOTH]
+    assert {event.warns for event in events} == {warns}
     again = transitions(cycle_of(IN_USE, act(outcome)), cycle_of(IN_USE, act(outcome)), NODE)
     assert again == ()
 
@@ -167,18 +169,20 @@ def test_follow_up_is_also_reported_by_a_restarted_agent(
     done = replace(act(UnmapOutcome.UNMAPPED), convergence=came, convergence_reasons=("it is so",))
     now = replace(cycle_of(IN_USE, done), news=(done,))
     for before in (None, cycle_of(IN_USE, done)):
-        told = transitions(before, now, NODE)
-        assert kinds_and_reasons(told) == [(kind, reason) for kind in BOTH]
-        assert {event.warns for event in told} == {warns}
-        assert f"{PV} {words}" in told[0].message
+        events = transitions(before, now, NODE)
+        assert kinds_and_reasons(events) == [(kind, reason) for kind in BOTH]
+        assert {event.warns for event in events} == {warns}
+        assert f"{PV} {words}" in events[0].message
 
 
 def test_refusal_is_reported_only_if_it_is_news() -> None:
     refused = act(UnmapOutcome.REFUSED, "RBD505: needed by default/web-0")
-    told = transitions(cycle_of(ORPHAN), replace(cycle_of(ORPHAN, refused), news=(refused,)), NODE)
-    assert kinds_and_reasons(told) == [(kind, "RBDUnmapRefused") for kind in BOTH]
-    assert told[0].warns
-    assert told[0].message == (
+    events = transitions(
+        cycle_of(ORPHAN), replace(cycle_of(ORPHAN, refused), news=(refused,)), NODE
+    )
+    assert kinds_and_reasons(events) == [(kind, "RBDUnmapRefused") for kind in BOTH]
+    assert events[0].warns
+    assert events[0].message == (
         "/dev/rbd0 on worker-1 is left mapped: RBD505: needed by default/web-0"
     )
 
@@ -210,8 +214,8 @@ def test_claim_that_was_not_read_is_named_as_in_its_pv() -> None:
             ),
         }
     )
-    told = transitions(None, cycle_of(orphan), NODE)
-    first = told[0]
+    events = transitions(None, cycle_of(orphan), NODE)
+    first = events[0]
     assert (first.kind, first.uid) == ("PersistentVolumeClaim", "u1")
 
 
@@ -222,9 +226,9 @@ def test_event_without_a_claim_is_sent_on_the_node_only() -> None:
 
 def test_message_is_cut_at_the_limit_of_the_api_server() -> None:
     long = act(UnmapOutcome.FAILED, "x" * 2000)
-    told = transitions(cycle_of(ORPHAN), cycle_of(ORPHAN, long), NODE)
-    assert {len(event.message) for event in told} == {1024}
-    assert told[0].message.endswith("…")
+    events = transitions(cycle_of(ORPHAN), cycle_of(ORPHAN, long), NODE)
+    assert {len(event.message) for event in events} == {1024}
+    assert events[0].message.endswith("…")
 
 
 def test_equal_events_have_one_name_and_others_another() -> None:

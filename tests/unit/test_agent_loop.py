@@ -125,8 +125,8 @@ def test_every_cycle_is_saved_to_disk_and_reported(stage: Stage) -> None:
     rounds(agent, "start")
     stage.times.uptime_s += 60
     rounds(agent, "time")
-    history, told = stage.state.history()
-    assert told == ""
+    history, problem = stage.state.history()
+    assert problem == ""
     assert history is not None
     (remembered,) = history.mappings
     assert remembered.orphaned_since is not None
@@ -180,9 +180,9 @@ def test_defect_is_logged_and_does_not_end_the_agent(stage: Stage) -> None:
     stage.snapshots = [KeyError("pool"), IN_USE]
     agent = stage.agent()
     agent.run(once=True)
-    (told,) = stage.log.of("this is a defect of rbdagent")
-    assert told["error"] == "KeyError('pool')"
-    assert "agent_loop.py" in told["where"]
+    (line,) = stage.log.of("this is a defect of rbdagent")
+    assert line["error"] == "KeyError('pool')"
+    assert "agent_loop.py" in line["where"]
     agent.run(once=True)
     assert len(stage.reported) == 1
 
@@ -391,10 +391,10 @@ def test_unreadable_record_refuses_every_unmap_and_is_reported(
     record.write_text("{")
     acting.watch(agent, minutes=5)
     assert (unmapped, record.read_text()) == ([], "{")
-    told = [act for seen in acting.reported for act in observed_of(seen.news)]
-    assert [(act.outcome, "the record of unmaps: not observed" in act.message) for act in told] == [
-        (UnmapOutcome.REFUSED, True)
-    ]
+    reported_acts = [act for seen in acting.reported for act in observed_of(seen.news)]
+    assert [
+        (act.outcome, "the record of unmaps: not observed" in act.message) for act in reported_acts
+    ] == [(UnmapOutcome.REFUSED, True)]
     assert isinstance(acting.reported[-1].acts, NotObserved)
     record.unlink()
     acting.watch(agent, minutes=1)
@@ -576,9 +576,9 @@ def test_late_step_is_reported_once_and_so_is_its_later_end(stage: Stage) -> Non
     agent = stage.agent()
     stage.watch(agent, minutes=6)
     assert came_of(stage) is Convergence.BLOCKED
-    (told,) = stage.log.of("unmap followed up")
-    assert told["state"] == "still-blocked"
-    assert "VolumeAttachment" in told["reasons"]
+    (followed_up,) = stage.log.of("unmap followed up")
+    assert followed_up["state"] == "still-blocked"
+    assert "VolumeAttachment" in followed_up["reasons"]
     assert sum(len(cycle.news) for cycle in stage.reported) == 1
     assert agent._pause() > 10.0
     stage.snapshots = [FREED]

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 
 def unmaps(look: CycleResult) -> dict[str, float]:
-    told = samples(look, "rbdagent_unmaps")
-    return {sample.labels["outcome"]: sample.value for sample in told if sample.value}
+    series = samples(look, "rbdagent_unmaps")
+    return {sample.labels["outcome"]: sample.value for sample in series if sample.value}
 
 
 def test_unmaps_stay_counted_when_they_are_no_longer_kept() -> None:
@@ -65,8 +65,8 @@ def test_unobserved_unmaps_have_no_series() -> None:
 
 def test_every_outcome_has_a_series_from_the_start() -> None:
     families = {metric.name: metric for metric in Metrics(lambda: cycle_of(seen())).collect()}
-    told = {sample.labels["outcome"] for sample in families["rbdagent_unmaps"].samples}
-    assert told == {str(outcome) for outcome in UnmapOutcome}
+    outcomes = {sample.labels["outcome"] for sample in families["rbdagent_unmaps"].samples}
+    assert outcomes == {str(outcome) for outcome in UnmapOutcome}
 
 
 def test_duration_is_reported_for_queried_sources_only() -> None:
@@ -112,8 +112,8 @@ def test_conflict_is_reported_beside_the_verdict_on_the_mapping() -> None:
     """Assert two verdicts: Conflict is one on the image; the mapping is in use as it should be."""
     both = {"watchers": (watcher(), remote_watcher())}
     look = cycle_of(seen(of_image=both, in_kube={"pods": (pod(),)}))
-    told = samples(look, "rbdagent_mapping_verdict")
-    assert [sample.labels["verdict"] for sample in told] == ["InUse", "Conflict"]
+    series = samples(look, "rbdagent_mapping_verdict")
+    assert [sample.labels["verdict"] for sample in series] == ["InUse", "Conflict"]
 
 
 BARE = UnbackedMount(
@@ -129,14 +129,14 @@ def test_unbacked_pod_is_one_series_even_without_a_mapping(
 ) -> None:
     on_node = {"mappings": mapped, "unbacked": (BARE, SIDECAR)}
     look = cycle_of(seen(on_node=on_node, in_kube={"pods": (pod(),)}))
-    told = samples(look, "rbdagent_volume_not_backed")
-    assert [(sample.labels, sample.value) for sample in told] == [(NOT_BACKED, 1)]
+    series = samples(look, "rbdagent_volume_not_backed")
+    assert [(sample.labels, sample.value) for sample in series] == [(NOT_BACKED, 1)]
 
 
 def test_unbacked_pod_that_the_api_lacks_is_named_by_its_uid() -> None:
     look = cycle_of(seen(on_node={"unbacked": (BARE,)}))
-    (told,) = samples(look, "rbdagent_volume_not_backed")
-    assert told.labels == NOT_BACKED | {"namespace": "", "pod": POD_UID}
+    (series,) = samples(look, "rbdagent_volume_not_backed")
+    assert series.labels == NOT_BACKED | {"namespace": "", "pod": POD_UID}
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ COMPLETE = "rbdagent_last_complete_observation_timestamp_seconds"
 
 def test_time_of_the_last_complete_observation_is_reported() -> None:
     assert samples(cycle_of(seen()), COMPLETE) == []
-    (told,) = samples(replace(cycle_of(seen()), complete_at=NOW), COMPLETE)
-    assert told.value == 1795230000
+    (series,) = samples(replace(cycle_of(seen()), complete_at=NOW), COMPLETE)
+    assert series.value == 1795230000
 
 
 # --------------------------------------------------------------------------------------------------

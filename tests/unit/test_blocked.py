@@ -339,8 +339,8 @@ def test_each_pod_and_volume_is_reported_once() -> None:
     )
     kube = {"pods": pods, "persistent_volumes": (volume(), other), "claims": (claim(),)}
     seen = waiting(in_ceph={"images": images}, in_kube=kube)
-    told = blocked_volumes(seen, correlate_waiting(seen))
-    assert [(entry.namespace, entry.pod, entry.persistent_volume) for entry in told] == [
+    volumes = blocked_volumes(seen, correlate_waiting(seen))
+    assert [(entry.namespace, entry.pod, entry.persistent_volume) for entry in volumes] == [
         ("default", "web-1", PV),
         ("default", "web-1", "pvc-other"),
         ("default", "web-2", PV),

@@ -102,11 +102,11 @@ WATCHED = {"watchers": (watcher(), remote_watcher())}
 
 def test_node_that_was_not_queried_is_not_absent() -> None:
     other = attachment("worker-2")
-    told = diagnosis_of(
+    diagnosis = diagnosis_of(
         world(of_image=WATCHED, in_kube=by_name(OWN_ATTACHMENT, attachments=(other,)))
     )
-    assert Verdict.NODE_DOWN not in [holder.verdict for holder in told.holders]
-    assert "RBD410" not in [finding.code for finding in told.findings]
+    assert Verdict.NODE_DOWN not in [holder.verdict for holder in diagnosis.holders]
+    assert "RBD410" not in [finding.code for finding in diagnosis.findings]
 
 
 def test_own_node_that_was_queried_and_not_found_is_absent() -> None:
@@ -131,8 +131,8 @@ def test_address_is_foreign_only_after_a_search_of_all_nodes(
     searched: tuple[str, ...], expected: Verdict
 ) -> None:
     stranger = {"watchers": (watcher(), remote_watcher(cookie=LIBRBD_COOKIE))}
-    told = diagnosis_of(world(of_image=stranger, in_kube=by_name(OWN_ATTACHMENT, *searched)))
-    assert told.holders[-1].verdict is expected
+    diagnosis = diagnosis_of(world(of_image=stranger, in_kube=by_name(OWN_ATTACHMENT, *searched)))
+    assert diagnosis.holders[-1].verdict is expected
 
 
 def test_unmap_is_not_planned_from_objects_queried_by_name() -> None:

@@ -147,10 +147,10 @@ ANSWERED: Final = {
     ],
 )
 def test_state_is_reported_with_its_code(code: str, seen: Snapshot) -> None:
-    told = found(seen, code)
-    assert told.message
-    assert told.remedy
-    assert "None" not in told.message
+    finding = found(seen, code)
+    assert finding.message
+    assert finding.remedy
+    assert "None" not in finding.message
 
 
 @pytest.mark.parametrize("seen", ANSWERED.values(), ids=ANSWERED.keys())
@@ -255,10 +255,10 @@ def used_on_worker_1(*published: PublishedNode) -> Snapshot:
 )
 def test_blocklist_entry_of_a_client_that_may_live_is_kept(seen: Snapshot, hit: str) -> None:
     """Assert the advice: its end makes the mappings writable without a watch (recording 30)."""
-    told = found(seen, "RBD306")
-    assert hit in told.message
-    assert "do not remove its entry, and do not wait for it to expire" in told.remedy
-    assert told.recovery == Recovery(note=told.recovery.note if told.recovery else "")
+    finding = found(seen, "RBD306")
+    assert hit in finding.message
+    assert "do not remove its entry, and do not wait for it to expire" in finding.remedy
+    assert finding.recovery == Recovery(note=finding.recovery.note if finding.recovery else "")
 
 
 @pytest.mark.parametrize(
@@ -270,10 +270,10 @@ def test_blocklist_entry_of_a_client_that_may_live_is_kept(seen: Snapshot, hit: 
     ids=["here", "published"],
 )
 def test_blocklist_entry_of_a_client_without_mappings_expires(seen: Snapshot) -> None:
-    told = found(seen, "RBD306")
-    assert "a former client of it, which has nothing mapped" in told.message
-    assert told.recovery is not None
-    assert told.recovery.actor == "Ceph"
+    finding = found(seen, "RBD306")
+    assert "a former client of it, which has nothing mapped" in finding.message
+    assert finding.recovery is not None
+    assert finding.recovery.actor == "Ceph"
 
 
 MANY_BLOCKS: Final = volume(access_modes=("ReadWriteMany",), volume_mode="Block")
@@ -363,12 +363,12 @@ def test_founding_incident_names_device_pin_attachment_and_pod() -> None:
         mapped={"openers": (opener(),), "kernel_traces": ("/sys/fs/ext4/rbd0",)},
         in_kube={**waits(MULTI_ATTACH), "attachments": (attachment(),)},
     )
-    told = found(seen, "RBD102")
-    assert told.message.startswith("/dev/rbd0 on worker-1 is kept open: process 4623")
-    assert "at most 2m2s" in told.message
-    assert "default/web-1 on worker-2" in told.message
-    assert any("client.4393" in line for line in told.evidence)
-    assert any(attachment().name in line for line in told.evidence)
+    finding = found(seen, "RBD102")
+    assert finding.message.startswith("/dev/rbd0 on worker-1 is kept open: process 4623")
+    assert "at most 2m2s" in finding.message
+    assert "default/web-1 on worker-2" in finding.message
+    assert any("client.4393" in line for line in finding.evidence)
+    assert any(attachment().name in line for line in finding.evidence)
     assert "worker-1" in found(seen, "RBD401").message
     assert (
         lines_of(diagnosis_of(seen).next_commands)[0]
@@ -492,10 +492,10 @@ def test_volume_of_an_nvmeof_gateway_is_named_and_not_judged() -> None:
     """Assert INFO: its attributes are those of the RBD driver (ceph-csi#6163)."""
     seen = unmapped(in_kube={"persistent_volumes": (GATEWAY,)})
     assert codes(seen) == {"RBD407"}
-    told = found(seen, "RBD407")
-    assert told.severity is Severity.INFO
-    assert "the gateway holds its RBD image k8s/csi-vol-" in told.message
-    assert lines_of(told.commands) == (f"rbd status {SPEC}",)
+    finding = found(seen, "RBD407")
+    assert finding.severity is Severity.INFO
+    assert "the gateway holds its RBD image k8s/csi-vol-" in finding.message
+    assert lines_of(finding.commands) == (f"rbd status {SPEC}",)
 
 
 OTHER_UID: Final = "11111111-2222-4333-8444-555555555555"
@@ -597,9 +597,9 @@ def test_range_that_blocks_another_address_of_the_node_is_named() -> None:
         in_kube={"nodes": (node(internal_ips=("10.66.0.1",)), node("worker-2"))},
         in_ceph={"blocklist": (BlocklistEntry(network="10.66.0.0/24"),)},
     )
-    told = found(seen, "RBD306")
-    assert "range 10.66.0.0/24 matches every client on it" in told.message
-    assert told.severity is Severity.WARNING
+    finding = found(seen, "RBD306")
+    assert "range 10.66.0.0/24 matches every client on it" in finding.message
+    assert finding.severity is Severity.WARNING
 
 
 @pytest.mark.parametrize("entry", [OWN_ENTRY, *WIDE_ENTRIES.values()])
@@ -616,9 +616,9 @@ def test_fencing_names_the_client_and_daemons_at_its_address() -> None:
         in_kube={"nodes": (node(ready=None), node("worker-2"))},
         in_ceph={"monitors": (ServiceAddress(kind="mon", name="a", address=ADDRESS),)},
     )
-    told = " ".join(found(seen, "RBD113").evidence)
-    assert f"{ADDRESS.ip}:0/{ADDRESS.nonce}" in told
-    assert "mon.a" in told
+    sentences = " ".join(found(seen, "RBD113").evidence)
+    assert f"{ADDRESS.ip}:0/{ADDRESS.nonce}" in sentences
+    assert "mon.a" in sentences
 
 
 def test_missing_device_node_is_created_with_its_number() -> None:

@@ -161,12 +161,12 @@ def test_next_agent_finishes_and_records_what_a_kill_left(
             stage, agent = agent_on(node, where / "state", patch, Instants(None))
             left = node.left
             round_and_round(stage, agent, node)
-        told = f"killed {instants[instant]} ({instant}), with {left} left"
-        assert node.left == (), told
+        case = f"killed {instants[instant]} ({instant}), with {left} left"
+        assert node.left == (), case
         acts = state.acts()
-        assert not isinstance(acts, NotObserved), told
-        assert all(act.outcome is not None for act in acts), told
+        assert not isinstance(acts, NotObserved), case
+        assert all(act.outcome is not None for act in acts), case
         if left:
-            assert acts[-1].outcome is UnmapOutcome.UNMAPPED, told
-        assert state.history()[1] == "", told
-        assert len(acts) <= 2, told
+            assert acts[-1].outcome is UnmapOutcome.UNMAPPED, case
+        assert state.history()[1] == "", case
+        assert len(acts) <= 2, case

@@ -66,9 +66,9 @@ def test_recorded_state_has_its_codes(state: str) -> None:
 @pytest.mark.parametrize("state", CODES_ON_NODES)
 def test_recorded_state_of_a_node_has_its_codes_and_its_first(state: str) -> None:
     first, *others = CODES_ON_NODES[state]
-    told = codes_of(state)
-    assert told[0] == first
-    assert set(told) == {first, *others}
+    codes = codes_of(state)
+    assert codes[0] == first
+    assert set(codes) == {first, *others}
 
 
 @pytest.mark.parametrize("state", [*CODES, *CODES_ON_NODES])

@@ -69,9 +69,9 @@ class Rounds:
         return "end" if self.left <= 0 else "change"
 
 
-def agent_of(stage: Stage, wake: Any, told: ServiceManager) -> Agent:  # noqa: ANN401 - a fake
+def agent_of(stage: Stage, wake: Any, service: ServiceManager) -> Agent:  # noqa: ANN401 - a fake
     agent = stage.agent()
-    agent._wake, agent._tell = wake, told.looked
+    agent._wake, agent._tell = wake, service.looked
     return agent
 
 
@@ -86,10 +86,10 @@ def test_first_cycle_reports_ready_and_each_reports_a_status(
 ) -> None:
     stage.snapshots = [IN_USE]
     seen = one_cycle(stage)
-    told = manager(listener)
+    service = manager(listener)
     assert listener.heard == []
-    told.looked(seen)
-    told.looked(seen)
+    service.looked(seen)
+    service.looked(seen)
     status = "STATUS=1 mapped: 1 InUse"
     assert listener.heard == [f"READY=1\n{status}", status]
 
@@ -105,8 +105,8 @@ def test_status_is_one_line_and_names_unobserved_sources(listener: Listener, sta
 
 def test_loop_feeds_the_watchdog(listener: Listener, stage: Stage) -> None:
     stage.snapshots = [IN_USE]
-    told = manager(listener, WATCHDOG_USEC="180000000")
-    agent_of(stage, Rounds(2), told).run(alive=told.alive)
+    service = manager(listener, WATCHDOG_USEC="180000000")
+    agent_of(stage, Rounds(2), service).run(alive=service.alive)
     heard = listener.heard
     assert heard.count("WATCHDOG=1") > 2
     assert heard[0] == "WATCHDOG=1"
@@ -114,16 +114,16 @@ def test_loop_feeds_the_watchdog(listener: Listener, stage: Stage) -> None:
 
 def test_loop_with_failing_cycles_is_alive_but_not_ready(listener: Listener, stage: Stage) -> None:
     stage.snapshots = [RbdagentError("broken")]
-    told = manager(listener, WATCHDOG_USEC="180000000")
-    agent_of(stage, Rounds(2), told).run(alive=told.alive)
+    service = manager(listener, WATCHDOG_USEC="180000000")
+    agent_of(stage, Rounds(2), service).run(alive=service.alive)
     assert set(listener.heard) == {"WATCHDOG=1"}
 
 
 def test_cycle_that_hangs_does_not_feed_the_watchdog(
     listener: Listener, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = manager(listener, WATCHDOG_USEC="180000000")
-    agent = agent_of(stage, Rounds(1), told)
+    service = manager(listener, WATCHDOG_USEC="180000000")
+    agent = agent_of(stage, Rounds(1), service)
     during: list[list[str]] = []
 
     def hang(*_given: object, **_named: object) -> None:
@@ -131,7 +131,7 @@ def test_cycle_that_hangs_does_not_feed_the_watchdog(
         raise RbdagentError("it hung, and now it ends")
 
     monkeypatch.setattr("rbdagent.agent.loop.collect_snapshot", hang)
-    agent.run(alive=told.alive)
+    agent.run(alive=service.alive)
     assert during == [[]]
 
 

@@ -319,8 +319,8 @@ BACKOFFS
 def test_osdc_is_parsed_to_watches_and_requests(
     image_id: str, *, watched: bool, requests: tuple[str, ...]
 ) -> None:
-    told = parse_osdc(OSDC)
-    found = told.of_image(header=f"rbd_header.{image_id}", data_prefix=f"rbd_data.{image_id}")
+    parsed = parse_osdc(OSDC)
+    found = parsed.of_image(header=f"rbd_header.{image_id}", data_prefix=f"rbd_data.{image_id}")
     assert found == (watched, requests)
 
 

@@ -408,5 +408,5 @@ def test_unobserved_counters_do_not_pass_with_time() -> None:
 
 
 def test_every_condition_has_rows_in_the_table() -> None:
-    told = {code for code, _, _ in REFUSED_BY_WHAT_IS_SEEN}
-    assert told == {code for code, _, _ in CONDITIONS}
+    tested = {code for code, _, _ in REFUSED_BY_WHAT_IS_SEEN}
+    assert tested == {code for code, _, _ in CONDITIONS}

@@ -64,9 +64,9 @@ def test_public_sentence_lacks_only_the_command_line() -> None:
     ],
 )
 def test_command_line_of_an_unknown_process_is_cut(said: str) -> None:
-    told = PublicText(pinned())(said)
-    assert ARGUMENT not in told
-    assert re.search(r"process (77|4623) \((mysql|another)", told)
+    published = PublicText(pinned())(said)
+    assert ARGUMENT not in published
+    assert re.search(r"process (77|4623) \((mysql|another)", published)
 
 
 def test_sentence_without_a_process_is_unchanged() -> None:

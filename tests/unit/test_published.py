@@ -284,13 +284,13 @@ def test_deleted_image_is_reported_with_the_age_of_the_report() -> None:
 def test_recovery_by_a_remote_kubelet_is_conditional() -> None:
     """Assert the condition: Ready is the last report of kubelet, and the node was not observed."""
     seen = from_worker_2(in_kube=WAITS)
-    (told,) = (
+    (unmount_fails,) = (
         finding for finding in diagnose(correlate(seen), seen).findings if finding.code == "RBD724"
     )
     assert "not observed from here: whether kubelet and the CSI driver work on worker-1 now" in (
-        told.evidence
+        unmount_fails.evidence
     )
-    assert "once it is running, the CSI driver responds there" in str(told.recovery)
+    assert "once it is running, the CSI driver responds there" in str(unmount_fails.recovery)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -483,8 +483,8 @@ def test_inconclusive_report_makes_no_conflict_certain(
 def test_client_with_an_unknown_address_needs_a_report() -> None:
     """Assert the conflict with a report only: an overlay address leads to no node."""
     assert by_node(from_agent(**BY_OVERLAY)).verdict is Verdict.IN_USE
-    told = by_agent_there(client_address=OVERLAY)
-    assert by_node(from_agent(told, **BY_OVERLAY)).verdict is Verdict.CONFLICT
+    report = by_agent_there(client_address=OVERLAY)
+    assert by_node(from_agent(report, **BY_OVERLAY)).verdict is Verdict.CONFLICT
 
 
 def test_report_is_no_conflict_if_several_nodes_may_write() -> None:

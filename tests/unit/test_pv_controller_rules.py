@@ -85,11 +85,11 @@ def of_family(seen: Snapshot) -> set[str]:
 
 @pytest.mark.parametrize(("code", "seen"), cases(REPORTED))
 def test_state_is_reported_with_its_code_only(code: str, seen: Snapshot) -> None:
-    told = found(seen, code)
+    finding = found(seen, code)
     assert of_family(seen) == {code}
-    assert told.message
-    assert told.remedy
-    assert "None" not in told.message
+    assert finding.message
+    assert finding.remedy
+    assert "None" not in finding.message
 
 
 @pytest.mark.parametrize(("code", "seen"), cases(NOT_REPORTED))
@@ -99,8 +99,8 @@ def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -
 
 @pytest.mark.parametrize(("code", "seen"), cases(INFO_ONLY))
 def test_legitimate_or_transient_state_is_info_only(code: str, seen: Snapshot) -> None:
-    told = [finding for finding in diagnosis_of(seen).findings if finding.code in FAMILY]
-    assert [(finding.code, finding.severity) for finding in told] == [(code, Severity.INFO)]
+    reported = [finding for finding in diagnosis_of(seen).findings if finding.code in FAMILY]
+    assert [(finding.code, finding.severity) for finding in reported] == [(code, Severity.INFO)]
 
 
 LESS: Final = frozenset({"RBD403", "RBD606", "RBD640"})
@@ -236,9 +236,9 @@ def test_patch_binds_a_restored_pv_and_stripping_its_uid_does_not(
 
 def test_misbound_volume_of_another_driver_names_no_image() -> None:
     share = volume(claim=OF_OLD, source=OtherSource(kind="nfs.csi.k8s.io"))
-    told = found(life(share, claims=(claim(**LOST),)), "RBD404")
-    assert "image" not in told.message + " ".join(told.evidence)
-    assert not any("who-holds" in line for line in lines_of(told.commands))
+    finding = found(life(share, claims=(claim(**LOST),)), "RBD404")
+    assert "image" not in finding.message + " ".join(finding.evidence)
+    assert not any("who-holds" in line for line in lines_of(finding.commands))
 
 
 def test_patch_fails_if_the_pv_names_another_claim_by_now() -> None:
@@ -255,10 +255,10 @@ def test_first_command_sets_retain() -> None:
 
 
 def test_overdue_correction_means_the_controller_does_not_work() -> None:
-    told = found(REPORTED["RBD406"]["claim lives (43)"], "RBD406")
-    assert told.severity is Severity.ERROR
-    assert "does not work" in told.message
-    assert str(told.recovery) == "the PV controller, within 15s, once it works again"
+    finding = found(REPORTED["RBD406"]["claim lives (43)"], "RBD406")
+    assert finding.severity is Severity.ERROR
+    assert "does not work" in finding.message
+    assert str(finding.recovery) == "the PV controller, within 15s, once it works again"
 
 
 def restored(**parts: Any) -> Finding:  # noqa: ANN401
@@ -267,17 +267,17 @@ def restored(**parts: Any) -> Finding:  # noqa: ANN401
 
 
 def test_outside_client_is_named_and_no_patch_is_printed() -> None:
-    told = restored(of_image=FOREIGN)
+    finding = restored(of_image=FOREIGN)
     assert any(
-        "192.0.2.7" in line and "no node of this cluster lists" in line for line in told.evidence
+        "192.0.2.7" in line and "no node of this cluster lists" in line for line in finding.evidence
     )
-    assert lines_of(told.commands)[1:] == (f"rbdagent who-holds pv/{PV}",)
+    assert lines_of(finding.commands)[1:] == (f"rbdagent who-holds pv/{PV}",)
 
 
 def test_watcher_on_a_cluster_node_is_not_an_outside_client() -> None:
-    told = restored(of_image={"watchers": (remote_watcher(),)})
-    assert any("no client outside" in line for line in told.evidence)
-    assert "/spec/claimRef/uid" in lines_of(told.commands)[1]
+    finding = restored(of_image={"watchers": (remote_watcher(),)})
+    assert any("no client outside" in line for line in finding.evidence)
+    assert "/spec/claimRef/uid" in lines_of(finding.commands)[1]
 
 
 @pytest.mark.parametrize(
@@ -286,10 +286,10 @@ def test_watcher_on_a_cluster_node_is_not_an_outside_client() -> None:
 def test_patch_follows_a_check_if_outside_clients_are_unknown(
     blind: dict[str, Any],
 ) -> None:
-    told = restored(**blind)
-    assert any("whether another cluster" in line for line in told.evidence)
-    assert lines_of(told.commands)[1] == f"rbdagent who-holds pv/{PV}"
-    assert "/spec/claimRef/uid" in lines_of(told.commands)[2]
+    finding = restored(**blind)
+    assert any("whether another cluster" in line for line in finding.evidence)
+    assert lines_of(finding.commands)[1] == f"rbdagent who-holds pv/{PV}"
+    assert "/spec/claimRef/uid" in lines_of(finding.commands)[2]
 
 
 def test_running_pod_with_a_lost_claim_is_reported() -> None:
@@ -453,27 +453,27 @@ def test_provisioner_error_is_explained_by_the_call_that_failed(text: str, means
         subject=OURS,
         kind="PersistentVolumeClaim",
     )
-    told = found(life(events=(failed,)), "RBD607")
-    assert means in told.message
+    finding = found(life(events=(failed,)), "RBD607")
+    assert means in finding.message
 
 
 def test_missing_secret_is_named() -> None:
-    told = found(REPORTED["RBD607"]["secret"], "RBD607")
-    assert "the secret n/s" in told.message
-    assert lines_of(told.commands) == ("kubectl -n n get secret s",)
+    finding = found(REPORTED["RBD607"]["secret"], "RBD607")
+    assert "the secret n/s" in finding.message
+    assert lines_of(finding.commands) == ("kubectl -n n get secret s",)
 
 
 def test_remedy_turns_off_the_topology_of_the_provisioner() -> None:
-    told = found(REPORTED["RBD607"]["no topology labels"], "RBD607")
-    assert "the node plugin on worker-1 reports none" in told.message
-    assert "--feature-gates=Topology=false" in told.remedy
-    assert lines_of(told.commands) == ("kubectl get csinode worker-1 -o yaml",)
+    finding = found(REPORTED["RBD607"]["no topology labels"], "RBD607")
+    assert "the node plugin on worker-1 reports none" in finding.message
+    assert "--feature-gates=Topology=false" in finding.remedy
+    assert lines_of(finding.commands) == ("kubectl get csinode worker-1 -o yaml",)
 
 
 def test_holder_of_a_volume_to_be_deleted_is_named() -> None:
-    told = found(REPORTED["RBD641"]["an orphan holds it (42)"], "RBD641")
-    assert "have it open: /dev/rbd0 on worker-1." in told.message
-    assert "/dev/rbd0 on worker-1 has released the image" in str(told.recovery)
+    finding = found(REPORTED["RBD641"]["an orphan holds it (42)"], "RBD641")
+    assert "have it open: /dev/rbd0 on worker-1." in finding.message
+    assert "/dev/rbd0 on worker-1 has released the image" in str(finding.recovery)
 
 
 def test_mirror_daemons_alone_name_the_setting_that_counts_them() -> None:
@@ -517,9 +517,9 @@ def test_command_deletes_only_pods_that_have_ended() -> None:
 
 def test_pod_that_waits_for_a_claim_being_deleted_is_a_warning() -> None:
     seen = life(volume(), claims=(deleted(),), pods=(pod(), waiting_pod(node=None)))
-    told = found(seen, "RBD613")
-    assert told.severity is Severity.WARNING
-    assert "default/web-1 will not start" in told.message
+    finding = found(seen, "RBD613")
+    assert finding.severity is Severity.WARNING
+    assert "default/web-1 will not start" in finding.message
 
 
 def test_finalizer_of_another_program_is_named() -> None:

@@ -60,9 +60,9 @@ def test_shown_text_is_printable_and_on_one_line(text_: str) -> None:
 
 @given(st.text(st.characters()))
 def test_json_has_no_invisible_characters_and_equal_content(text_: str) -> None:
-    told = in_json(json.dumps([text_], ensure_ascii=False, indent=1))
-    assert is_clean(told)
-    assert json.loads(told) == [text_]
+    printed = in_json(json.dumps([text_], ensure_ascii=False, indent=1))
+    assert is_clean(printed)
+    assert json.loads(printed) == [text_]
 
 
 def test_all_texts_of_a_value_are_changed_and_no_other_part() -> None:
@@ -87,9 +87,9 @@ def pinned_by(command: str) -> str:
 
 def test_command_line_forges_no_line_of_the_output() -> None:
     """Assert it for tables and for wrapped text."""
-    told = pinned_by(f"sleep{FORGED_LINE}")
-    assert FORGED_LINE.strip() not in told.splitlines()
-    assert told == pinned_by(shown(f"sleep{FORGED_LINE}"))
+    diagnosis = pinned_by(f"sleep{FORGED_LINE}")
+    assert FORGED_LINE.strip() not in diagnosis.splitlines()
+    assert diagnosis == pinned_by(shown(f"sleep{FORGED_LINE}"))
 
 
 def test_command_line_sets_no_terminal_colour() -> None:
@@ -103,9 +103,11 @@ def test_name_adds_no_line_to_the_list_of_names() -> None:
 
 def test_target_text_of_the_user_is_escaped() -> None:
     seen = replace(world(on_node={"mappings": ()}), target=target(given=f"x{FORGED_LINE}"))
-    told = text.mapping_table([], seen, wide=False, colour=False, of=f"of namespace x{FORGED_LINE}")
-    assert is_clean(told)
-    assert FORGED_LINE not in told
+    table = text.mapping_table(
+        [], seen, wide=False, colour=False, of=f"of namespace x{FORGED_LINE}"
+    )
+    assert is_clean(table)
+    assert FORGED_LINE not in table
 
 
 def test_markup_has_the_same_escapes() -> None:

@@ -64,9 +64,9 @@ MALFORMED = (
 @pytest.mark.parametrize("text", MALFORMED)
 def test_malformed_history_is_renamed_with_a_message(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
-    memory, told = StateDir(tmp_path).history()
+    memory, problem = StateDir(tmp_path).history()
     assert memory is None
-    assert "renamed to" in told
+    assert "renamed to" in problem
     assert not (tmp_path / FILE).exists()
     assert (tmp_path / f"{FILE}.unreadable").read_text() == text
 

@@ -54,5 +54,10 @@ def test_wait_reports_io_and_ends_a_grace_period_after_it(
         command._decide(attempt, command.TimeLeft(lambda: NOWHERE), wait=True), UnmapPlan
     )
     assert looks == []
-    told = capsys.readouterr().err.splitlines()
-    assert [f"reads went from {NO_IO.reads}" in line for line in told] == [False, False, True, True]
+    lines = capsys.readouterr().err.splitlines()
+    assert [f"reads went from {NO_IO.reads}" in line for line in lines] == [
+        False,
+        False,
+        True,
+        True,
+    ]

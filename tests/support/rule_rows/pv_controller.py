@@ -161,9 +161,9 @@ def to_claim(message: str, reason: str = "ProvisioningFailed", **fields: Any) ->
 
 def failing(error: str, **fields: Any) -> Snapshot:  # noqa: ANN401
     """Build a snapshot of a claim whose provisioner fails with an error."""
-    told = to_claim(f'failed to provision volume with StorageClass "rbd": {error}')
+    failed = to_claim(f'failed to provision volume with StorageClass "rbd": {error}')
     claims = (wanting(**fields.pop("claim", {})),)
-    return life(claims=claims, events=(told,), **fields)
+    return life(claims=claims, events=(failed,), **fields)
 
 
 def to_volume(message: str, **fields: Any) -> KubeEvent:  # noqa: ANN401
