@@ -119,21 +119,24 @@ PINNED = seen(mapped={"openers": (opener(),)})
 
 
 def rounds(agent: Agent, *why: str) -> None:
+    """Run a cycle for each reason."""
     for reason in why:
         agent._cycle(reason)
 
 
 def cycle_of(snapshot: Snapshot, *acts: UnmapRecord) -> CycleResult:
+    """Return the result of a cycle with this snapshot and these unmap records."""
     diagnosis = diagnose(correlate(snapshot), snapshot)
     return CycleResult(
         snapshot=snapshot, diagnoses=(diagnosis,), history=None, acts=acts, took_s=0.1, at=0.0
     )
 
 
-def samples(look: CycleResult, family: str) -> list[Sample]:
+def samples(cycle: CycleResult, family: str) -> list[Sample]:
+    """Return the samples of a metric after a cycle."""
     return [
         sample
-        for metric in Metrics(lambda: look).collect()
+        for metric in Metrics(lambda: cycle).collect()
         if metric.name == family
         for sample in metric.samples
     ]

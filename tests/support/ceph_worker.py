@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class FakeCephWorker:
-    """Fake of the process that is connected to Ceph."""
+    """Answers each query with the same view, or with none before the deadline."""
 
     def __init__(self, view: CephView | None) -> None:
         self.view = view

@@ -197,7 +197,7 @@ FIXED_ON_NODES: Final = (
 
 
 def lifecycle_of(state: str) -> Lifecycle:
-    """Return the life of the volume in a recorded state."""
+    """Return the lifecycle of the volume in a recorded state."""
     file = FIXTURES / f"{state}.json"
     snapshot = load_snapshot(file.read_text(), where=file.name)
     return life_of(correlate(snapshot), snapshot)

@@ -20,7 +20,7 @@ from rbdagent.model import (
 )
 from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import decode, dump_snapshot, encode, load_snapshot
-from tests.contract.cli_runner import ORPHAN
+from tests.support.cli_runner import ORPHAN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
