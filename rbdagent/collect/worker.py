@@ -13,7 +13,7 @@ import pickle
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rbdagent.errors import RbdagentError
 
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 _Question = TypeVar("_Question")
 _Answer = TypeVar("_Answer")
-_Given = TypeVar("_Given")
-_CHUNK = 1 << 16
+_Result = TypeVar("_Result")
 
-
-_ENDING_S = 1.0
+_ENDING_S: Final = 1.0
+_CHUNK: Final = 1 << 16
+_LENGTH: Final = 8
+"""Size of the length before each pickled value."""
+_FIRST_OWN: Final = 3
+"""The first descriptor that is not a standard stream."""
 
 
 class WorkerExitedError(Exception):
@@ -56,7 +59,7 @@ class Worker(Generic[_Question, _Answer]):
             # memory pages.
             gc.freeze()
             _close_all_but(question_in, answer_out)
-            _close_answers()
+            _detach_standard_streams()
             _work(begin, question_in, answer_out)
         os.close(question_in)
         os.close(answer_out)
@@ -83,7 +86,7 @@ class Worker(Generic[_Question, _Answer]):
         return is_closed and has_ended(self.pid, options=0)
 
     def answer(self, question: _Question, deadline: float) -> _Answer:
-        """Send a question, and wait for the answer; see `ask` and `receive`."""
+        """Send a question, and wait for the answer; see :meth:`ask` and :meth:`receive`."""
         self.ask(question)
         return self.receive(deadline)
 
@@ -93,7 +96,7 @@ class Worker(Generic[_Question, _Answer]):
         The late answer would then be read as the answer to the next question.
 
         Raises:
-            GoneError: the process has ended.
+            WorkerExitedError: the process has ended.
         """
         try:
             _write(self._question_out, question)
@@ -104,14 +107,14 @@ class Worker(Generic[_Question, _Answer]):
         """Wait for the answer until a time of the monotonic clock.
 
         Raises:
-            TimeoutError: there is no answer yet.
-            GoneError: the process ended without an answer.
+            TimeoutError: the answer is not complete yet.
+            WorkerExitedError: the process ended without a complete answer.
         """
         answer, error = _read(self._answer_in, deadline)
         if error is not None:
             raise error
-        given: _Answer = answer
-        return given
+        received: _Answer = answer
+        return received
 
 
 def has_ended(pid: int, *, options: int = os.WNOHANG) -> bool:
@@ -125,7 +128,7 @@ def _is_closed(answers: int, deadline: float) -> bool:
     It is closed when all threads have ended. A thread in an uninterruptible wait keeps the process
     and its files open.
     """
-    while select.select([answers], [], [], max(0.0, deadline - time.monotonic()))[0]:
+    while select.select([answers], [], [], _left_s(deadline))[0]:
         if not os.read(answers, _CHUNK):
             return True
     return False
@@ -137,12 +140,12 @@ class PersistentWorker(Generic[_Question, _Answer]):
     def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
         """Start the process, see :class:`Worker`."""
         self._begin = begin
-        self._apart: Worker[_Question, _Answer] | None = Worker(begin)
+        self._worker: Worker[_Question, _Answer] | None = Worker(begin)
         self._stuck: int | None = None
         """The process that could not be ended."""
 
     def answer(self, question: _Question, deadline: float) -> _Answer:
-        """Send a question, and wait for the answer, see :meth:`Apart.answer`.
+        """Send a question, and wait for the answer, see :meth:`Worker.answer`.
 
         Raises:
             StuckError: the previous process still runs; no second one is started.
@@ -151,26 +154,26 @@ class PersistentWorker(Generic[_Question, _Answer]):
         return self.receive(deadline)
 
     def ask(self, question: _Question) -> None:
-        """Send a question, see :meth:`Apart.ask` and `answer`."""
-        if self._apart is None:
-            self._must_have_ended()
-            self._apart = Worker(self._begin)
-        self._ended_on_failure(lambda apart: apart.ask(question))
+        """Send a question, see :meth:`Worker.ask` and :meth:`answer`."""
+        if self._worker is None:
+            self._check_previous_ended()
+            self._worker = Worker(self._begin)
+        self._end_on_failure(lambda worker: worker.ask(question))
 
     def receive(self, deadline: float) -> _Answer:
-        """Wait for the answer, see :meth:`Apart.receive`."""
-        return self._ended_on_failure(lambda apart: apart.receive(deadline))
+        """Wait for the answer, see :meth:`Worker.receive`."""
+        return self._end_on_failure(lambda worker: worker.receive(deadline))
 
-    def _ended_on_failure(self, call: Callable[[Worker[_Question, _Answer]], _Given]) -> _Given:
-        if self._apart is None:
+    def _end_on_failure(self, call: Callable[[Worker[_Question, _Answer]], _Result]) -> _Result:
+        if self._worker is None:
             raise WorkerExitedError
         try:
-            return call(self._apart)
+            return call(self._worker)
         except (TimeoutError, WorkerExitedError):
             self.end()
             raise
 
-    def _must_have_ended(self) -> None:
+    def _check_previous_ended(self) -> None:
         if self._stuck is not None and not has_ended(self._stuck):
             raise StuckError(
                 f"process {self._stuck} of rbdagent still runs, and cannot be ended",
@@ -180,10 +183,10 @@ class PersistentWorker(Generic[_Question, _Answer]):
 
     def end(self) -> None:
         """End the process; the next question starts a new one."""
-        if self._apart is not None:
-            if not self._apart.end():
-                self._stuck = self._apart.pid
-            self._apart = None
+        if self._worker is not None:
+            if not self._worker.end():
+                self._stuck = self._worker.pid
+            self._worker = None
 
 
 def _close_all_but(*kept: int) -> None:
@@ -195,7 +198,7 @@ def _close_all_but(*kept: int) -> None:
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
-def _close_answers() -> None:
+def _detach_standard_streams() -> None:
     """Replace standard input and output with /dev/null.
 
     A reader of the output waits until all copies are closed. So a process that cannot be ended
@@ -207,16 +210,17 @@ def _close_answers() -> None:
     os.close(null)
 
 
-_LENGTH = 8
-_FIRST_OWN = 3
+def _left_s(deadline: float | None) -> float | None:
+    """Return the seconds until a deadline, at least 0; None waits indefinitely."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def _write(descriptor: int, value: object) -> None:
     """Write the length of a pickled value, and the value."""
-    data = pickle.dumps(value)
-    data = len(data).to_bytes(_LENGTH, "little") + data
-    while data:
-        data = data[os.write(descriptor, data) :]
+    pickled = pickle.dumps(value)
+    left = memoryview(len(pickled).to_bytes(_LENGTH, "little") + pickled)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def _read(descriptor: int, deadline: float | None = None) -> Any:  # noqa: ANN401 - any value
@@ -224,12 +228,11 @@ def _read(descriptor: int, deadline: float | None = None) -> Any:  # noqa: ANN40
 
     Raises:
         TimeoutError: the value is not complete at the deadline.
-        GoneError: the other end was closed before the value was complete.
+        WorkerExitedError: the other end was closed before the value was complete.
     """
     received = bytearray()
-    while not _is_whole(received):
-        timeout_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not select.select([descriptor], [], [], timeout_s)[0]:
+    while not _is_complete(received):
+        if not select.select([descriptor], [], [], _left_s(deadline))[0]:
             raise TimeoutError
         chunk = os.read(descriptor, _CHUNK)
         if not chunk:
@@ -238,7 +241,7 @@ def _read(descriptor: int, deadline: float | None = None) -> Any:  # noqa: ANN40
     return pickle.loads(received[_LENGTH:])  # noqa: S301 - parent and child are one program
 
 
-def _is_whole(received: bytearray) -> bool:
+def _is_complete(received: bytearray) -> bool:
     if len(received) < _LENGTH:
         return False
     return len(received) - _LENGTH >= int.from_bytes(received[:_LENGTH], "little")

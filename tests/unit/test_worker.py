@@ -5,12 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import struct
+import subprocess
+import sys
+import termios
+import textwrap
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rbdagent.collect import worker as apart
+from rbdagent.collect import worker as worker_module
 from rbdagent.collect.worker import PersistentWorker, StuckError, Worker, WorkerExitedError
 from rbdagent.errors import SourceError
 
@@ -32,9 +37,9 @@ def test_answer_to_each_question_is_returned() -> None:
     def answer(asked: tuple[str, ...]) -> list[str]:
         return [text * 100_000 for text in asked]
 
-    with Worker(lambda: answer) as apart:
-        assert apart.answer(("a", "b"), soon()) == ["a" * 100_000, "b" * 100_000]
-        assert apart.answer(("c",), soon()) == ["c" * 100_000]
+    with Worker(lambda: answer) as worker:
+        assert worker.answer(("a", "b"), soon()) == ["a" * 100_000, "b" * 100_000]
+        assert worker.answer(("c",), soon()) == ["c" * 100_000]
 
 
 def test_process_starts_work_before_the_first_question(tmp_path: Path) -> None:
@@ -44,9 +49,9 @@ def test_process_starts_work_before_the_first_question(tmp_path: Path) -> None:
         (tmp_path / "pipe").write_text("begun")
         return nothing
 
-    with Worker(begin) as apart:
+    with Worker(begin) as worker:
         assert (tmp_path / "pipe").read_text() == "begun"
-        apart.answer(None, soon())
+        worker.answer(None, soon())
 
 
 def test_process_does_not_keep_the_standard_output_open() -> None:
@@ -55,8 +60,8 @@ def test_process_does_not_keep_the_standard_output_open() -> None:
     def standard(_: None) -> list[str]:
         return [os.readlink(f"/proc/self/fd/{number}") for number in (0, 1)]
 
-    with Worker(lambda: standard) as apart:
-        assert apart.answer(None, soon()) == [os.devnull] * 2
+    with Worker(lambda: standard) as worker:
+        assert worker.answer(None, soon()) == [os.devnull] * 2
 
 
 def test_process_does_not_inherit_a_lock_of_the_parent(tmp_path: Path) -> None:
@@ -69,22 +74,22 @@ def test_process_does_not_inherit_a_lock_of_the_parent(tmp_path: Path) -> None:
         (tmp_path / "pipe").write_text("begun")
         return nothing
 
-    with Worker(begin) as apart:
+    with Worker(begin) as worker:
         (tmp_path / "pipe").read_text()
         held.close()
         with (tmp_path / "lock").open("w") as again:
             fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        apart.answer(None, soon())
+        worker.answer(None, soon())
 
 
 def test_error_of_the_process_is_raised_in_the_parent() -> None:
     def refuse(_: None) -> None:
         raise SourceError("no such keyring", hint="pass one")
 
-    with Worker(lambda: refuse) as apart:
+    with Worker(lambda: refuse) as worker:
         for _ in range(2):
             with pytest.raises(SourceError, match="no such keyring"):
-                apart.answer(None, soon())
+                worker.answer(None, soon())
 
 
 @pytest.mark.parametrize("asked_first", [True, False])
@@ -97,8 +102,8 @@ def test_death_of_the_process_is_an_error_in_the_parent(asked_first: bool) -> No
             die()
         return die
 
-    with Worker(begin) as apart, pytest.raises(WorkerExitedError):
-        apart.answer(None, soon())
+    with Worker(begin) as worker, pytest.raises(WorkerExitedError):
+        worker.answer(None, soon())
 
 
 def test_process_without_an_answer_in_time_is_ended(tmp_path: Path) -> None:
@@ -111,11 +116,60 @@ def test_process_without_an_answer_in_time_is_ended(tmp_path: Path) -> None:
         (tmp_path / "pipe").write_text(str(os.getpid()))
         return hang
 
-    with Worker(begin) as apart:
+    with Worker(begin) as worker:
         pid = int((tmp_path / "pipe").read_text())
         with pytest.raises(TimeoutError):
-            apart.answer(None, time.monotonic())
+            worker.answer(None, time.monotonic())
     assert_gone(pid)
+
+
+def test_answer_that_stops_in_the_middle_is_a_timeout() -> None:
+    """Stop the process when its pipe is full: the deadline limits each part of the answer."""
+    with Worker(lambda: lambda size: b"a" * size) as worker:
+        worker.ask(1 << 20)
+        while unread(worker) < fcntl.fcntl(worker._answer_in, fcntl.F_GETPIPE_SZ):
+            time.sleep(0.01)
+        os.kill(worker.pid, signal.SIGSTOP)
+        with pytest.raises(TimeoutError):
+            worker.receive(time.monotonic() + 0.1)
+        pid = worker.pid
+    assert_gone(pid)
+
+
+def unread(worker: Worker[int, bytes]) -> int:
+    """Return the number of bytes in the pipe of the answers (FIONREAD, pipe(7))."""
+    answer = fcntl.ioctl(worker._answer_in, termios.FIONREAD, bytes(4))
+    return int(struct.unpack("i", answer)[0])
+
+
+def test_large_question_is_received() -> None:
+    with Worker(lambda: len) as worker:
+        assert worker.answer(bytes(1 << 20), soon()) == 1 << 20
+
+
+def test_exit_of_the_parent_does_not_wait_for_the_process() -> None:
+    """Assert it of a process that ignores SIGTERM and is stopped: it executes no signal handler."""
+    program = """
+        import os, signal
+        from rbdagent.collect.worker import PersistentWorker
+
+        def begin():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            return lambda _: os.kill(os.getpid(), signal.SIGSTOP)
+
+        worker = PersistentWorker(begin)
+        worker.ask(None)
+        os.waitid(os.P_PID, worker._worker.pid, os.WSTOPPED)
+        print(worker._worker.pid)
+    """
+    # With inherited standard streams, the stopped process would keep the pipe open, too.
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=True,
+    )
+    os.kill(int(ended.stdout), signal.SIGKILL)
 
 
 def test_process_without_a_question_ends_with_its_context(tmp_path: Path) -> None:
@@ -161,8 +215,8 @@ def test_no_second_process_starts_beside_one_that_cannot_end(
     kept: PersistentWorker[None, int] = PersistentWorker(lambda: lambda _: os.getpid())
     first = kept.answer(None, soon())
     with monkeypatch.context() as stuck:
-        stuck.setattr(apart, "_is_closed", lambda *_: False)
-        stuck.setattr(apart, "has_ended", lambda *_, **__: False)
+        stuck.setattr(worker_module, "_is_closed", lambda *_: False)
+        stuck.setattr(worker_module, "has_ended", lambda *_, **__: False)
         kept.end()
         for _ in range(2):
             with pytest.raises(StuckError, match=f"process {first} of rbdagent"):
