@@ -125,7 +125,7 @@ def test_process_without_an_answer_in_time_is_ended(tmp_path: Path) -> None:
 
 def test_answer_that_stops_in_the_middle_is_a_timeout() -> None:
     """Stop the process when its pipe is full: the deadline limits each part of the answer."""
-    with Worker(lambda: lambda size: b"a" * size) as worker:
+    with Worker[int, bytes](lambda: bytes) as worker:
         worker.ask(1 << 20)
         while unread(worker) < fcntl.fcntl(worker._answer_in, fcntl.F_GETPIPE_SZ):
             time.sleep(0.01)
