@@ -17,7 +17,6 @@ import shutil
 import uuid
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab.addresses import HOST, NETWORKS
@@ -56,6 +55,7 @@ from tests.lab.workloads import DRIVER, Workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
     from typing import TextIO
 
 
@@ -108,7 +108,9 @@ class Lab:
         self.ceph = self._cluster("ceph", port=6789, msgr2_port=3300)
         self.in_use_delay = "100ms"
         """First pause of the driver's in-use check; 1s is ceph-csi's own, and makes 49 s in all."""
-        self.cephcsi = given_cephcsi()
+        given = given_cephcsi()
+        self.cephcsi = None if given is None else self.state_dir / given.name
+        """The copy of a given ceph-csi that the nodes see, also where this process joins the lab."""
         self._owner: TextIO | None = None
 
     @functools.cached_property
@@ -331,13 +333,14 @@ class Lab:
 
     def _start_csi(self) -> None:
         """Create the driver's objects and start its controllers."""
-        if self.cephcsi is not None:
+        given = given_cephcsi()
+        if given is not None and self.cephcsi is not None:
             if not self.state_dir.is_relative_to(cache_dir()):
                 raise LabError(
                     f"with ceph-csi RBDAGENT_LAB must be below {cache_dir()}, which the nodes see; "
                     f"it is {self.state_dir}"
                 )
-            self.cephcsi = Path(shutil.copy(self.cephcsi, self.state_dir))
+            shutil.copy(given, self.cephcsi)
         self.ceph.rbd("namespace", "create", f"{POOL}/{RADOS_NAMESPACE}")
         self.workloads.apply(*driver_objects(POOL, user=CSI_USER, key=self.ceph.key_of(CSI_USER)))
         if self.cephcsi is not None and self._names:
