@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rbdagent.cli.output import data_text
-from rbdagent.lifecycle.cluster_report import stuck_in
+from rbdagent.lifecycle.cluster_report import report_cluster
 from rbdagent.report.json.lifecycle import cluster_report
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from tests.lab.many import many
@@ -116,12 +116,12 @@ def _answer(path: Path) -> tuple[_Cost, set[str]]:
     started = time.process_time()
     snapshot = load_snapshot(path.read_text(), where=path.name)
     read = time.process_time()
-    found = stuck_in(snapshot)
+    found = report_cluster(snapshot)
     judged = time.process_time()
     data_text(cluster_report(found, snapshot), "json")
     written = time.process_time()
     cost = _Cost(read - started, judged - read, written - judged)
-    return cost, {affected.life.diagnosis.use.target.given for affected in found.stuck}
+    return cost, {affected.life.diagnosis.use.target.argument for affected in found.stuck}
 
 
 # --------------------------------------------------------------------------------------------------

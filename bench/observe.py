@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rbdagent.collect.ceph.connection import CephAccess
-from rbdagent.collect.ceph.images import CephLook
+from rbdagent.collect.ceph.images import CephReader
 from rbdagent.collect.node.observer import NodeRoots, observe_node
 from rbdagent.model import ImageIdentity, ImageSpec, NotObserved
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rbdagent.model import ImageView
 
-_ENDED: list[CephLook] = []
+_ENDED: list[CephReader] = []
 _IMAGES = 200
 _MAPPINGS, _PROCESSES, _NAMESPACES = 250, 2000, 200
 _SPECS = [ImageSpec(pool="k8s", name=f"image-{number}") for number in range(_IMAGES)]
@@ -176,7 +176,7 @@ def _watchers(processes: Processes, directory: Path, pairs: int) -> list[bool]:
 
 def _look(access: CephAccess, images: list[ImageIdentity]) -> tuple[ImageView, ...]:
     """Connect and query the images, as a single command does."""
-    look = CephLook([access])
+    look = CephReader([access])
     # A command that queries once does not disconnect: it ends.
     _ENDED.append(look)
     view, _ = look.images(images, deadline=time.monotonic() + 60)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from rbdagent.collect.failure import failed, gaps_in, not_observed
-from rbdagent.collect.node.contained import KeptNode, NodeAnswer, keep_node, node_begun
+from rbdagent.collect.node.contained import KeptNode, NodeAnswer, node_begun, start_node_worker
 from rbdagent.collect.parallel import start
 from rbdagent.collect.worker import PersistentWorker, Worker, WorkerExitedError
 from rbdagent.commands import command, line_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rbdagent.collect.ceph.connection import CephAccess
     from rbdagent.config import Settings
     from rbdagent.correlate.cluster_index import ClusterIndex
-    from rbdagent.correlate.log_names import Called
+    from rbdagent.correlate.log_names import LogNames
     from rbdagent.lifecycle.targets import Scope
 
 _T = TypeVar("_T")
@@ -112,11 +112,11 @@ def collect_snapshot(
             kubernetes=kube_view,
             sources=Sources(node=node_source, ceph=_NOT_QUERIED_YET, kubernetes=kube_source),
         )
-        whole = _indexed(seen) if CollectScope.EVERYTHING in also else None
+        index = _indexed(seen) if CollectScope.EVERYTHING in also else None
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
-        with_logs = _begin_logs(seen, settings, also, whole)
+        with_logs = _begin_logs(seen, settings, also, index)
         reports = _begin_reports(seen, settings, also)
-        with_ceph = _query_ceph(seen, images, whole, ceph_begun, deadline)
+        with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline)
     snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
     _check_target_exists(snapshot, images, settings)
     return with_published(snapshot, found) if (found := reports(deadline)) else snapshot
@@ -147,7 +147,7 @@ def _begin_kube(
 def _query_ceph(
     seen: Snapshot,
     images: tuple[ImageIdentity, ...],
-    whole: ClusterIndex | None,
+    index: ClusterIndex | None,
     begun: Worker[_Question, _CephAnswer] | KeptCeph | None,
     deadline: float,
 ) -> Snapshot:
@@ -158,26 +158,26 @@ def _query_ceph(
     """
 
     def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
-        return _ceph(begun, wanted, seen.node, deadline, to_all=whole is not None)
+        return _ceph(begun, wanted, seen.node, deadline, to_all=index is not None)
 
     view, source = _with_duration(
-        lambda: ask(images) if whole is None else _ceph_of_suspects(whole, images, ask)
+        lambda: ask(images) if index is None else _query_suspect_images(index, images, ask)
     )
     return replace(seen, ceph=view, sources=replace(seen.sources, ceph=source))
 
 
 def _begin_logs(
-    seen: Snapshot, settings: Settings, also: CollectScope, whole: ClusterIndex | None
+    seen: Snapshot, settings: Settings, also: CollectScope, index: ClusterIndex | None
 ) -> Callable[[float], NodeView | None]:
     """Start to read the node's logs, if the volume's lifecycle is requested."""
     node, roots = seen.node, settings.roots
     if CollectScope.LIFECYCLE not in also or node is None or roots is None:
         return lambda _: node
-    from rbdagent.collect.node.volume_logs import begin_words
-    from rbdagent.correlate.log_names import called_in
+    from rbdagent.collect.node.volume_logs import begin_logs
+    from rbdagent.correlate.log_names import log_names_in
 
-    calls = called_in(seen) if whole is None else _names_of_suspects(whole)
-    words = begin_words(roots, node, calls, now=seen.observed_at)
+    calls = log_names_in(seen) if index is None else _log_names_to_search(index)
+    words = begin_logs(roots, node, calls, now=seen.observed_at)
     shortest = time.monotonic() + _EXTRA_S
     return lambda deadline: replace(node, words=words(max(deadline, shortest)))
 
@@ -217,32 +217,36 @@ def _without_reports(answer: NotObserved | BaseException) -> NotObserved:
 
 
 def _indexed(snapshot: Snapshot) -> ClusterIndex:
-    from rbdagent.correlate.cluster_index import whole_of
+    from rbdagent.correlate.cluster_index import cluster_index_of
 
-    return whole_of(snapshot)
+    return cluster_index_of(snapshot)
 
 
-def _scope(whole: ClusterIndex) -> Scope:
+def _scope(index: ClusterIndex) -> Scope:
     from rbdagent.lifecycle.targets import Scope
 
-    return Scope(namespace=whole.snapshot.target.namespace or None)
+    return Scope(namespace=index.snapshot.target.namespace or None)
 
 
-def _names_of_suspects(whole: ClusterIndex) -> tuple[Called, ...]:
+def _log_names_to_search(index: ClusterIndex) -> tuple[LogNames, ...]:
     """Return the names that the node's logs use for its volumes that may have problems."""
     from rbdagent.correlate import correlate
-    from rbdagent.correlate.log_names import called
-    from rbdagent.correlate.snapshot_slice import is_here, part_of
-    from rbdagent.lifecycle.triage import suspects_of
+    from rbdagent.correlate.log_names import log_names_of
+    from rbdagent.correlate.snapshot_slice import is_on_observed_node, part_of
+    from rbdagent.lifecycle.triage import targets_to_diagnose
 
-    own = (suspect for suspect in suspects_of(whole, _scope(whole)) if is_here(whole, suspect))
-    uses = (correlate(part_of(whole, suspect), whole.here.directories) for suspect in own)
-    found = (called(use) for use in uses)
+    own = (
+        suspect
+        for suspect in targets_to_diagnose(index, _scope(index))
+        if is_on_observed_node(index, suspect)
+    )
+    uses = (correlate(part_of(index, suspect), index.here.directories) for suspect in own)
+    found = (log_names_of(use) for use in uses)
     return tuple(dict.fromkeys(names for names in found if names.volume or names.kernel))
 
 
-def _ceph_of_suspects(
-    whole: ClusterIndex,
+def _query_suspect_images(
+    index: ClusterIndex,
     mapped: tuple[ImageIdentity, ...],
     ask: Callable[[tuple[ImageIdentity, ...]], _CephAnswer],
 ) -> _CephAnswer:
@@ -251,25 +255,25 @@ def _ceph_of_suspects(
     Only Ceph shows which clients are on the blocklist, so their images are queried afterwards.
     """
     from rbdagent.correlate.cluster_index import with_ceph
-    from rbdagent.lifecycle.triage import images_of_suspects
+    from rbdagent.lifecycle.triage import images_to_query
 
-    scope = _scope(whole)
-    first = tuple(dict.fromkeys((*mapped, *images_of_suspects(whole, scope))))
+    scope = _scope(index)
+    first = tuple(dict.fromkeys((*mapped, *images_to_query(index, scope))))
     asked = first[:_MOST_IMAGES]
     view, source = ask(asked)
     if view is None:
         return view, source
-    wanted = dict.fromkeys((*first, *images_of_suspects(with_ceph(whole, view), scope)))
+    wanted = dict.fromkeys((*first, *images_to_query(with_ceph(index, view), scope)))
     left = tuple(wanted)[len(asked) :]
     room = _MOST_IMAGES - len(asked)
     further, later = ask(left[:room]) if left[:room] else (None, source)
     if further is not None:
         view, left = _joined(view, further), left[room:]
-    gaps = dict.fromkeys((*source.gaps, *later.gaps, *_unasked(len(left))))
+    gaps = dict.fromkeys((*source.gaps, *later.gaps, *_images_not_queried(len(left))))
     return view, replace(source, gaps=tuple(gaps))
 
 
-def _unasked(count: int) -> tuple[Gap, ...]:
+def _images_not_queried(count: int) -> tuple[Gap, ...]:
     if not count:
         return ()
     return (
@@ -369,9 +373,9 @@ def _kube(target: Target, settings: Settings, also: CollectScope) -> KubeAnswer:
     if settings.kube is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     if CollectScope.EVERYTHING in also:
-        from rbdagent.collect.kube.list_cluster import observe_everything
+        from rbdagent.collect.kube.list_cluster import observe_cluster
 
-        return observe_everything(
+        return observe_cluster(
             settings.kube, namespace=target.namespace or None, node_name=settings.node_name
         )
     from rbdagent.collect.kube.list_target import observe_kube
@@ -398,12 +402,14 @@ class Workers(NamedTuple):
                 worker.end()
 
 
-def keep_workers(settings: Settings) -> Workers:
+def start_workers(settings: Settings) -> Workers:
     """Start the processes."""
     clusters, roots = settings.clusters, settings.roots
     return Workers(
-        ceph=None if clusters is None else PersistentWorker(_asking(clusters, opens_images=False)),
-        node=None if roots is None else keep_node(roots, settings.node_name),
+        ceph=None
+        if clusters is None
+        else PersistentWorker(_ceph_worker(clusters, opens_images=False)),
+        node=None if roots is None else start_node_worker(roots, settings.node_name),
     )
 
 
@@ -413,18 +419,18 @@ def _begin_ceph(
     """Start to connect to Ceph; the other sources name the images to query."""
     if kept is not None or settings.clusters is None:
         return contextlib.nullcontext(kept)
-    return Worker(_asking(settings.clusters, opens_images=True))
+    return Worker(_ceph_worker(settings.clusters, opens_images=True))
 
 
-def _asking(
+def _ceph_worker(
     clusters: Sequence[CephAccess], *, opens_images: bool
 ) -> Callable[[], Callable[[_Question], _CephAnswer]]:
     def begin() -> Callable[[_Question], _CephAnswer]:
-        from rbdagent.collect.ceph.images import CephLook
+        from rbdagent.collect.ceph.images import CephReader
 
         # Catch it here: the parent process may be unable to unpickle an exception of the bindings.
         try:
-            begun = CephLook(clusters, opens_images=opens_images)
+            begun = CephReader(clusters, opens_images=opens_images)
         except Exception as error:  # noqa: BLE001 - a failure must not affect the other sources
             failure = failed(error, _CEPH)
             return lambda _: (None, failure)
@@ -489,7 +495,7 @@ def _check_target_exists(
             _check_mapped(snapshot)
         case TargetKind.VOLUME_HANDLE if not images and snapshot.kubernetes is not None:
             raise NotFoundError(
-                f"{snapshot.target.given}: no PersistentVolume has this volume handle",
+                f"{snapshot.target.argument}: no PersistentVolume has this volume handle",
                 hint="kubectl get pv -o custom-columns=NAME:.metadata.name,"
                 "HANDLE:.spec.csi.volumeHandle lists them",
             )
@@ -506,7 +512,7 @@ def _check_mapped(snapshot: Snapshot) -> None:
     devices = tuple(mapping.device for mapping in node.mappings)
     if snapshot.target.name not in devices:
         raise NotFoundError(
-            f"{snapshot.target.given}: no such device on {node.node_name}",
+            f"{snapshot.target.argument}: no such device on {node.node_name}",
             hint=f"mapped here: {', '.join(devices) or 'nothing'}",
             near=devices,
         )
@@ -532,7 +538,7 @@ def _check_image_exists(snapshot: Snapshot, settings: Settings) -> None:
     near = near_images(settings.clusters, target.image, deadline_s=settings.timeout_s)
     clusters = ", ".join(cluster.name for cluster in ceph.clusters)
     raise NotFoundError(
-        f"{target.given}: no such image in {clusters}",
+        f"{target.argument}: no such image in {clusters}",
         hint=f"did you mean {' or '.join(near)}?"
         if near
         else line_of(command("rbd ls", target.image.pool)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.parallel import all_of
-from rbdagent.correlate.image_identity import mappings_seen
+from rbdagent.correlate.image_identity import are_mappings_observed
 from rbdagent.errors import SourceError
 from rbdagent.model import (
     CheckResult,
@@ -94,7 +94,7 @@ def _node(settings: Settings) -> tuple[CheckResult, ...]:
         return (
             _line("the node can be observed", ok=False, detail=source.reason, hint=source.hint),
         )
-    words = _words(settings.roots, view, settings.timeout_s)
+    words = _log_results(settings.roots, view, settings.timeout_s)
     return (*_devices(view), *_facts(view, source.gaps), _kubelet_root(view), *words)
 
 
@@ -108,7 +108,7 @@ def _devices(view: NodeView) -> list[CheckResult]:
         ),
         _line(
             "RBD devices can be seen",
-            ok=mappings_seen(view),
+            ok=are_mappings_observed(view),
             detail=f"{len(observed_of(view.mappings))} mapped",
         ),
     ]
@@ -174,13 +174,13 @@ def _kubelet_root(view: NodeView) -> CheckResult:
     )
 
 
-def _words(roots: NodeRoots, view: NodeView, timeout_s: float) -> Iterator[CheckResult]:
+def _log_results(roots: NodeRoots, view: NodeView, timeout_s: float) -> Iterator[CheckResult]:
     """Yield a line for each log that `diagnose` quotes."""
-    from rbdagent.collect.node.volume_logs import begin_words
-    from rbdagent.correlate.log_names import Called
+    from rbdagent.collect.node.volume_logs import begin_logs
+    from rbdagent.correlate.log_names import LogNames
 
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    wait = begin_words(roots, view, (Called(),), now=now)
+    wait = begin_logs(roots, view, (LogNames(),), now=now)
     words = wait(time.monotonic() + timeout_s)
     if isinstance(words, NotObserved):
         return

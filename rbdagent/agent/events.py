@@ -115,21 +115,21 @@ def _ended_since(before: CycleResult | None, now: CycleResult) -> Iterator[Unmap
 
 
 def _problems(
-    seen: CycleResult, node_name: str
+    result: CycleResult, node_name: str
 ) -> dict[tuple[str, Verdict], tuple[str, ObjectRef | None]]:
     """Return message and claim for each problem of a device or its image.
 
     The key is the device and the verdict.
     """
-    found, public = {}, PublicText(seen.snapshot)
-    for device, (judged, diagnosis) in _held(seen):
+    found, public = {}, PublicText(result.snapshot)
+    for device, (holder_verdict, diagnosis) in _held(result):
         claim = _claim_in(diagnosis)
-        if judged.verdict in _PROBLEMS:
+        if holder_verdict.verdict in _PROBLEMS:
             # The first two reasons identify the problem. Further reasons contain times, which
             # change in each cycle, so each message would be a new Event.
-            reasons = "; ".join(judged.reasons[:2])
-            message = f"{device} on {node_name} is {judged.verdict}: {reasons}"
-            found[device, judged.verdict] = public(message), claim
+            reasons = "; ".join(holder_verdict.reasons[:2])
+            message = f"{device} on {node_name} is {holder_verdict.verdict}: {reasons}"
+            found[device, holder_verdict.verdict] = public(message), claim
         for finding in diagnosis.findings:
             if finding.code == CONFLICTING:
                 found[device, Verdict.CONFLICT] = public(finding.message), claim
@@ -137,18 +137,18 @@ def _problems(
 
 
 def _not_backed(
-    seen: CycleResult, node_name: str
+    result: CycleResult, node_name: str
 ) -> dict[tuple[str, str, str], tuple[str, ObjectRef | None]]:
     """Return message and claim for each container that writes to the node's own disk.
 
     The key is the pod's UID, the PV and the path. The volume may not be mapped on this node. Then
     no diagnosis of a mapping shows the problem.
     """
-    kube = seen.snapshot.kubernetes
+    kube = result.snapshot.kubernetes
     pods = {pod.ref.uid: str(pod.ref) for pod in pods_of(kube)}
     claims = {volume.name: volume.claim for volume in volumes_of(kube)}
     found = {}
-    for mount in unbacked_on(seen.snapshot):
+    for mount in unbacked_on(result.snapshot):
         volume, pod = mount.persistent_volume, pods.get(mount.pod_uid, mount.pod_uid)
         message = (
             f"Pod {pod} writes to {node_name}'s own disk: {mount.path} is not on {volume}. Do not "
@@ -158,10 +158,10 @@ def _not_backed(
     return found
 
 
-def _held(seen: CycleResult) -> Iterator[tuple[str, tuple[HolderVerdict, Diagnosis]]]:
-    for diagnosis in seen.diagnoses:
-        for judged, mapping in diagnosis.mapped:
-            yield mapping.device, (judged, diagnosis)
+def _held(result: CycleResult) -> Iterator[tuple[str, tuple[HolderVerdict, Diagnosis]]]:
+    for diagnosis in result.diagnoses:
+        for holder_verdict, mapping in diagnosis.mapped:
+            yield mapping.device, (holder_verdict, diagnosis)
 
 
 def _claim_in(diagnosis: Diagnosis) -> ObjectRef | None:
@@ -174,8 +174,8 @@ def _claim_in(diagnosis: Diagnosis) -> ObjectRef | None:
 
 def _claim_of(act: UnmapRecord, *cycles: CycleResult | None) -> ObjectRef | None:
     """Return the claim that the PV of an unmap names; None if no cycle has the PV."""
-    for seen in cycles:
-        for volume in volumes_of(seen.snapshot.kubernetes) if seen is not None else ():
+    for result in cycles:
+        for volume in volumes_of(result.snapshot.kubernetes) if result is not None else ():
             if volume.name == act.persistent_volume:
                 return volume.claim
     return None
@@ -272,23 +272,23 @@ class Events:
             api.patch(known, {"count": count, "lastTimestamp": at}).answer()
 
 
-def event_object(told: SentEvent, node_name: str, at: str) -> Json:
+def event_object(reported: SentEvent, node_name: str, at: str) -> Json:
     """Return the Event as JSON: core/v1, as kubelet and the controllers write Events."""
     versions = {"Node": {}, "PersistentVolumeClaim": {"apiVersion": "v1"}}
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": told.event_name, "namespace": told.namespace or "default"},
+        "metadata": {"name": reported.event_name, "namespace": reported.namespace or "default"},
         "involvedObject": {
-            "kind": told.kind,
-            "name": told.name,
-            "uid": told.uid,
-            **({"namespace": told.namespace} if told.namespace else {}),
-            **versions[told.kind],
+            "kind": reported.kind,
+            "name": reported.name,
+            "uid": reported.uid,
+            **({"namespace": reported.namespace} if reported.namespace else {}),
+            **versions[reported.kind],
         },
-        "reason": told.reason,
-        "message": told.message,
-        "type": "Warning" if told.warns else "Normal",
+        "reason": reported.reason,
+        "message": reported.message,
+        "type": "Warning" if reported.warns else "Normal",
         "source": {"component": _COMPONENT, "host": node_name},
         "reportingComponent": _COMPONENT,
         "reportingInstance": node_name,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from rbdagent.errors import NotFoundError, RbdagentError
 from rbdagent.model import Convergence, History, NotObserved, Target, TargetKind, UnmapRecord
-from rbdagent.unmap.followup import Outlook, follow
+from rbdagent.unmap.followup import FollowupState, follow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,15 +39,15 @@ class Follower:
             log: receives a line for each result.
         """
         self._state = state
-        self._look_closely = look_closely
+        self._collect_for_unmap = look_closely
         self._log = log
 
-    def told_of(self, seen: CycleResult) -> CycleResult:
+    def with_results(self, observed: CycleResult) -> CycleResult:
         """Return a cycle's result with the present state of the unmaps, and which ones changed."""
-        history, known = seen.history, seen.acts
+        history, known = observed.history, observed.acts
         if history is None or isinstance(known, NotObserved):
-            return seen
-        outlooks = [(act, self._outlook(act, seen, history)) for act in _followed(known)]
+            return observed
+        outlooks = [(act, self._followup_state(act, observed, history)) for act in _followed(known)]
         changed = [
             replace(act, convergence=outlook.state, convergence_reasons=outlook.reasons)
             for act, outlook in outlooks
@@ -66,29 +66,31 @@ class Follower:
                 reasons="; ".join(act.convergence_reasons),
             )
         acts = {act.key: act for act in (*known, *changed)}
-        return replace(seen, acts=tuple(acts.values()), news=(*seen.news, *news))
+        return replace(observed, acts=tuple(acts.values()), news=(*observed.news, *news))
 
-    def _outlook(self, act: UnmapRecord, seen: CycleResult, history: History) -> Outlook | None:
+    def _followup_state(
+        self, act: UnmapRecord, observed: CycleResult, history: History
+    ) -> FollowupState | None:
         """Return the present result of an unmap; None if its follow-up has ended."""
-        waited_s = history.last_look.uptime_s - act.begun.uptime_s
+        waited_s = history.last_observed.uptime_s - act.begun.uptime_s
         if act.boot_id != history.boot_id or waited_s > FOLLOWED_S:
             if act.convergence is not Convergence.PENDING:
                 return None
             reasons = (*act.convergence_reasons, "the follow-up has ended")
-            return Outlook(state=Convergence.NOT_OBSERVED, reasons=reasons)
-        outlook = follow(act, seen.snapshot, waited_s=waited_s)
+            return FollowupState(state=Convergence.NOT_OBSERVED, reasons=reasons)
+        outlook = follow(act, observed.snapshot, waited_s=waited_s)
         if outlook.state is not Convergence.CLEARED or act.persistent_volume is None:
             return outlook
         # The agent's own snapshots list only the pods of its node. A snapshot of the volume also
         # shows the pods that wait on other nodes.
         name = act.persistent_volume
-        volume = Target(given=f"pv/{name}", kind=TargetKind.PERSISTENT_VOLUME, name=name)
+        volume = Target(argument=f"pv/{name}", kind=TargetKind.PERSISTENT_VOLUME, name=name)
         try:
-            closely = self._look_closely(volume)
+            closely = self._collect_for_unmap(volume)
         except NotFoundError:
             return outlook
         except RbdagentError as error:
-            return Outlook(state=Convergence.PENDING, reasons=(f"not observed: {error}",))
+            return FollowupState(state=Convergence.PENDING, reasons=(f"not observed: {error}",))
         return follow(act, closely, waited_s=waited_s)
 
     def _save(self, act: UnmapRecord) -> None:
@@ -107,7 +109,7 @@ def is_followed(acts: Iterable[UnmapRecord], history: History | None) -> bool:
     """Return whether the follow-up of one of these unmaps has not ended."""
     return history is not None and any(
         act.boot_id == history.boot_id
-        and history.last_look.uptime_s - act.begun.uptime_s <= FOLLOWED_S
+        and history.last_observed.uptime_s - act.begun.uptime_s <= FOLLOWED_S
         for act in _followed(acts)
     )
 

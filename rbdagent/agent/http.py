@@ -76,7 +76,7 @@ def serve(agent: Served, listen: str) -> None:
 
         def do_GET(self) -> None:
             """Answer GET."""
-            server.has_asked(self.connection)
+            server.request_sent(self.connection)
             self.connection.settimeout(_WITHIN_S)
             status, kind, body = _answer(self.path, agent, registry)
             self.send_response(status)
@@ -174,7 +174,7 @@ class _Server(ThreadingHTTPServer):
         if not self._changed.wait_for(lambda: chosen not in self._open, timeout=_WITHIN_S):
             raise TimeoutError
 
-    def has_asked(self, request: object) -> None:
+    def request_sent(self, request: object) -> None:
         """Record that a connection has sent its request."""
         with self._changed:
             self._open[request] = True

@@ -26,9 +26,9 @@ from rbdagent.model import (
     CollectScope,
     Diagnosis,
     History,
-    Keeper,
     KubeView,
     NotObserved,
+    PreventingObject,
     Snapshot,
     Source,
     SourceState,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from rbdagent.config import Settings
     from rbdagent.log import Log
 
-_ALL: Final = Target(given="", kind=TargetKind.NONE)
+_ALL: Final = Target(argument="", kind=TargetKind.NONE)
 _KUBE_S: Final = 300.0
 """The API's last answer is reused for this time while nothing on the node changes."""
 _JITTER: Final = 0.1
@@ -99,7 +99,9 @@ class CycleResult(Struct, frozen=True, kw_only=True):
     def verdicts(self) -> Counter[str]:
         """Count the mappings of this node by their verdict."""
         return Counter(
-            str(judged.verdict) for diagnosis in self.diagnoses for judged in diagnosis.local
+            str(holder_verdict.verdict)
+            for diagnosis in self.diagnoses
+            for holder_verdict in diagnosis.local
         )
 
 
@@ -155,7 +157,7 @@ class Agent:
             None if settings.kube is None else OwnObjects(settings.kube, settings.node_name)
         )
         self._neighbours = Neighbours(settings.kube, settings.node_name)
-        self._follower = Follower(leave.state, self._look_closely, log)
+        self._follower = Follower(leave.state, self._collect_for_unmap, log)
         self._refused: dict[str, UnmapRefusal | None] = {}
         """The last refusal by device, after the grace period; reported again when it changes."""
         self._beat = time.monotonic()
@@ -266,25 +268,25 @@ class Agent:
         # An attempt takes a more detailed snapshot. So an orphan whose grace period has ended needs
         # no snapshot before the attempt.
         tried = self._act() if why == "time" else []
-        seen = self._observe("act" if _acted(tried) else why)
+        result = self._observe("act" if _acted(tried) else why)
         if not tried:
             tried = self._act()
             if _acted(tried):
                 # The unmapped device no longer exists, so observe again before the report.
-                seen = self._observe("act")
+                result = self._observe("act")
         refused = tuple(attempt.refused for attempt in tried if attempt.refused is not None)
         acts, ended = self._leave.state.acts(), self._leave.state.ended()
         still_refused = tuple(refusal for refusal in self._refused.values() if refusal is not None)
-        seen = replace(seen, acts=acts, news=refused, ended=ended, refused=still_refused)
-        seen = self._follower.told_of(seen)
+        result = replace(result, acts=acts, news=refused, ended=ended, refused=still_refused)
+        result = self._follower.with_results(result)
         self._report_progress()
-        self.seen = seen
-        self._log_cycle(why, seen)
-        self._tell(seen)
+        self.seen = result
+        self._log_cycle(why, result)
+        self._tell(result)
 
     def _observe(self, why: str) -> CycleResult:
         started = time.monotonic()
-        uses = self._neighbours.told_of(self._look(why))
+        uses = self._neighbours.with_results(self._collect(why))
         snapshot = uses.snapshot
         self._report_progress()
         grace = seconds(self._leave.policy.grace_s)
@@ -303,7 +305,7 @@ class Agent:
             complete_at=self._complete_at,
         )
 
-    def _look(self, why: str) -> NodeUses:
+    def _collect(self, why: str) -> NodeUses:
         follows = self._follows()
         asks = why != "time" or follows or self._needs_api()
         # No mapping leads to the name of a volume that was unmapped.
@@ -351,9 +353,9 @@ class Agent:
     def _has(self, verdicts: Container[Verdict]) -> bool:
         """Return whether a mapping of this node had one of these verdicts in the last cycle."""
         return self.seen is not None and any(
-            judged.verdict in verdicts
+            holder_verdict.verdict in verdicts
             for diagnosis in self.seen.diagnoses
-            for judged in diagnosis.local
+            for holder_verdict in diagnosis.local
         )
 
     def _save(self) -> None:
@@ -390,8 +392,8 @@ class Agent:
             # needed.
             return UnmapAttempt()
         attempt = Attempt(
-            Target(given=device, kind=TargetKind.DEVICE, name=device),
-            self._look_closely,
+            Target(argument=device, kind=TargetKind.DEVICE, name=device),
+            self._collect_for_unmap,
             self._ask_ceph,
             leave=self._leave,
             history=self._history,
@@ -442,7 +444,7 @@ class Agent:
         self._refused[device] = refusal
         return is_new
 
-    def _look_closely(self, target: Target) -> Snapshot:
+    def _collect_for_unmap(self, target: Target) -> Snapshot:
         """Return a snapshot with consistent reads and with all facts that can forbid an unmap."""
         self._report_progress()
         return collect_snapshot(
@@ -460,9 +462,9 @@ class Agent:
             image, settings, now=lambda: self._clock().at, workers=self._workers
         )
 
-    def _log_cycle(self, why: str, seen: CycleResult) -> None:
-        took_s, failed = round(seen.took_s, 3), seen.snapshot.sources.failed
-        self._log.info("cycle", why=why, took_s=took_s, **seen.verdicts, failed=failed)
+    def _log_cycle(self, why: str, result: CycleResult) -> None:
+        took_s, failed = round(result.took_s, 3), result.snapshot.sources.failed
+        self._log.info("cycle", why=why, took_s=took_s, **result.verdicts, failed=failed)
 
 
 def _mapped(snapshot: Snapshot) -> frozenset[tuple[str, str | None]]:
@@ -472,11 +474,11 @@ def _mapped(snapshot: Snapshot) -> frozenset[tuple[str, str | None]]:
     )
 
 
-def _why(refusal: UnmapRefusal | None) -> tuple[tuple[str, ...], Keeper | None]:
+def _why(refusal: UnmapRefusal | None) -> tuple[tuple[str, ...], PreventingObject | None]:
     """Return the part of a refusal to compare; without the PID, as a program may restart often."""
     if refusal is None:
         return (), None
-    return refusal.codes, refusal.keeper and replace(refusal.keeper, pid=None)
+    return refusal.codes, refusal.prevented_by and replace(refusal.prevented_by, pid=None)
 
 
 def _acted(tried: list[UnmapAttempt]) -> bool:

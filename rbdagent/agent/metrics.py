@@ -37,9 +37,9 @@ _MAPPING: Final = (
 class Metrics:
     """A collector of prometheus_client."""
 
-    def __init__(self, seen: Callable[[], CycleResult | None]) -> None:
+    def __init__(self, result: Callable[[], CycleResult | None]) -> None:
         """Store the function that returns the result of the last cycle."""
-        self._seen = seen
+        self._seen = result
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family; before the first cycle, only those that need no snapshot."""
@@ -58,18 +58,18 @@ class Metrics:
         )
         build.add_metric((__version__, platform.python_version()), 1)
         yield build
-        seen = self._seen()
-        if seen is not None:
-            yield from _of_sources(seen)
-            yield from _of_mappings(seen)
-            yield _of_blocked(seen)
-            yield _of_unbacked(seen)
-            yield from _of_findings(seen)
-            yield _of_acts(seen)
-            yield _of_refusals(seen)
+        result = self._seen()
+        if result is not None:
+            yield from _of_sources(result)
+            yield from _of_mappings(result)
+            yield _of_blocked(result)
+            yield _of_unbacked(result)
+            yield from _of_findings(result)
+            yield _of_acts(result)
+            yield _of_refusals(result)
 
 
-def _of_sources(seen: CycleResult) -> Iterator[Metric]:
+def _of_sources(result: CycleResult) -> Iterator[Metric]:
     success = GaugeMetricFamily(
         "rbdagent_observe_success",
         "Whether the last observation of a source succeeded.",
@@ -80,22 +80,22 @@ def _of_sources(seen: CycleResult) -> Iterator[Metric]:
         "Duration of the last observation of a source.",
         labels=("source",),
     )
-    for name, source in seen.snapshot.sources.named:
+    for name, source in result.snapshot.sources.named:
         if source.state is not SourceState.SKIPPED:
             success.add_metric((name,), float(source.state is SourceState.OBSERVED))
             if source.took_s is not None:
                 took.add_metric((name,), source.took_s)
     yield success
     yield took
-    if seen.complete_at is not None:
+    if result.complete_at is not None:
         yield GaugeMetricFamily(
             "rbdagent_last_complete_observation_timestamp_seconds",
             "Time of the last snapshot in which no source failed.",
-            value=datetime.fromisoformat(seen.complete_at).timestamp(),
+            value=datetime.fromisoformat(result.complete_at).timestamp(),
         )
 
 
-def _of_mappings(seen: CycleResult) -> Iterator[Metric]:
+def _of_mappings(result: CycleResult) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "rbdagent_mapping_info", "An RBD image that is mapped on this node.", labels=_MAPPING
     )
@@ -114,35 +114,37 @@ def _of_mappings(seen: CycleResult) -> Iterator[Metric]:
         "A mapping that Kubernetes has released and that something on the node keeps open.",
         labels=("node", "device", "reason"),
     )
-    for diagnosis, judged, mapping in _local(seen):
-        node = judged.holder.node or ""
-        info.add_metric(_labels(diagnosis, judged, mapping), 1)
-        verdict.add_metric((node, mapping.device, str(judged.verdict)), 1)
+    for diagnosis, holder_verdict, mapping in _local(result):
+        node = holder_verdict.holder.node or ""
+        info.add_metric(_labels(diagnosis, holder_verdict, mapping), 1)
+        verdict.add_metric((node, mapping.device, str(holder_verdict.verdict)), 1)
         if any(finding.code == CONFLICTING for finding in diagnosis.findings):
             verdict.add_metric((node, mapping.device, str(Verdict.CONFLICT)), 1)
-        if judged.verdict is Verdict.PINNED:
+        if holder_verdict.verdict is Verdict.PINNED:
             pinned.add_metric((node, mapping.device, _pin(mapping)), 1)
-    node = _node(seen)
-    now = seen.history.last_look.uptime_s if seen.history is not None else 0.0
-    now += time.monotonic() - seen.at
-    for remembered in seen.history.mappings if seen.history is not None else ():
+    node = _node(result)
+    now = result.history.last_observed.uptime_s if result.history is not None else 0.0
+    now += time.monotonic() - result.at
+    for remembered in result.history.mappings if result.history is not None else ():
         if remembered.orphaned_since is not None:
             age_s = now - remembered.orphaned_since.uptime_s
             orphaned.add_metric((node, remembered.identity.device), age_s)
     yield from (info, verdict, orphaned, pinned)
 
 
-def _local(seen: CycleResult) -> Iterator[tuple[Diagnosis, HolderVerdict, Mapping]]:
-    for diagnosis in seen.diagnoses:
-        for judged, mapping in diagnosis.mapped:
-            yield diagnosis, judged, mapping
+def _local(result: CycleResult) -> Iterator[tuple[Diagnosis, HolderVerdict, Mapping]]:
+    for diagnosis in result.diagnoses:
+        for holder_verdict, mapping in diagnosis.mapped:
+            yield diagnosis, holder_verdict, mapping
 
 
-def _labels(diagnosis: Diagnosis, judged: HolderVerdict, mapping: Mapping) -> tuple[str, ...]:
+def _labels(
+    diagnosis: Diagnosis, holder_verdict: HolderVerdict, mapping: Mapping
+) -> tuple[str, ...]:
     image = identity_of_mapping(mapping)
     volume = diagnosis.use.persistent_volume
     return (
-        judged.holder.node or "",
+        holder_verdict.holder.node or "",
         mapping.device,
         mapping.fsid or "",
         image.spec.pool if image is not None else "",
@@ -166,52 +168,52 @@ def _pin(mapping: Mapping) -> str:
     return "unknown"
 
 
-def _of_blocked(seen: CycleResult) -> Metric:
+def _of_blocked(result: CycleResult) -> Metric:
     family = GaugeMetricFamily(
         "rbdagent_volume_blocked",
         "A pod of this node that cannot start, because its volume is held or was not observed.",
         labels=("node", "namespace", "pod", "persistentvolume", "cause", "holder_node"),
     )
-    for blocked in seen.blocked:
+    for blocked in result.blocked:
         labels = (blocked.namespace, blocked.pod, blocked.persistent_volume, str(blocked.cause))
-        family.add_metric((_node(seen), *labels, blocked.holder_node or ""), 1)
+        family.add_metric((_node(result), *labels, blocked.holder_node or ""), 1)
     return family
 
 
-def _of_unbacked(seen: CycleResult) -> Metric:
+def _of_unbacked(result: CycleResult) -> Metric:
     """Count pods and not mappings: the volume of such a pod may be mapped on no node."""
     family = GaugeMetricFamily(
         "rbdagent_volume_not_backed",
         "A pod of this node that writes to the node's own disk instead of the volume.",
         labels=("node", "namespace", "pod", "persistentvolume"),
     )
-    pods = {pod.ref.uid: pod.ref for pod in pods_of(seen.snapshot.kubernetes)}
+    pods = {pod.ref.uid: pod.ref for pod in pods_of(result.snapshot.kubernetes)}
     written: dict[tuple[str, ...], None] = {}
-    for mount in unbacked_on(seen.snapshot):
+    for mount in unbacked_on(result.snapshot):
         pod = pods.get(mount.pod_uid)
         namespace, name = (pod.namespace, pod.name) if pod is not None else ("", mount.pod_uid)
-        written[_node(seen), namespace, name, mount.persistent_volume] = None
+        written[_node(result), namespace, name, mount.persistent_volume] = None
     for labels in written:
         family.add_metric(labels, 1)
     return family
 
 
-def _node(seen: CycleResult) -> str:
-    return seen.snapshot.node.node_name if seen.snapshot.node is not None else ""
+def _node(result: CycleResult) -> str:
+    return result.snapshot.node.node_name if result.snapshot.node is not None else ""
 
 
-def _of_findings(seen: CycleResult) -> Iterator[Metric]:
+def _of_findings(result: CycleResult) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "rbdagent_findings", "Findings of the last cycle.", labels=("code", "severity")
     )
-    found = {finding for diagnosis in seen.diagnoses for finding in diagnosis.findings}
+    found = {finding for diagnosis in result.diagnoses for finding in diagnosis.findings}
     counted = Counter((finding.code, str(finding.severity)) for finding in found)
     for labels, number in sorted(counted.items()):
         family.add_metric(labels, number)
     yield family
 
 
-def _of_acts(seen: CycleResult) -> Metric:
+def _of_acts(result: CycleResult) -> Metric:
     """Count the unmap records; like the records, the counter survives a restart of the agent."""
     family = CounterMetricFamily(
         "rbdagent_unmaps",
@@ -219,13 +221,13 @@ def _of_acts(seen: CycleResult) -> Metric:
         labels=("outcome",),
     )
     # Prometheus interprets a counter that falls to zero as a reset; a missing counter is no reset.
-    if not isinstance(seen.ended, NotObserved):
+    if not isinstance(result.ended, NotObserved):
         for outcome in UnmapOutcome:
-            family.add_metric((str(outcome),), seen.ended.get(str(outcome), 0))
+            family.add_metric((str(outcome),), result.ended.get(str(outcome), 0))
     return family
 
 
-def _of_refusals(seen: CycleResult) -> Metric:
+def _of_refusals(result: CycleResult) -> Metric:
     """Return why each refused orphan stays mapped, as one series per mapping.
 
     These series end with the mapping; the counter of refusals does not.
@@ -236,9 +238,9 @@ def _of_refusals(seen: CycleResult) -> Metric:
         "hold, and the object that blocks the unmap, where it is exactly one.",
         labels=("node", "device", "condition", "kind", "namespace", "name"),
     )
-    for refusal in seen.refused:
+    for refusal in result.refused:
         if refusal.identity is not None:
-            keeper = refusal.keeper
+            keeper = refusal.prevented_by
             named = ("", "", "") if keeper is None else (keeper.kind, keeper.namespace, keeper.name)
             family.add_metric(
                 (refusal.node, refusal.identity.device, refusal.first_code, *named), 1

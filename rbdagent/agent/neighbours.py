@@ -32,7 +32,7 @@ class Neighbours:
         """Drop all RBDNodes: the next use requests them again."""
         self._known = {}
 
-    def told_of(self, uses: NodeUses) -> NodeUses:
+    def with_results(self, uses: NodeUses) -> NodeUses:
         """Return the uses with the RBDNodes of nodes that hold an image that this node needs.
 
         The watchers in the snapshot name these nodes, so the requests follow the snapshot.

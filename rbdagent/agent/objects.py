@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rbdagent.collect.failure import gaps_in, not_observed
 from rbdagent.collect.kube.client import Api
-from rbdagent.collect.kube.get_by_name import NOTHING, NamedLook, lately
+from rbdagent.collect.kube.get_by_name import NOTHING, NamedReader, lately
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.list_target import gaps_of
 from rbdagent.collect.kube.requests import ATTACHMENTS, NODES, VOLUMES
@@ -57,7 +57,9 @@ class OwnObjects:
             api = self._api()
         except (SourceError, ParseError) as error:
             return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
-        look = NamedLook(api, self._node_name, node, before=self._known, elsewhere=self._elsewhere)
+        look = NamedReader(
+            api, self._node_name, node, before=self._known, elsewhere=self._elsewhere
+        )
         view = look.view()
         # Assign once, at the end, so that a request that is abandoned at its deadline changes
         # nothing.
@@ -170,7 +172,7 @@ class OwnObjects:
 
 def _watchers_elsewhere(uses: NodeUses) -> list[tuple[Volume, Holder]]:
     """Return each watcher on another node with the use that it watches on this node."""
-    return [(use, holder) for use in uses.every for holder in strangers(use)]
+    return [(use, holder) for use in uses.all_volumes for holder in strangers(use)]
 
 
 def _address(holder: Holder) -> str:
@@ -179,7 +181,7 @@ def _address(holder: Holder) -> str:
 
 def _pair(use: Volume, holder: Holder) -> str:
     """Return a key for an image and a client, because one client may watch several images."""
-    return f"{use.target.given if use.image is None else use.image.spec} {_address(holder)}"
+    return f"{use.target.argument if use.image is None else use.image.spec} {_address(holder)}"
 
 
 def _all(api: Api, path: str, reader: Callable[[Json], _T]) -> tuple[_T, ...]:

@@ -38,11 +38,11 @@ class ServiceManager:
         if self._is_watched:
             self._send("WATCHDOG=1")
 
-    def looked(self, seen: CycleResult) -> None:
+    def send_status(self, result: CycleResult) -> None:
         """Send the status after a cycle; after the first cycle, the service is ready."""
         ready = () if self._is_ready else ("READY=1",)
         self._is_ready = True
-        self._send(*ready, f"STATUS={_status(seen)}")
+        self._send(*ready, f"STATUS={_status(result)}")
 
     def stopping(self) -> None:
         """Send the notification that the service is stopping."""
@@ -59,10 +59,10 @@ class ServiceManager:
             to.sendto("\n".join(lines).encode(), self._address)
 
 
-def _status(seen: CycleResult) -> str:
+def _status(result: CycleResult) -> str:
     """Return a line for ``systemctl status``: ``3 mapped: 2 InUse, 1 Orphaned``."""
-    verdicts = seen.verdicts
+    verdicts = result.verdicts
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-    unseen = ", ".join(seen.snapshot.sources.failed)
+    unseen = ", ".join(result.snapshot.sources.failed)
     mapped = f"{verdicts.total()} mapped"
     return "".join((mapped, counts and f": {counts}", unseen and f"; not observed: {unseen}"))

@@ -54,11 +54,11 @@ def command(
     **allowed: Any,  # noqa: ANN401 - the flags of the policy
 ) -> int:
     """Run on a node: watch its mappings, publish them, and unmap orphans where that is allowed."""
-    from rbdagent.collector import keep_workers
+    from rbdagent.collector import start_workers
 
     # The other verbs exit after one output, and run without the garbage collector.
     gc.enable()
-    _use_one_heap()
+    _limit_heaps()
     # The watchdog of systemd sends SIGABRT. The log then shows the stack of each thread.
     faulthandler.enable()
     chosen = settings()
@@ -67,7 +67,7 @@ def command(
     with state_of(allowed).only_agent():
         # This call forks. So it runs before this process starts threads, and before this process
         # imports modules that the workers do not need: a page that one process changes is copied.
-        workers = keep_workers(chosen)
+        workers = start_workers(chosen)
         from rbdagent.agent.http import serve
         from rbdagent.agent.kernel_events import Wake
         from rbdagent.agent.loop import Agent, run_until
@@ -110,15 +110,15 @@ def _reporter(
 ) -> Callable[[CycleResult], None]:
     """Return the function that reports each cycle: to systemd, and to the Kubernetes API."""
 
-    def report(seen: CycleResult) -> None:
-        manager.looked(seen)
+    def report(result: CycleResult) -> None:
+        manager.send_status(result)
         if kubernetes is not None:
-            kubernetes.tell(seen)
+            kubernetes.tell(result)
 
     return report
 
 
-def _use_one_heap() -> None:
+def _limit_heaps() -> None:
     """Make glibc use one heap for all threads, in this process and in the workers.
 
     Threads leave heaps behind when they end: 2 MiB in the agent's three processes (glibc 2.36,
@@ -165,23 +165,23 @@ class _Kubernetes:
         self._events = Events(access, node_name)
         self._log = log
 
-    def tell(self, seen: CycleResult) -> None:
+    def tell(self, result: CycleResult) -> None:
         """Write RBDNode and Events; log a failure and continue."""
         from rbdagent.collect.failure import as_source_error
 
         for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
             try:
-                write(seen)
+                write(result)
             except Exception as error:  # noqa: BLE001 - one failure must not prevent the other write
                 self._log.warning(
                     "not published", what=what, error=str(as_source_error(error, what))
                 )
 
-    def _publish(self, seen: CycleResult) -> None:
+    def _publish(self, result: CycleResult) -> None:
         from rbdagent.report.rbdnode import rbdnode_status
 
-        status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, seen.acts)
-        self._publisher.publish(status, node_uid=_uid_of(seen))
+        status = rbdnode_status(result.diagnoses, result.snapshot, result.history, result.acts)
+        self._publisher.publish(status, node_uid=_uid_of(result))
 
     def watch(self, wake: Wake) -> None:
         """Wake the agent on changes; make it write the RBDNode again if it was deleted."""
@@ -200,11 +200,11 @@ class _Kubernetes:
         )
 
 
-def _uid_of(seen: CycleResult) -> str | None:
+def _uid_of(result: CycleResult) -> str | None:
     """Return the uid of this node's Node object; None if it is unknown."""
     from rbdagent.correlate.image_identity import nodes_of
 
-    observed = seen.snapshot.node
+    observed = result.snapshot.node
     node_name = observed.node_name if observed is not None else ""
-    nodes = nodes_of(seen.snapshot.kubernetes)
+    nodes = nodes_of(result.snapshot.kubernetes)
     return next((node.uid for node in nodes if node.name == node_name), None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rbdagent.cli.options import OF_ONE_CLUSTER, OUTPUT, ceph_tables, observing
-from rbdagent.cli.output import data_text, has_colour, say
+from rbdagent.cli.output import data_text, has_colour, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,19 +27,19 @@ def command(*, output: str, settings: Callable[[], Settings]) -> int:
     from rbdagent.model import CheckState
     from rbdagent.preflight import check_all
 
-    results = (*_where_from(), *check_all(settings()))
+    results = (*_flag_origins(), *check_all(settings()))
     if output == "table":
         from rbdagent.report.text import check_lines
 
-        say(check_lines(results, colour=has_colour()))
+        print_text(check_lines(results, colour=has_colour()))
     else:
         from rbdagent.report.json.check import check_report
 
-        say(data_text(check_report(results), output))
+        print_text(data_text(check_report(results), output))
     return int(any(result.state is CheckState.FAILED for result in results))
 
 
-def _where_from() -> tuple[CheckResult, ...]:
+def _flag_origins() -> tuple[CheckResult, ...]:
     """Return the value of every flag and where it comes from."""
     from rbdagent.model import CheckResult, CheckState
 

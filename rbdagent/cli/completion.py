@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rbdagent.cli.output import say
+from rbdagent.cli.output import print_text
 from rbdagent.errors import UsageError
 
 
@@ -19,5 +19,5 @@ def command(*, shell: str) -> int:
         raise UsageError(f"no completion for {shell}")
     from rbdagent.cli.main import cli
 
-    say(found(cli, {}, "rbdagent", "_RBDAGENT_COMPLETE").source())
+    print_text(found(cli, {}, "rbdagent", "_RBDAGENT_COMPLETE").source())
     return 0

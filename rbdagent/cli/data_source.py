@@ -103,41 +103,45 @@ def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapsho
     from rbdagent.model import TargetKind
 
     held = found.target
-    is_of_all = held.kind is TargetKind.NONE and bool(held.given)
+    is_of_all = held.kind is TargetKind.NONE and bool(held.argument)
     if target.kind is not TargetKind.NONE and is_of_all:
         return _part(found, target, name, source)
     if target.kind is held.kind:
         # The list is for the observed node, and a snapshot of a cluster also contains a node.
         is_within = held.namespace in {"", target.namespace} and is_of_all
-        if not target.given or is_within:
+        if not target.argument or is_within:
             return found
     if is_of_all:
-        words, hint = f"everything ({held.given})", _asked("rbdagent diagnose", held, source)
+        words, hint = (
+            f"everything ({held.argument})",
+            _snapshot_command("rbdagent diagnose", held, source),
+        )
     elif held.kind is TargetKind.NONE:
-        words, hint = "every mapping of a node", _asked("rbdagent list", held, source)
+        words, hint = "every mapping of a node", _snapshot_command("rbdagent list", held, source)
     else:
-        words, hint = held.given, _asked(f"rbdagent {_verb()}", held, source)
+        words, hint = held.argument, _snapshot_command(f"rbdagent {_verb()}", held, source)
     raise NotFoundError(f"{name} is a snapshot of {words}", hint=hint)
 
 
-def _asked(begin: str, held: Target, source: str) -> str:
+def _snapshot_command(begin: str, held: Target, source: str) -> str:
     """Return the command that reads a snapshot with the target that it was taken for."""
     # The target of a snapshot of a cluster is an option, such as -A, not a name.
-    given = held.given.split() if held.given.startswith("-") else []
-    values = (held.given,) if held.given and not given else ()
+    given = held.argument.split() if held.argument.startswith("-") else []
+    values = (held.argument,) if held.argument and not given else ()
     return line_of(command(begin, *values, options=(*given, "--from", source)))
 
 
 def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
     """Return the part of a snapshot of a namespace or a cluster that is about one target."""
-    from rbdagent.correlate.cluster_index import whole_of
-    from rbdagent.correlate.snapshot_slice import is_there, part_of
+    from rbdagent.correlate.cluster_index import cluster_index_of
+    from rbdagent.correlate.snapshot_slice import contains_target, part_of
 
-    whole = whole_of(found)
-    if not is_there(whole, target):
+    whole = cluster_index_of(found)
+    if not contains_target(whole, target):
         raise NotFoundError(
-            f"{name} contains nothing about {target.given}",
-            hint=f"{_asked('rbdagent diagnose', found.target, source)} shows what is stuck",
+            f"{name} contains nothing about {target.argument}",
+            hint=f"{_snapshot_command('rbdagent diagnose', found.target, source)} shows what is "
+            "stuck",
         )
     part = part_of(whole, target)
     # A part of a snapshot lacks the gaps of its sources, but the output must show them.
@@ -154,9 +158,10 @@ def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snap
     if {image.spec for image in wanted} & {image.spec for image in held}:
         return asked
     raise NotFoundError(
-        f"{name} contains nothing about {target.given}: it is a snapshot of {found.target.given}",
-        hint=_asked(f"rbdagent {_verb()}", found.target, source),
-        near=(found.target.given,),
+        f"{name} contains nothing about {target.argument}: it is a snapshot of "
+        f"{found.target.argument}",
+        hint=_snapshot_command(f"rbdagent {_verb()}", found.target, source),
+        near=(found.target.argument,),
     )
 
 

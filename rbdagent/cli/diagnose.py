@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import all_namespaces, everything, observing, reading
+from rbdagent.cli.options import all_namespaces, cluster_target, observing, reading
 from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, has_colour, repeat
 from rbdagent.errors import ParseError, UsageError
 from rbdagent.model import CollectScope
@@ -52,9 +52,9 @@ def command(
     if how.output == "html" and watch:
         raise UsageError("-o html prints one page: omit --watch, and run it again to update it")
     if target is None:
-        wanted = everything(every=every, namespace=namespace, selector=selector)
+        wanted = cluster_target(every=every, namespace=namespace, selector=selector)
         scope = _scope(namespace, selector)
-        once = _of_everything(wanted, scope, _in_words(namespace, selector), how)
+        once = _diagnose_cluster(wanted, scope, _scope_text(namespace, selector), how)
     elif every or selector is not None:
         raise UsageError("-A and -l report everything that is stuck: do not give a TARGET")
     else:
@@ -90,10 +90,12 @@ def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[]
             also=CollectScope.LIFECYCLE,
         )
         from rbdagent.correlate import correlate
-        from rbdagent.lifecycle.steps import life_of
+        from rbdagent.lifecycle.steps import lifecycle_of
 
-        life = life_of(correlate(snapshot), snapshot)
-        return _render(life, snapshot, how.output), exit_code((life.diagnosis,), how.fail_on)
+        lifecycle = lifecycle_of(correlate(snapshot), snapshot)
+        return _render(lifecycle, snapshot, how.output), exit_code(
+            (lifecycle.diagnosis,), how.fail_on
+        )
 
     return once
 
@@ -105,22 +107,22 @@ def _load(output: str) -> None:
     importlib.import_module(f"rbdagent.report.{forms.get(output, 'story')}")
 
 
-def _render(life: Lifecycle, snapshot: Snapshot, output: str) -> str:
+def _render(lifecycle: Lifecycle, snapshot: Snapshot, output: str) -> str:
     if output in {"json", "yaml"}:
         from rbdagent.report.json.lifecycle import lifecycle_report
 
-        return data_text(lifecycle_report(life, snapshot), output)
+        return data_text(lifecycle_report(lifecycle, snapshot), output)
     if output == "name":
         from rbdagent.report.text import names
 
-        return names(life.diagnosis.holders)
+        return names(lifecycle.diagnosis.holders)
     if output == "html":
         from rbdagent.report.html.page import page
 
-        return page(life, snapshot)
+        return page(lifecycle, snapshot)
     from rbdagent.report.story import story
 
-    return story(life, snapshot, wide=output == "wide", colour=has_colour())
+    return story(lifecycle, snapshot, wide=output == "wide", colour=has_colour())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -138,12 +140,12 @@ def _scope(namespace: str | None, selector: str | None) -> Scope:
         raise UsageError(str(error)) from error
 
 
-def _in_words(namespace: str | None, selector: str | None) -> str:
+def _scope_text(namespace: str | None, selector: str | None) -> str:
     words = [] if namespace is None else [f"in namespace {namespace}"]
     return " ".join(words if selector is None else [*words, f"with labels {selector}"])
 
 
-def _of_everything(
+def _diagnose_cluster(
     wanted: Target, scope: Scope, words: str, how: _Request
 ) -> Callable[[], tuple[str, int]]:
     if how.output == "html":
@@ -157,9 +159,9 @@ def _of_everything(
         snapshot = snapshot_of(
             wanted, how.source, how.settings, also=CollectScope.LIFECYCLE | CollectScope.EVERYTHING
         )
-        from rbdagent.lifecycle.cluster_report import stuck_in
+        from rbdagent.lifecycle.cluster_report import report_cluster
 
-        found = stuck_in(snapshot, scope)
+        found = report_cluster(snapshot, scope)
         code = exit_code_of_list(found, snapshot, how.fail_on)
         return _render_all(found, snapshot, words, how.output), code
 
@@ -171,8 +173,8 @@ def _render_all(found: ClusterReport, snapshot: Snapshot, words: str, output: st
         from rbdagent.report.json.lifecycle import cluster_report
 
         return data_text(cluster_report(found, snapshot), output)
-    from rbdagent.report.stuck import stuck_names, stuck_table
+    from rbdagent.report.stuck import affected_names, affected_table
 
     if output == "name":
-        return stuck_names(found)
-    return stuck_table(found, snapshot, wide=output == "wide", colour=has_colour(), of=words)
+        return affected_names(found)
+    return affected_table(found, snapshot, wide=output == "wide", colour=has_colour(), of=words)

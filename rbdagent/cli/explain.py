@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rbdagent.cli.options import DEBUG, OUTPUT
-from rbdagent.cli.output import data_text, say
+from rbdagent.cli.output import data_text, print_text
 
 
 @click.command("explain")
@@ -21,12 +21,12 @@ def command(*, code: str | None, output: str, debug: bool) -> int:
         from rbdagent.report.json import explain
 
         if code is None:
-            say(data_text(explain.explanation_list(CATALOG.values()), output))
+            print_text(data_text(explain.explanation_list(CATALOG.values()), output))
         else:
-            say(data_text(explain.explanation(entry(code)), output))
+            print_text(data_text(explain.explanation(entry(code)), output))
     elif code is None:
         for known in CATALOG.values():
-            say(f"{known.code}   {known.severity:<8}   {known.name:<28}   {known.summary}\n")
+            print_text(f"{known.code}   {known.severity:<8}   {known.name:<28}   {known.summary}\n")
     else:
-        say(explanation(code) + "\n")
+        print_text(explanation(code) + "\n")
     return 0

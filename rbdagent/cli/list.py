@@ -50,15 +50,15 @@ def command(
 
     def once() -> tuple[str, int]:
         from rbdagent.correlate import correlate_node
-        from rbdagent.correlate.image_identity import mappings_seen
+        from rbdagent.correlate.image_identity import are_mappings_observed
         from rbdagent.rules import diagnose
 
-        snapshot = snapshot_of(Target(given="", kind=TargetKind.NONE), source, settings)
+        snapshot = snapshot_of(Target(argument="", kind=TargetKind.NONE), source, settings)
         diagnoses = [diagnose(use, snapshot) for use in correlate_node(snapshot)]
         if wanted:
             diagnoses = _only(wanted, diagnoses, snapshot)
         code = exit_code(diagnoses, fail_on)
-        if code == 0 and not mappings_seen(snapshot.node):
+        if code == 0 and not are_mappings_observed(snapshot.node):
             code = 1
         return _render_mappings(diagnoses, snapshot, output, wanted), code
 

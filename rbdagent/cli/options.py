@@ -265,7 +265,7 @@ def all_namespaces(command: _F) -> _F:
     )(command)
 
 
-def everything(*, every: bool, namespace: str | None, selector: str | None) -> Target:
+def cluster_target(*, every: bool, namespace: str | None, selector: str | None) -> Target:
     """Return the target of a namespace, or of the whole cluster.
 
     Raises:
@@ -282,7 +282,7 @@ def everything(*, every: bool, namespace: str | None, selector: str | None) -> T
             hint=f"a TARGET is {FORMS}",
         )
     given = "-A" if namespace is None else f"-n {namespace}"
-    return Target(given=given, kind=TargetKind.NONE, namespace=namespace or "")
+    return Target(argument=given, kind=TargetKind.NONE, namespace=namespace or "")
 
 
 def reading(*also: str) -> Callable[[_F], _F]:

@@ -93,14 +93,14 @@ def is_serious(findings: Iterable[Finding], fail_on: str) -> bool:
 
 def exit_code_of_list(found: ClusterReport, snapshot: Snapshot, fail_on: str) -> int:
     """Return the exit code for all stuck objects; 1 also if the observation is incomplete."""
-    from rbdagent.lifecycle.cluster_report import is_complete, is_empty, unseen_of
+    from rbdagent.lifecycle.cluster_report import is_complete, is_empty, missing_objects_reason
 
-    findings = [finding for stuck in found.stuck for finding in stuck.life.findings]
+    findings = [finding for affected in found.stuck for finding in affected.life.findings]
     if is_serious((*findings, *found.findings), fail_on):
         return _FINDINGS
-    if unseen_of(snapshot) is not None or is_empty(found) or not is_complete(found):
+    if missing_objects_reason(snapshot) is not None or is_empty(found) or not is_complete(found):
         return 1
-    return exit_code([stuck.life.diagnosis for stuck in found.stuck], fail_on)
+    return exit_code([affected.life.diagnosis for affected in found.stuck], fail_on)
 
 
 def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool = False) -> int:
@@ -112,7 +112,7 @@ def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool
         until_well: stop repeating when the exit code is 0.
     """
     text, code = once()
-    say(text)
+    print_text(text)
     watch = watch and not (until_well and code == 0)
     if watch:
         gc.enable()
@@ -120,7 +120,7 @@ def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool
         time.sleep(_WATCH_S)
         again, code = once()
         if _timeless(again) != _timeless(text):
-            say(f"\n--- {now_utc()}\n{again}")
+            print_text(f"\n--- {now_utc()}\n{again}")
         text = again
         watch = not (until_well and code == 0)
     return code
@@ -144,7 +144,7 @@ def has_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Print to stdout.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rbdagent.cli.options import DEBUG
-from rbdagent.cli.output import data_text, say
+from rbdagent.cli.output import data_text, print_text
 
 
 @click.command("schema")
@@ -18,7 +18,7 @@ def command(*, kind: str | None, debug: bool) -> int:
     from rbdagent.report.schema import schema as schema_of
 
     if kind is None:
-        say("".join(f"{name}\n" for name in KINDS))
+        print_text("".join(f"{name}\n" for name in KINDS))
     else:
-        say(data_text(schema_of(kind), "json"))
+        print_text(data_text(schema_of(kind), "json"))
     return 0

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import all_namespaces, everything, observing
-from rbdagent.cli.output import say
+from rbdagent.cli.options import all_namespaces, cluster_target, observing
+from rbdagent.cli.output import print_text
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
 
@@ -43,9 +43,9 @@ def command(
     if target is not None:
         wanted = parse_target(target, namespace=namespace)
     elif every or namespace is not None:
-        wanted = everything(every=every, namespace=namespace, selector=None)
+        wanted = cluster_target(every=every, namespace=namespace, selector=None)
         also |= CollectScope.EVERYTHING
     else:
-        wanted = Target(given="", kind=TargetKind.NONE)
-    say(dump_snapshot(snapshot_of(wanted, None, settings, also=also)))
+        wanted = Target(argument="", kind=TargetKind.NONE)
+    print_text(dump_snapshot(snapshot_of(wanted, None, settings, also=also)))
     return 0

@@ -12,7 +12,7 @@ import click
 
 from rbdagent.cli.data_source import snapshot_of
 from rbdagent.cli.options import acting, leave_of, observing
-from rbdagent.cli.output import complain, data_text, has_colour, moment, say
+from rbdagent.cli.output import complain, data_text, has_colour, moment, print_text
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
 
@@ -108,10 +108,10 @@ def _attempt(
 
     workers = None
     if source is None:
-        from rbdagent.collector import keep_workers
+        from rbdagent.collector import start_workers
 
         # The execution of a plan needs several observations.
-        workers = keep_workers(settings())
+        workers = start_workers(settings())
         click.get_current_context().call_on_close(workers.end)
 
     def observe(at: Target) -> Snapshot:
@@ -155,7 +155,7 @@ def _decide(attempt: Attempt, time_left: TimeLeft, *, wait: bool) -> UnmapPlan |
 
 
 def _print(decided: UnmapPlan | UnmapRefusal | UnmapResult, output: str) -> int:
-    say(_text(decided) if output == "table" else data_text(_data(decided), output))
+    print_text(_text(decided) if output == "table" else data_text(_data(decided), output))
     return _exit_code(decided)
 
 

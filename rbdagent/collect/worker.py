@@ -37,7 +37,7 @@ class WorkerExitedError(Exception):
     """The other process ended, or closed its pipe, before its answer was complete."""
 
 
-class StuckError(RbdagentError):
+class UninterruptibleError(RbdagentError):
     """The other process cannot be ended: it is in an uninterruptible wait in the kernel."""
 
 
@@ -175,7 +175,7 @@ class PersistentWorker(Generic[_Question, _Answer]):
 
     def _check_previous_ended(self) -> None:
         if self._stuck is not None and not has_ended(self._stuck):
-            raise StuckError(
+            raise UninterruptibleError(
                 f"process {self._stuck} of rbdagent still runs, and cannot be ended",
                 hint=f"/proc/{self._stuck}/task/*/stack shows where it waits in the kernel",
             )

@@ -16,7 +16,7 @@ from rbdagent.correlate.image_identity import (
     volumes_of,
 )
 from rbdagent.correlate.node_usage import Directories, directories_of, pod_uids_on, unbacked_in
-from rbdagent.correlate.pv_shortlist import Shelf
+from rbdagent.correlate.pv_shortlist import VolumeShortlist
 from rbdagent.correlate.volume_names import (
     VolumeIndex,
     VolumeNames,
@@ -65,12 +65,12 @@ Key = tuple[str, str]
 class Volumes(NamedTuple):
     """The PVs."""
 
-    every: tuple[PersistentVolume, ...]
+    all_volumes: tuple[PersistentVolume, ...]
     joins: VolumeIndex
     by_name: dict[str, PersistentVolume]
     by_claim: dict[Key, list[PersistentVolume]]
     """PVs by their claimRef."""
-    shelf: Shelf
+    shelf: VolumeShortlist
 
 
 class Claims(NamedTuple):
@@ -171,7 +171,7 @@ class ClusterIndex(NamedTuple):
     here: LocalIndex
 
 
-def whole_of(snapshot: Snapshot) -> ClusterIndex:
+def cluster_index_of(snapshot: Snapshot) -> ClusterIndex:
     """Index a snapshot."""
     kube = snapshot.kubernetes
     volumes, pods = _volumes(kube), _pods(kube)
@@ -191,14 +191,14 @@ def whole_of(snapshot: Snapshot) -> ClusterIndex:
         },
         published=_published(kube),
         views=_all_views(snapshot.ceph),
-        here=_here(snapshot, pods),
+        here=_local_index(snapshot, pods),
     )
 
 
-def with_ceph(whole: ClusterIndex, ceph: CephView | None) -> ClusterIndex:
+def with_ceph(index: ClusterIndex, ceph: CephView | None) -> ClusterIndex:
     """Return the index with a newer view of Ceph."""
-    snapshot = replace(whole.snapshot, ceph=ceph)
-    return whole._replace(snapshot=snapshot, views=_all_views(ceph))
+    snapshot = replace(index.snapshot, ceph=ceph)
+    return index._replace(snapshot=snapshot, views=_all_views(ceph))
 
 
 def by_each(pairs: Iterable[tuple[_K, _T]]) -> dict[_K, list[_T]]:
@@ -217,13 +217,13 @@ def keys_of_volume(volume: PersistentVolume) -> tuple[Key, Key]:
 def _volumes(kube: KubeView | None) -> Volumes:
     every = volumes_of(kube)
     return Volumes(
-        every=every,
+        all_volumes=every,
         joins=index_of(kube),
         by_name={volume.name: volume for volume in every},
         by_claim=by_each(
             (key_of(volume.claim), volume) for volume in every if volume.claim is not None
         ),
-        shelf=Shelf(every),
+        shelf=VolumeShortlist(every),
     )
 
 
@@ -292,7 +292,7 @@ def _named_by_others(
     """Yield each attachment with the PV that gives its name; a name is a hash, so try every PV."""
     wanted = {(attachment.node_name, attachment.name): attachment for attachment in odd}
     nodes = {node for node, _ in wanted}
-    for volume in volumes.every if nodes else ():
+    for volume in volumes.all_volumes if nodes else ():
         for driver, handle in _names(volume).attached_handles:
             for node in nodes:
                 found = wanted.get((node, attachment_name(handle, driver, node)))
@@ -391,19 +391,19 @@ def _views(cluster: ClusterView) -> Views:
 # --------------------------------------------------------------------------------------------------
 
 
-def _here(snapshot: Snapshot, pods: Pods) -> LocalIndex:
+def _local_index(snapshot: Snapshot, pods: Pods) -> LocalIndex:
     node = snapshot.node
     directories = directories_of(snapshot)
     own = [] if node is None else pods.on_node.get(node.node_name, [])
     named = [pods.by_uid[uid] for uid in _uids_on(node) if uid in pods.by_uid]
     return LocalIndex(
-        words=frozenset(_words_on(node, directories)),
+        words=frozenset(_names_on(node, directories)),
         pods=tuple(dict.fromkeys((*own, *named))),
         directories=directories,
     )
 
 
-def _words_on(node: NodeView | None, directories: Directories) -> set[str]:
+def _names_on(node: NodeView | None, directories: Directories) -> set[str]:
     words: set[str] = set()
     for index in directories:
         words.update(() if isinstance(index, NotObserved) else index)

@@ -30,8 +30,8 @@ from rbdagent.correlate.volume_names import (
     attachment_to,
     in_volumes_in_use,
     node_named,
-    not_given,
     pods_on,
+    source_not_observed,
     users_of,
 )
 from rbdagent.model import (
@@ -444,7 +444,7 @@ def _with_supposed(holders: list[Holder], view: ImageView, snapshot: Snapshot) -
     if kind is None or len(unnamed) != 1 or observed_of(unnamed[0].pods):
         return holders
     return [
-        replace(holder, probably=kind) if holder.kind is HolderKind.LIBRBD else holder
+        replace(holder, probable_kind=kind) if holder.kind is HolderKind.LIBRBD else holder
         for holder in holders
     ]
 
@@ -559,7 +559,7 @@ def blocklisting(
     """Return the blocklist entry that matches a client: the client, its whole host or a range."""
     cluster = cluster_with(fsid, snapshot)
     if cluster is None:
-        return not_given(snapshot.sources.ceph, "blocklist of the image's cluster")
+        return source_not_observed(snapshot.sources.ceph, "blocklist of the image's cluster")
     if isinstance(cluster.blocklist, NotObserved):
         return cluster.blocklist
     if address is None:

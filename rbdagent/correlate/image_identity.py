@@ -108,7 +108,7 @@ def mappings_of(node: NodeView | None) -> tuple[Mapping, ...]:
     )
 
 
-def mappings_seen(node: NodeView | None) -> bool:
+def are_mappings_observed(node: NodeView | None) -> bool:
     """Return whether mappings were observed; only then, an empty result means no mapping."""
     return node is not None and not isinstance(node.mappings, NotObserved)
 
@@ -137,7 +137,7 @@ def pods_of(kube: KubeView | None) -> tuple[Pod, ...]:
     return tuple(sorted(pods, key=lambda pod: (pod.ref.namespace, pod.ref.name)))
 
 
-def pods_seen(kube: KubeView | None) -> bool:
+def are_pods_observed(kube: KubeView | None) -> bool:
     """Return whether pods were observed; the lists may still be those of one node or namespace."""
     return kube is not None and not isinstance(kube.pods, NotObserved)
 
@@ -147,7 +147,7 @@ def nodes_of(kube: KubeView | None) -> tuple[Node, ...]:
     return () if kube is None else observed_of(kube.nodes)
 
 
-def every_node_seen(kube: KubeView | None) -> bool:
+def are_all_nodes_observed(kube: KubeView | None) -> bool:
     """Return whether all Node objects were observed; only then, a missing one does not exist."""
     return kube is not None and kube.nodes_complete and not isinstance(kube.nodes, NotObserved)
 
@@ -343,7 +343,7 @@ def _rank(view: ImageView) -> int:
     return 0 if view.presence is ImagePresence.PRESENT else 1
 
 
-def watchers_seen(view: ImageView | None) -> bool:
+def are_watchers_observed(view: ImageView | None) -> bool:
     """Return whether the watchers of an image were observed; only then, none means no watch."""
     return view is not None and not isinstance(view.watchers, NotObserved)
 

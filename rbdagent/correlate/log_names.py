@@ -31,7 +31,7 @@ _KEY_TOO_LONG: Final = "libceph: secret too big"
 """The name for kernel lines about a key: such a line names no volume."""
 
 
-class Called(Struct, frozen=True, kw_only=True):
+class LogNames(Struct, frozen=True, kw_only=True):
     """The names of one volume in the logs of a node."""
 
     volume: frozenset[str] = frozenset()
@@ -40,22 +40,22 @@ class Called(Struct, frozen=True, kw_only=True):
     """``rbd0``, ``dm-0``, ``client4118``, ``umount:1331``; and the name for a refused key."""
 
 
-def called_in(snapshot: Snapshot) -> tuple[Called, ...]:
+def log_names_in(snapshot: Snapshot) -> tuple[LogNames, ...]:
     """Return the names of each volume that a snapshot is about.
 
     Without a target, these are all volumes that the node has mapped or staged, or waits for.
     """
     if snapshot.target.kind is not TargetKind.NONE:
-        found = [called(correlate(snapshot))]
+        found = [log_names_of(correlate(snapshot))]
     else:
-        found = [called(use) for use in uses_of_node(snapshot).every]
+        found = [log_names_of(use) for use in uses_of_node(snapshot).all_volumes]
         found += _only_staged(snapshot, found)
     return tuple(dict.fromkeys(call for call in found if call.volume or call.kernel))
 
 
-def called(use: Volume) -> Called:
+def log_names_of(use: Volume) -> LogNames:
     """Return the names of one volume."""
-    return Called(volume=frozenset(_of_volume(use)), kernel=frozenset(_of_kernel(use)))
+    return LogNames(volume=frozenset(_of_volume(use)), kernel=frozenset(_of_kernel(use)))
 
 
 def _of_volume(use: Volume) -> Iterator[str]:
@@ -114,13 +114,13 @@ def _of_kernel(use: Volume) -> Iterator[str]:
         yield _KEY_TOO_LONG
 
 
-def _only_staged(snapshot: Snapshot, known: list[Called]) -> Iterator[Called]:
+def _only_staged(snapshot: Snapshot, known: list[LogNames]) -> Iterator[LogNames]:
     """Yield the names of the volumes that are staged and not mapped."""
     named = frozenset(name for call in known for name in call.volume)
     for staging in staging_on(snapshot.node):
         names = frozenset(_of_staging(staging))
         if names.isdisjoint(named):
-            yield Called(volume=names)
+            yield LogNames(volume=names)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Naming(Struct, frozen=True, kw_only=True):
     kernel: dict[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, calls: tuple[Called, ...]) -> Naming:
+    def of(cls, calls: tuple[LogNames, ...]) -> Naming:
         """Index the names of volumes."""
         volumes: dict[str, list[_Name]] = {}
         kernel: dict[str, list[int]] = {}

@@ -15,7 +15,7 @@ from rbdagent.correlate.image_identity import (
     volume_image,
     volumes_of,
 )
-from rbdagent.correlate.volume_names import VolumeNames, knows_every_pod_on, not_given
+from rbdagent.correlate.volume_names import VolumeNames, knows_every_pod_on, source_not_observed
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
@@ -70,7 +70,7 @@ def kubelet_of(snapshot: Snapshot) -> KubeletView | NotObserved:
     """Return the files of kubelet on the node."""
     node = snapshot.node
     return (
-        not_given(snapshot.sources.node, "kubelet's directories")
+        source_not_observed(snapshot.sources.node, "kubelet's directories")
         if node is None
         else (node.kubelet)
     )
@@ -95,14 +95,12 @@ def directories_of(snapshot: Snapshot) -> Directories:
     """Index the directories that kubelet keeps on the node."""
     kubelet = kubelet_of(snapshot)
     return Directories(
-        staging=derived(kubelet, lambda view: _by_words(view.staging, _words_of_staging)),
-        pod_volumes=derived(
-            kubelet, lambda view: _by_words(view.pod_volumes, _words_of_pod_volume)
-        ),
+        staging=derived(kubelet, lambda view: _by_name(view.staging, _names_of_staging)),
+        pod_volumes=derived(kubelet, lambda view: _by_name(view.pod_volumes, _names_of_pod_volume)),
     )
 
 
-def _by_words(
+def _by_name(
     directories: tuple[_D, ...] | NotObserved, words_of: Callable[[_D], Iterable[str | None]]
 ) -> dict[str, list[_D]] | NotObserved:
     if isinstance(directories, NotObserved):
@@ -115,20 +113,20 @@ def _by_words(
     return found
 
 
-def _words_of_staging(directory: StagingDirectory) -> Iterable[str | None]:
+def _names_of_staging(directory: StagingDirectory) -> Iterable[str | None]:
     stash = directory.stash
     named = stash.spec.name if isinstance(stash, CsiImageMeta) else None
     names = (directory.volume_handle, directory.handle_hash, directory.persistent_volume)
     return {directory.path, *names, named}
 
 
-def _words_of_pod_volume(directory: PodVolumeDirectory) -> Iterable[str | None]:
+def _names_of_pod_volume(directory: PodVolumeDirectory) -> Iterable[str | None]:
     data = directory.volume_data
     handle = data.volume_handle if isinstance(data, VolumeData) else None
     return {directory.path, directory.persistent_volume, handle}
 
 
-def _called(index: dict[str, list[_D]], words: Iterable[str]) -> list[_D]:
+def _directories_named(index: dict[str, list[_D]], words: Iterable[str]) -> list[_D]:
     """Return the directories that one of the words may name, in order of their paths."""
     found = {id(directory): directory for word in words for directory in index.get(word, ())}
     return sorted(found.values(), key=lambda directory: directory.path)
@@ -143,7 +141,7 @@ def staging_of(
         directories.staging,
         lambda index: tuple(
             directory
-            for directory in _called(index, mounted | known.words)
+            for directory in _directories_named(index, mounted | known.words)
             if directory.path in mounted or _stages(directory, known)
         ),
     )
@@ -209,7 +207,7 @@ def pod_volumes_of(
         directories.pod_volumes,
         lambda index: tuple(
             directory
-            for directory in _called(index, mounted | known.words)
+            for directory in _directories_named(index, mounted | known.words)
             if directory.path in mounted or _publishes(directory, known)
         ),
     )
@@ -273,8 +271,8 @@ def in_flight_of(
     """Return the processes in flight that name the image, the device or the volume."""
     node = snapshot.node
     if node is None:
-        return not_given(snapshot.sources.node, "processes in flight")
-    words = _words_for(mapping, names)
+        return source_not_observed(snapshot.sources.node, "processes in flight")
+    words = _names_for(mapping, names)
     own = mapping.server_pid
     return derived(
         node.in_flight,
@@ -287,7 +285,7 @@ def in_flight_of(
     )
 
 
-def _words_for(mapping: Mapping, names: VolumeNames) -> frozenset[str]:
+def _names_for(mapping: Mapping, names: VolumeNames) -> frozenset[str]:
     words = {mapping.device, *names.volume_handles, *names.handle_hashes}
     words |= names.persistent_volumes
     image = identity_of_mapping(mapping)
@@ -371,24 +369,24 @@ def driver_registered(
     if not drivers:
         return True
     kube = snapshot.kubernetes
-    unseen: NotObserved | None = None
+    reason: NotObserved | None = None
     if kube is None:
-        unseen = not_given(snapshot.sources.kubernetes, "CSINode")
+        reason = source_not_observed(snapshot.sources.kubernetes, "CSINode")
     elif isinstance(kube.csi_nodes, NotObserved):
-        unseen = kube.csi_nodes
+        reason = kube.csi_nodes
     else:
         for csi_node in kube.csi_nodes:
             if csi_node.node_name == node_name and drivers.isdisjoint(csi_node.drivers):
                 return False
         if all(registered.node_name != node_name for registered in kube.csi_nodes):
-            unseen = NotObserved(reason=f"no CSINode object for {node_name}")
+            reason = NotObserved(reason=f"no CSINode object for {node_name}")
     if not local:
-        return True if unseen is None else unseen
-    return _socket_listens(drivers, snapshot, unseen)
+        return True if reason is None else reason
+    return _socket_listens(drivers, snapshot, reason)
 
 
 def _socket_listens(
-    drivers: set[str], snapshot: Snapshot, unseen: NotObserved | None
+    drivers: set[str], snapshot: Snapshot, reason: NotObserved | None
 ) -> bool | NotObserved:
     sockets = derived(kubelet_of(snapshot), lambda kubelet: kubelet.sockets)
     if isinstance(sockets, NotObserved):
@@ -398,7 +396,7 @@ def _socket_listens(
         return True
     if any(state is False for state in states):
         return False
-    return first_unobserved(states) or unseen or True
+    return first_unobserved(states) or reason or True
 
 
 def sibling_devices(mapping: Mapping, node: NodeView) -> tuple[str, ...]:

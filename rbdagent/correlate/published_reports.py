@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.image_identity import mappings_seen, same_image
+from rbdagent.correlate.image_identity import are_mappings_observed, same_image
 from rbdagent.model import NotObserved, PublishedMapping, PublishedNode, Snapshot, observed_of
 from rbdagent.parse.times import age
 
@@ -32,7 +32,7 @@ def is_fresh(report: PublishedNode, now: str) -> bool:
 def reports(snapshot: Snapshot) -> Iterator[PublishedNode]:
     """Yield the reports of the nodes whose mappings this snapshot did not observe."""
     node, kube = snapshot.node, snapshot.kubernetes
-    own = node.node_name if node is not None and mappings_seen(node) else None
+    own = node.node_name if node is not None and are_mappings_observed(node) else None
     for report in () if kube is None else observed_of(kube.published):
         if report.name != own:
             yield report

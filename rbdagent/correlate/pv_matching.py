@@ -65,7 +65,7 @@ def candidates(
     )
 
 
-def is_kept_for(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+def is_reserved_for(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     """Return whether a PV's claimRef refers to exactly this claim: ``IsVolumeBoundToClaim``.
 
     The name must be equal, and the uid if the claimRef has one. Without a uid, the PV is reserved
@@ -96,7 +96,7 @@ def objections(
         *_attributes(claim, volume),
         *_being_deleted(volume),
     ]
-    if is_kept_for(claim, volume):
+    if is_reserved_for(claim, volume):
         # The controller binds the PV without a check of phase, labels and class.
         return tuple(found)
     if delayed:
@@ -124,7 +124,7 @@ def refusals(claim: PersistentVolumeClaim, volume: PersistentVolume) -> tuple[Ob
 
 
 def _claimed(claim: PersistentVolumeClaim, volume: PersistentVolume) -> list[Objection]:
-    if volume.claim is None or is_kept_for(claim, volume):
+    if volume.claim is None or is_reserved_for(claim, volume):
         return []
     if _same_name(claim, volume):
         text = "still names an older claim of the same name, with another uid"
@@ -150,7 +150,7 @@ def _too_small(claim: PersistentVolumeClaim, volume: PersistentVolume) -> list[O
     wanted, has = claim.requested_bytes, volume.capacity_bytes
     if wanted is None or has is None or has >= wanted:
         return []
-    text = f"has {spoken_size(has)}, the claim requests {spoken_size(wanted)}"
+    text = f"has {size_text(has)}, the claim requests {size_text(wanted)}"
     return [Objection(Why.SIZE, text)]
 
 
@@ -190,7 +190,7 @@ def _being_deleted(volume: PersistentVolume) -> list[Objection]:
     return [] if volume.deleting_since is None else [Objection(Why.DELETED, "is being deleted")]
 
 
-def spoken_size(size: int) -> str:
+def size_text(size: int) -> str:
     """Format a size as Kubernetes does, in the largest unit that divides it."""
     for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
         if size and size % 1024**power == 0:

@@ -64,7 +64,7 @@ _QUALITIES: Final = tuple(sorted({*PersistentVolume.__struct_fields__} - _OF_A_V
 """Fields of a PV that a claim compares: every field that is not specific to one PV."""
 
 
-class Shelf:
+class VolumeShortlist:
     """PVs, sorted once; equal requests of several claims are computed once."""
 
     def __init__(self, volumes: Sequence[PersistentVolume]) -> None:

@@ -86,58 +86,58 @@ class _Objects(NamedTuple):
     words: frozenset[str]
 
 
-def part_of(whole: ClusterIndex, target: Target) -> Snapshot:
+def part_of(index: ClusterIndex, target: Target) -> Snapshot:
     """Return the part for a target; if it lacks an object of the target, so does the whole."""
-    seed = _seed(whole, target)
-    objects = _objects(whole, seed)
-    is_local = _is_local(whole, target, objects)
-    snapshot = whole.snapshot
+    seed = _seed(index, target)
+    objects = _objects(index, seed)
+    is_local = _is_local(index, target, objects)
+    snapshot = index.snapshot
     kube = snapshot.kubernetes
     return replace(
         snapshot,
         target=target,
-        ceph=_ceph(whole, objects),
-        kubernetes=None if kube is None else _kube(whole, kube, seed, objects, is_local=is_local),
+        ceph=_ceph(index, objects),
+        kubernetes=None if kube is None else _kube(index, kube, seed, objects, is_local=is_local),
         sources=_without_gaps(snapshot.sources),
     )
 
 
-def is_here(whole: ClusterIndex, target: Target) -> bool:
+def is_on_observed_node(index: ClusterIndex, target: Target) -> bool:
     """Return whether the observed node has an object or a pod of a target."""
-    node = whole.snapshot.node
-    objects = _objects(whole, _seed(whole, target))
-    if _is_local(whole, target, objects):
+    node = index.snapshot.node
+    objects = _objects(index, _seed(index, target))
+    if _is_local(index, target, objects):
         return True
     return node is not None and any(user.node_name == node.node_name for user in objects.users)
 
 
-def _is_local(whole: ClusterIndex, target: Target, objects: _Objects) -> bool:
+def _is_local(index: ClusterIndex, target: Target, objects: _Objects) -> bool:
     """Return whether the observed node shows an object of a target."""
     if target.kind is TargetKind.DEVICE:
         return True
-    return not objects.words.isdisjoint(whole.here.words)
+    return not objects.words.isdisjoint(index.here.words)
 
 
-def images_meant(whole: ClusterIndex, target: Target) -> tuple[ImageIdentity, ...]:
+def images_of_target(index: ClusterIndex, target: Target) -> tuple[ImageIdentity, ...]:
     """Return the images of a target."""
-    seed = _seed(whole, target)
+    seed = _seed(index, target)
     found = (image for volume in seed.volumes if (image := volume_image(volume)) is not None)
     return tuple(dict.fromkeys((*found, *seed.images)))
 
 
-def is_there(whole: ClusterIndex, target: Target) -> bool:
+def contains_target(index: ClusterIndex, target: Target) -> bool:
     """Return whether the snapshot contains the object that a target names."""
     key = (target.namespace, target.name)
     match target.kind:
         case TargetKind.CLAIM:
-            return key in whole.claims.by_key
+            return key in index.claims.by_key
         case TargetKind.POD:
-            return key in whole.pods.by_key
+            return key in index.pods.by_key
         case TargetKind.IMAGE:
-            objects = _objects(whole, _seed(whole, target))
+            objects = _objects(index, _seed(index, target))
             return bool(objects.volumes or objects.users or any(objects.views))
         case _:
-            seed = _seed(whole, target)
+            seed = _seed(index, target)
             return bool(seed.volumes or seed.images or seed.handles)
 
 
@@ -159,38 +159,38 @@ def _without_gaps_of(source: Source) -> Source:
 # --------------------------------------------------------------------------------------------------
 
 
-def _seed(whole: ClusterIndex, target: Target) -> _Seed:
+def _seed(index: ClusterIndex, target: Target) -> _Seed:
     key = (target.namespace, target.name)
     match target.kind:
         case TargetKind.CLAIM:
-            return _Seed(volumes=tuple(_volumes_of_claim(whole, key)), claims=(key,))
+            return _Seed(volumes=tuple(_volumes_of_claim(index, key)), claims=(key,))
         case TargetKind.POD:
-            return _seed_of_pod(whole, whole.pods.by_key.get(key))
+            return _seed_of_pod(index, index.pods.by_key.get(key))
         case TargetKind.PERSISTENT_VOLUME:
-            return _Seed(volumes=tuple(_known(whole.volumes.by_name, {target.name})))
+            return _Seed(volumes=tuple(_known(index.volumes.by_name, {target.name})))
         case TargetKind.DEVICE:
-            return _seed_of_device(whole, target)
+            return _seed_of_device(index, target)
     images = [] if target.image is None else [ImageIdentity(spec=target.image, fsid=None)]
-    handles = [pair for pair in whole.volumes.joins.by_handle if pair[1] == target.name]
-    return _Seed(images=tuple(images), volumes=tuple(_volumes_of_handles(whole, handles)))
+    handles = [pair for pair in index.volumes.joins.by_handle if pair[1] == target.name]
+    return _Seed(images=tuple(images), volumes=tuple(_volumes_of_handles(index, handles)))
 
 
-def _volumes_of_claim(whole: ClusterIndex, key: Key) -> list[PersistentVolume]:
+def _volumes_of_claim(index: ClusterIndex, key: Key) -> list[PersistentVolume]:
     """Return the PV by the claim's volumeName; if there is no claim, the PVs by their claimRef."""
-    claim = whole.claims.by_key.get(key)
+    claim = index.claims.by_key.get(key)
     if claim is None:
-        return whole.volumes.by_claim.get(key, [])
-    volume = whole.volumes.by_name.get(claim.volume_name or "")
+        return index.volumes.by_claim.get(key, [])
+    volume = index.volumes.by_name.get(claim.volume_name or "")
     return [] if volume is None else [volume]
 
 
-def _seed_of_pod(whole: ClusterIndex, pod: Pod | None) -> _Seed:
+def _seed_of_pod(index: ClusterIndex, pod: Pod | None) -> _Seed:
     if pod is None:
         return _Seed()
     claims = tuple((pod.ref.namespace, claim) for claim in pod.claims)
     handles = (handle_of(source) for source in pod.inline_volumes)
     return _Seed(
-        volumes=tuple(volume for key in claims for volume in _volumes_of_claim(whole, key)),
+        volumes=tuple(volume for key in claims for volume in _volumes_of_claim(index, key)),
         claims=claims,
         pods=(pod,),
         images=tuple(ImageIdentity(spec=source.spec, fsid=None) for source in pod.inline_images),
@@ -198,9 +198,9 @@ def _seed_of_pod(whole: ClusterIndex, pod: Pod | None) -> _Seed:
     )
 
 
-def _seed_of_device(whole: ClusterIndex, target: Target) -> _Seed:
+def _seed_of_device(index: ClusterIndex, target: Target) -> _Seed:
     mapping = next(
-        (candidate for candidate in mappings_of(whole.snapshot.node) if names(target, candidate)),
+        (candidate for candidate in mappings_of(index.snapshot.node) if names(target, candidate)),
         None,
     )
     if mapping is None:
@@ -209,7 +209,7 @@ def _seed_of_device(whole: ClusterIndex, target: Target) -> _Seed:
     backend = mapping.nbd.backend if mapping.nbd is not None else None
     return _Seed(
         images=() if image is None else (image,),
-        handles=tuple(key for key in whole.volumes.joins.by_handle if key[1] == backend),
+        handles=tuple(key for key in index.volumes.joins.by_handle if key[1] == backend),
     )
 
 
@@ -218,23 +218,23 @@ def _seed_of_device(whole: ClusterIndex, target: Target) -> _Seed:
 # --------------------------------------------------------------------------------------------------
 
 
-def _objects(whole: ClusterIndex, seed: _Seed) -> _Objects:
-    volumes = dict.fromkeys((*seed.volumes, *_volumes_of_handles(whole, seed.handles)))
+def _objects(index: ClusterIndex, seed: _Seed) -> _Objects:
+    volumes = dict.fromkeys((*seed.volumes, *_volumes_of_handles(index, seed.handles)))
     images = frozenset(_image_names((*volumes,), seed.images))
     volumes |= dict.fromkeys(
-        volume for name in images for volume, _ in whole.volumes.joins.by_image_name.get(name, ())
+        volume for name in images for volume, _ in index.volumes.joins.by_image_name.get(name, ())
     )
     handles = {pair for volume in volumes if (pair := handle_of(volume.source)) is not None}
-    volumes |= dict.fromkeys(_volumes_of_handles(whole, handles))
+    volumes |= dict.fromkeys(_volumes_of_handles(index, handles))
     images |= frozenset(_image_names((*volumes,), ()))
-    claims = {*seed.claims, *_claims_of(whole, volumes)}
+    claims = {*seed.claims, *_claims_of(index, volumes)}
     ids = {image.image_id for image in seed.images if image.image_id}
-    views = tuple(_views_named(view, images, ids) for view in whole.views)
+    views = tuple(_views_named(view, images, ids) for view in index.views)
     ids |= {view.image_id for found in views for _, view in found if view.image_id}
     return _Objects(
         volumes=(*volumes,),
         claims=frozenset(claims),
-        users=_users(whole, seed, claims, handles, images),
+        users=_users(index, seed, claims, handles, images),
         images=images,
         views=views,
         words=frozenset(
@@ -249,9 +249,9 @@ def _objects(whole: ClusterIndex, seed: _Seed) -> _Objects:
     )
 
 
-def _volumes_of_handles(whole: ClusterIndex, handles: Iterable[Key]) -> Iterator[PersistentVolume]:
+def _volumes_of_handles(index: ClusterIndex, handles: Iterable[Key]) -> Iterator[PersistentVolume]:
     for handle in handles:
-        yield from whole.volumes.joins.by_handle.get(handle, ())
+        yield from index.volumes.joins.by_handle.get(handle, ())
 
 
 def _image_names(
@@ -265,23 +265,23 @@ def _image_names(
         yield image.spec.name
 
 
-def _claims_of(whole: ClusterIndex, volumes: Iterable[PersistentVolume]) -> Iterator[Key]:
+def _claims_of(index: ClusterIndex, volumes: Iterable[PersistentVolume]) -> Iterator[Key]:
     """Yield the claims by claimRef of a PV and by volumeName of a claim; either may be wrong."""
     for volume in volumes:
         if volume.claim is not None:
             yield key_of(volume.claim)
-        for claim in whole.claims.of_volume.get(volume.name, ()):
+        for claim in index.claims.of_volume.get(volume.name, ()):
             yield key_of(claim.ref)
 
 
 def _users(
-    whole: ClusterIndex,
+    index: ClusterIndex,
     seed: _Seed,
     claims: Iterable[Key],
     handles: Iterable[Key],
     images: Iterable[str],
 ) -> tuple[Pod, ...]:
-    pods = whole.pods
+    pods = index.pods
     found = dict.fromkeys(seed.pods)
     for claim in claims:
         found |= dict.fromkeys(pods.of_claim.get(claim, ()))
@@ -311,8 +311,8 @@ def _number(numbered: tuple[int, object]) -> int:
 # --------------------------------------------------------------------------------------------------
 
 
-def _ceph(whole: ClusterIndex, objects: _Objects) -> CephView | None:
-    ceph = whole.snapshot.ceph
+def _ceph(index: ClusterIndex, objects: _Objects) -> CephView | None:
+    ceph = index.snapshot.ceph
     if ceph is None:
         return None
     return CephView(
@@ -333,38 +333,38 @@ def _ceph(whole: ClusterIndex, objects: _Objects) -> CephView | None:
 
 
 def _kube(
-    whole: ClusterIndex, kube: KubeView, seed: _Seed, objects: _Objects, *, is_local: bool
+    index: ClusterIndex, kube: KubeView, seed: _Seed, objects: _Objects, *, is_local: bool
 ) -> KubeView:
-    published, attachments = _published(whole, objects), _attachments(whole, objects)
-    pods = dict.fromkeys((*objects.users, *(whole.here.pods if is_local else ())))
-    volumes = dict.fromkeys((*objects.volumes, *_further_volumes(whole, objects)))
+    published, attachments = _published(index, objects), _attachments(index, objects)
+    pods = dict.fromkeys((*objects.users, *(index.here.pods if is_local else ())))
+    volumes = dict.fromkeys((*objects.volumes, *_further_volumes(index, objects)))
     attached = {
         attachment.persistent_volume for attachment in attachments if attachment.persistent_volume
     }
-    volumes |= dict.fromkeys(_known(whole.volumes.by_name, attached))
+    volumes |= dict.fromkeys(_known(index.volumes.by_name, attached))
     if not objects.volumes:
         # The owner of the image is unknown: it may be any pod on a node that holds the image.
-        nodes = {entry.node.name for entry in published} | _nodes_of(whole, objects)
-        pods |= dict.fromkeys(pod for node in nodes for pod in whole.pods.on_node.get(node, ()))
-        volumes |= dict.fromkeys(_volumes_of_pods(whole, pods))
-    claims = {*objects.claims, *_claims_of_pods(pods), *_claims_of(whole, volumes)}
+        nodes = {entry.node.name for entry in published} | _nodes_of(index, objects)
+        pods |= dict.fromkeys(pod for node in nodes for pod in index.pods.on_node.get(node, ()))
+        volumes |= dict.fromkeys(_volumes_of_pods(index, pods))
+    claims = {*objects.claims, *_claims_of_pods(pods), *_claims_of(index, volumes)}
     return replace(
         kube,
         # In order of their names, as the API lists them.
         persistent_volumes=_instead(
             kube.persistent_volumes, sorted(volumes, key=lambda volume: volume.name)
         ),
-        claims=_instead(kube.claims, _known(whole.claims.by_key, claims)),
+        claims=_instead(kube.claims, _known(index.claims.by_key, claims)),
         pods=_instead(kube.pods, sorted(pods, key=lambda pod: key_of(pod.ref))),
         attachments=_instead(
             kube.attachments,
             sorted(
-                {*attachments, *_witnesses(whole, objects)}, key=lambda attachment: attachment.name
+                {*attachments, *_witnesses(index, objects)}, key=lambda attachment: attachment.name
             ),
         ),
-        events=_instead(kube.events, _events(whole, seed)),
-        workloads=_instead(kube.workloads, _workloads(whole, objects.users)),
-        published=_instead(kube.published, _reports(whole, published)),
+        events=_instead(kube.events, _events(index, seed)),
+        workloads=_instead(kube.workloads, _workloads(index, objects.users)),
+        published=_instead(kube.published, _reports(index, published)),
     )
 
 
@@ -380,16 +380,16 @@ def _known(index: dict[_K, _T], keys: Iterable[_K]) -> list[_T]:
     return [index[key] for key in sorted(keys) if key in index]
 
 
-def _further_volumes(whole: ClusterIndex, objects: _Objects) -> Iterator[PersistentVolume]:
+def _further_volumes(index: ClusterIndex, objects: _Objects) -> Iterator[PersistentVolume]:
     """Yield the PVs that name the claims or that the claims name, and the PVs that nearly fit."""
     for key in objects.claims:
-        yield from whole.volumes.by_claim.get(key, ())
-        claim = whole.claims.by_key.get(key)
+        yield from index.volumes.by_claim.get(key, ())
+        claim = index.claims.by_key.get(key)
         if claim is None:
             continue
-        yield from _known(whole.volumes.by_name, {claim.volume_name or ""})
+        yield from _known(index.volumes.by_name, {claim.volume_name or ""})
         if claim.phase != "Bound":
-            yield from whole.volumes.shelf.nearest(claim)
+            yield from index.volumes.shelf.nearest(claim)
 
 
 def _claims_of_pods(pods: Iterable[Pod]) -> Iterator[Key]:
@@ -398,14 +398,14 @@ def _claims_of_pods(pods: Iterable[Pod]) -> Iterator[Key]:
             yield pod.ref.namespace, name
 
 
-def _volumes_of_pods(whole: ClusterIndex, pods: Iterable[Pod]) -> Iterator[PersistentVolume]:
+def _volumes_of_pods(index: ClusterIndex, pods: Iterable[Pod]) -> Iterator[PersistentVolume]:
     for key in _claims_of_pods(pods):
-        yield from whole.volumes.by_claim.get(key, ())
+        yield from index.volumes.by_claim.get(key, ())
 
 
-def _attachments(whole: ClusterIndex, objects: _Objects) -> list[VolumeAttachment]:
+def _attachments(index: ClusterIndex, objects: _Objects) -> list[VolumeAttachment]:
     """Return the attachments by the PV that they name, and by the PV that gives their name."""
-    known, names = whole.attachments, [volume.name for volume in objects.volumes]
+    known, names = index.attachments, [volume.name for volume in objects.volumes]
     found = (
         attachment
         for name in names
@@ -414,31 +414,31 @@ def _attachments(whole: ClusterIndex, objects: _Objects) -> list[VolumeAttachmen
     return list(dict.fromkeys(found))
 
 
-def _witnesses(whole: ClusterIndex, objects: _Objects) -> Iterator[VolumeAttachment]:
+def _witnesses(index: ClusterIndex, objects: _Objects) -> Iterator[VolumeAttachment]:
     """Yield any attachment of each driver: it shows that volumes of the driver are attached."""
     for volume in objects.volumes:
         handle = handle_of(volume.source)
         if handle is not None:
-            yield from _known(whole.attachments.of_driver, {handle[0]})
+            yield from _known(index.attachments.of_driver, {handle[0]})
 
 
-def _events(whole: ClusterIndex, seed: _Seed) -> Iterator[KubeEvent]:
+def _events(index: ClusterIndex, seed: _Seed) -> Iterator[KubeEvent]:
     """Yield the events of the PVs, claims and pods of the target."""
     claims = {*seed.claims, *(key_of(volume.claim) for volume in seed.volumes if volume.claim)}
-    pods = {key_of(pod.ref) for key in claims for pod in whole.pods.of_claim.get(key, ())}
+    pods = {key_of(pod.ref) for key in claims for pod in index.pods.of_claim.get(key, ())}
     pods |= {key_of(pod.ref) for pod in seed.pods}
     volumes = {key for volume in seed.volumes for key in keys_of_volume(volume)}
     for key in sorted(claims | pods | volumes):
-        yield from whole.events.get(key, ())
+        yield from index.events.get(key, ())
 
 
-def _workloads(whole: ClusterIndex, pods: Iterable[Pod]) -> Iterable[Workload]:
+def _workloads(index: ClusterIndex, pods: Iterable[Pod]) -> Iterable[Workload]:
     """Return the controllers of pods, and the controllers of those controllers."""
     found: dict[Key, Workload] = {}
     keys = {(pod.ref.namespace, owner) for pod in pods for owner in pod.owners}
     while keys:
         new = {
-            key: whole.workloads[key] for key in sorted(keys - {*found}) if key in whole.workloads
+            key: index.workloads[key] for key in sorted(keys - {*found}) if key in index.workloads
         }
         found |= new
         keys = {(pod.ref.namespace, owner) for pod in new.values() for owner in pod.owners}
@@ -457,16 +457,16 @@ def _watchers(objects: _Objects) -> Iterator[tuple[ImageView, Watcher]]:
                 yield view, watcher
 
 
-def _nodes_of(whole: ClusterIndex, objects: _Objects) -> set[str]:
+def _nodes_of(index: ClusterIndex, objects: _Objects) -> set[str]:
     """Return the nodes of the pods, and the nodes that have the address of a watcher."""
     ips = {spelled(watcher.address.ip) for _, watcher in _watchers(objects)}
-    nodes = {node.name for ip in ips for node in whole.nodes.by_ip.get(ip, ())}
+    nodes = {node.name for ip in ips for node in index.nodes.by_ip.get(ip, ())}
     return nodes | {user.node_name for user in objects.users if user.node_name}
 
 
-def _published(whole: ClusterIndex, objects: _Objects) -> list[PublishedEntry]:
+def _published(index: ClusterIndex, objects: _Objects) -> list[PublishedEntry]:
     """Return the reports of agents about the images, and about the clients that watch them."""
-    known = whole.published
+    known = index.published
     entries = [
         entry for volume in objects.volumes for entry in known.of_volume.get(volume.name, ())
     ]
@@ -485,15 +485,15 @@ def _is_of(entry: PublishedEntry, view: ImageView) -> bool:
     return view.image_id is not None and entry.mapping.image_id == view.image_id
 
 
-def _reports(whole: ClusterIndex, entries: Iterable[PublishedEntry]) -> tuple[PublishedNode, ...]:
+def _reports(index: ClusterIndex, entries: Iterable[PublishedEntry]) -> tuple[PublishedNode, ...]:
     """Return the reports of all nodes, with these mappings and those whose image is unknown.
 
     A recent report of a node counts even if it contains nothing about the target.
     """
     by_node: dict[int, list[PublishedEntry]] = by_each((entry.number, entry) for entry in entries)
     if not by_node:
-        return whole.published.reports
-    found = list(whole.published.reports)
+        return index.published.reports
+    found = list(index.published.reports)
     for number, theirs in by_node.items():
         found[number] = replace(theirs[0].node, mappings=_in_order(theirs))
     return tuple(found)

@@ -67,7 +67,7 @@ class NodeUses(Struct, frozen=True, kw_only=True):
     """See :func:`correlate_waiting`."""
 
     @property
-    def every(self) -> tuple[Volume, ...]:
+    def all_volumes(self) -> tuple[Volume, ...]:
         """The mapped volumes, then the volumes that a pod waits for."""
         return (*self.mapped, *self.waited_for)
 
@@ -104,26 +104,26 @@ def correlate(snapshot: Snapshot, directories: Directories | None = None) -> Vol
         snapshot: the snapshot.
         directories: the directories of its node, if several snapshots have the same node.
     """
-    look = indexed(snapshot, directories)
+    index = indexed(snapshot, directories)
     chosen = _chosen_volumes(snapshot)
     image = volume_image(chosen[0]) if chosen else None
     if image is None:
         image = next(iter(images_of(snapshot.target, snapshot.node, snapshot.kubernetes)), None)
         unnamed = _unnamed_device(snapshot)
         if image is None and unnamed is not None:
-            return _use_of_mapping(unnamed, look)
-    return _use(image, chosen, look, snapshot.target)
+            return _use_of_mapping(unnamed, index)
+    return _use(image, chosen, index, snapshot.target)
 
 
 def correlate_node(snapshot: Snapshot) -> tuple[Volume, ...]:
     """Join all facts about every image that this node has mapped: one use for each image."""
     found: list[Volume] = []
     seen: set[Mapping] = set()
-    look = indexed(snapshot)
+    index = indexed(snapshot)
     for mapping in mappings_of(snapshot.node):
         if mapping in seen:
             continue
-        use = _use_of_mapping(mapping, look)
+        use = _use_of_mapping(mapping, index)
         seen |= {holder.mapping for holder in use.holders if holder.mapping is not None}
         found.append(use)
     return tuple(found)
@@ -137,15 +137,15 @@ def correlate_waiting(snapshot: Snapshot) -> tuple[Volume, ...]:
     waits = waited_for(snapshot)
     if not waits:
         return ()
-    look = indexed(snapshot)
+    index = indexed(snapshot)
     return tuple(
-        _use(volume_image(volume), (volume,), look, _target_of(pod)) for pod, volume in waits
+        _use(volume_image(volume), (volume,), index, _target_of(pod)) for pod, volume in waits
     )
 
 
 def _target_of(pod: Pod) -> Target:
     namespace, name = pod.ref.namespace, pod.ref.name
-    return Target(given=f"pod/{name}", kind=TargetKind.POD, name=name, namespace=namespace)
+    return Target(argument=f"pod/{name}", kind=TargetKind.POD, name=name, namespace=namespace)
 
 
 def further_volumes(use: Volume, snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
@@ -187,15 +187,15 @@ def _unnamed_device(snapshot: Snapshot) -> Mapping | None:
     )
 
 
-def _use_of_mapping(mapping: Mapping, look: Indexed) -> Volume:
-    snapshot = look.snapshot
-    target = Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
+def _use_of_mapping(mapping: Mapping, index: Indexed) -> Volume:
+    snapshot = index.snapshot
+    target = Target(argument=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
     if snapshot.target.kind is not TargetKind.NONE:
         target = snapshot.target
-    image, chosen = _meant_by(mapping, look.volumes)
+    image, chosen = _image_and_volumes_of(mapping, index.volumes)
     if image is None:
         unknown = VolumeNames(image=None, volumes_seen=False)
-        holder = local_holder(mapping, unknown, (), snapshot, look.directories, watch=None)
+        holder = local_holder(mapping, unknown, (), snapshot, index.directories, watch=None)
         return Volume(
             target=target,
             image=None,
@@ -203,17 +203,17 @@ def _use_of_mapping(mapping: Mapping, look: Indexed) -> Volume:
             persistent_volume=None,
             holders=(holder,),
         )
-    return _use(image, chosen, look, target)
+    return _use(image, chosen, index, target)
 
 
-def names_of_mapping(mapping: Mapping, look: Indexed) -> VolumeNames:
+def names_of_mapping(mapping: Mapping, index: Indexed) -> VolumeNames:
     """Return every name of a mapping's image, according to the API and to the node."""
-    image, chosen = _meant_by(mapping, look.volumes)
-    names = names_of(image, chosen, look.snapshot.kubernetes, look.volumes, look.snapshot.ceph)
-    return known_handles(mapping, names, look.directories)
+    image, chosen = _image_and_volumes_of(mapping, index.volumes)
+    names = names_of(image, chosen, index.snapshot.kubernetes, index.volumes, index.snapshot.ceph)
+    return known_handles(mapping, names, index.directories)
 
 
-def _meant_by(
+def _image_and_volumes_of(
     mapping: Mapping, index: VolumeIndex
 ) -> tuple[ImageIdentity | None, tuple[PersistentVolume, ...]]:
     """Return the image of a mapping, and the PVs that the cookie of an nbd device names."""
@@ -238,18 +238,18 @@ def _volumes_by_backend(mapping: Mapping, index: VolumeIndex) -> tuple[Persisten
 def _use(
     image: ImageIdentity | None,
     chosen: tuple[PersistentVolume, ...],
-    look: Indexed,
+    index: Indexed,
     target: Target,
 ) -> Volume:
-    snapshot, kube = look.snapshot, look.snapshot.kubernetes
-    known = names_of(image, chosen, kube, look.volumes, snapshot.ceph)
+    snapshot, kube = index.snapshot, index.snapshot.kubernetes
+    known = names_of(image, chosen, kube, index.volumes, snapshot.ceph)
     views: tuple[ImageView, ...] = ()
     if image is not None:
         # A target that is only an image name may mean an image in any cluster, so do not choose.
         by_name = target.kind is TargetKind.IMAGE
         volume = known.volumes[0] if known.volumes and not by_name else None
         image = settled(image, volume, snapshot.node, snapshot.ceph)
-        known = names_of(image, chosen, kube, look.volumes, snapshot.ceph)
+        known = names_of(image, chosen, kube, index.volumes, snapshot.ceph)
         views = views_of(image, snapshot.ceph)
     local = tuple(mapping for mapping in mappings_of(snapshot.node) if maps(mapping, known))
     users = users_of(known, kube)
@@ -263,7 +263,7 @@ def _use(
         claim=_claim_of(known, snapshot, target),
         holders=()
         if image is None
-        else holders_of(known, local, views, snapshot, look.directories),
+        else holders_of(known, local, views, snapshot, index.directories),
         pods=users,
         waiting_pods=tuple(
             pod
@@ -273,7 +273,7 @@ def _use(
         attachments=attachments_of(known, snapshot),
         events=_events(known, snapshot),
         unbacked=unbacked_of(known, snapshot.node),
-        leftovers=_leftovers(known, local, look),
+        leftovers=_leftovers(known, local, index),
     )
 
 
@@ -319,11 +319,11 @@ def _events(known: VolumeNames, snapshot: Snapshot) -> tuple[KubeEvent, ...]:
 
 
 def _leftovers(
-    known: VolumeNames, local: tuple[Mapping, ...], look: Indexed
+    known: VolumeNames, local: tuple[Mapping, ...], index: Indexed
 ) -> tuple[PodVolumeDirectory, ...]:
     """Return the pod directories that are leftovers for every mapping."""
     found = [
-        leftovers_of(mapping, known, look.snapshot, look.directories)
+        leftovers_of(mapping, known, index.snapshot, index.directories)
         for mapping in local or (None,)
     ]
     common = set(found[0]).intersection(*found[1:])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rbdagent.correlate.image_identity import (
+    are_pods_observed,
     clusters_of,
     pods_of,
-    pods_seen,
     same_image,
     volume_image,
     volumes_of,
@@ -103,7 +103,7 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
         )
 
 
-def not_given(source: Source, what: str) -> NotObserved:
+def source_not_observed(source: Source, what: str) -> NotObserved:
     """Return a fact as not observed, because its whole source was not observed."""
     reason = source.reason or f"the source is {source.state}"
     return NotObserved(reason=f"{what}: {reason}", hint=source.hint)
@@ -252,7 +252,7 @@ def claims_of(kube: KubeView | None) -> tuple[PersistentVolumeClaim, ...]:
     return tuple(sorted(claims, key=lambda claim: (claim.ref.namespace, claim.ref.name)))
 
 
-def claims_seen(kube: KubeView | None) -> bool:
+def are_claims_observed(kube: KubeView | None) -> bool:
     """Return whether claims were observed; a view of one target has only the claims of it."""
     return kube is not None and not isinstance(kube.claims, NotObserved)
 
@@ -322,7 +322,7 @@ def pods_on(
     """Return the pods on a node that use the volume; not observed if the list may lack some."""
     kube = snapshot.kubernetes
     if kube is None:
-        return not_given(snapshot.sources.kubernetes, "pods")
+        return source_not_observed(snapshot.sources.kubernetes, "pods")
     if isinstance(kube.pods, NotObserved):
         return kube.pods
     if node is None:
@@ -387,7 +387,7 @@ def covers(kube: KubeView, node: str, names: VolumeNames) -> bool:
 
 def covers_claims(kube: KubeView, names: VolumeNames) -> bool:
     """Return whether the lists of pods contain every pod, on any node, that may use its claims."""
-    if not pods_seen(kube):
+    if not are_pods_observed(kube):
         return False
     scopes = _scopes(kube)
     namespaces = {claim for claim, _ in names.claims}
@@ -398,7 +398,7 @@ def covers_claims(kube: KubeView, names: VolumeNames) -> bool:
 
 def knows_every_pod_on(kube: KubeView | None, node: str) -> bool:
     """Return whether a pod on the node that is not in the lists does not exist in the API."""
-    if kube is None or not pods_seen(kube):
+    if kube is None or not are_pods_observed(kube):
         return False
     scopes = _scopes(kube)
     return ("cluster", "") in scopes or ("node", node) in scopes
@@ -416,7 +416,7 @@ def attachments_of(
     """Return the VolumeAttachments of the volume, to all nodes."""
     kube = snapshot.kubernetes
     if kube is None:
-        return not_given(snapshot.sources.kubernetes, "VolumeAttachments")
+        return source_not_observed(snapshot.sources.kubernetes, "VolumeAttachments")
     if isinstance(kube.attachments, NotObserved):
         return kube.attachments
     if not names.volumes_seen and not names.handles:
@@ -460,7 +460,7 @@ def node_named(name: str | None, snapshot: Snapshot) -> Node | NotObserved | Non
     """Return the Node object with that name."""
     kube = snapshot.kubernetes
     if kube is None:
-        return not_given(snapshot.sources.kubernetes, "nodes")
+        return source_not_observed(snapshot.sources.kubernetes, "nodes")
     if isinstance(kube.nodes, NotObserved):
         return kube.nodes
     if name is None:
@@ -484,7 +484,7 @@ def events_in(kube: KubeView | None) -> tuple[KubeEvent, ...]:
     return () if kube is None else observed_of(kube.events)
 
 
-def events_seen(kube: KubeView | None) -> bool:
+def are_events_observed(kube: KubeView | None) -> bool:
     """Return whether events were observed; only then, an empty result means no event."""
     return kube is not None and not isinstance(kube.events, NotObserved)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate.image_identity import watchers_seen
+from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.unknown_watchers import strangers
 from rbdagent.model import (
     BlockedVolume,
@@ -65,10 +65,10 @@ def _blocker(use: Volume, snapshot: Snapshot) -> _Blocker | None:
     if is_ambiguous(use, snapshot):
         return Verdict.UNDETERMINED, None
     mapped = [holder for holder in use.holders if holder.mapping is not None]
-    judged = [judge(holder, use, snapshot) for holder in (*mapped, *strangers(use))]
-    holding = [entry for entry in judged if not is_left_behind(entry)]
+    holder_verdict = [judge(holder, use, snapshot) for holder in (*mapped, *strangers(use))]
+    holding = [entry for entry in holder_verdict if not is_left_behind(entry)]
     if not holding:
-        return _by_the_books(use, snapshot)
+        return _blocking_attachment(use, snapshot)
     worst = min(holding, key=lambda entry: ORDER.index(entry.verdict))
     return worst.verdict, worst.holder.node
 
@@ -93,7 +93,7 @@ def _is_at_hand(holder: Holder) -> bool:
     )
 
 
-def _by_the_books(use: Volume, snapshot: Snapshot) -> _Blocker | None:
+def _blocking_attachment(use: Volume, snapshot: Snapshot) -> _Blocker | None:
     """Return the blocker according to the VolumeAttachments, if no holder was observed.
 
     The controller does not attach a volume to a second node while it considers the volume attached
@@ -104,7 +104,7 @@ def _by_the_books(use: Volume, snapshot: Snapshot) -> _Blocker | None:
     here = snapshot.node.node_name if snapshot.node is not None else None
     elsewhere = nodes[0] if nodes and here not in nodes else None
     kube = snapshot.kubernetes
-    if not watchers_seen(use.image_view):
+    if not are_watchers_observed(use.image_view):
         return Verdict.UNDETERMINED, elsewhere
     if elsewhere is not None:
         return Verdict.STALE_ATTACHMENT, elsewhere

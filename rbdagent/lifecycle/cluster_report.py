@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
-from rbdagent.correlate.cluster_index import ClusterIndex, whole_of
+from rbdagent.correlate.cluster_index import ClusterIndex, cluster_index_of
 from rbdagent.correlate.snapshot_slice import part_of
-from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.lifecycle.targets import EVERYTHING, Scope, subjects_of
 from rbdagent.lifecycle.triage import Triage
 from rbdagent.model import (
@@ -62,20 +62,20 @@ _OMITTED: Final = frozenset({"RBD115", _UNSEEN})
 """Not reported for a device or image without a PV: mappings outside Kubernetes are out of scope."""
 
 
-def stuck_in(snapshot: Snapshot, scope: Scope = EVERYTHING) -> ClusterReport:
+def report_cluster(snapshot: Snapshot, scope: Scope = EVERYTHING) -> ClusterReport:
     """Return everything that is stuck, the worst first.
 
     Args:
         snapshot: a snapshot of the whole cluster, see `CollectScope.EVERYTHING`.
         scope: the namespace and labels of the volumes to diagnose.
     """
-    whole = whole_of(snapshot)
-    subjects, suspicion = subjects_of(whole, scope), Triage(whole)
+    index = cluster_index_of(snapshot)
+    subjects, suspicion = subjects_of(index, scope), Triage(index)
     suspects = (target for target in subjects.targets if suspicion.falls_on(target))
-    stuck = without_repetition(lives_that_are_stuck(whole, suspects))
+    affected = without_repetition(affected_objects(index, suspects))
     return ClusterReport(
-        causes=_causes(stuck),
-        findings=(*_of_node(snapshot, stuck), *_of_sources(snapshot)),
+        causes=_causes(affected),
+        findings=(*_of_node(snapshot, affected), *_of_sources(snapshot)),
         claims=subjects.claims,
         volumes=subjects.volumes,
         pods=subjects.pods,
@@ -83,7 +83,7 @@ def stuck_in(snapshot: Snapshot, scope: Scope = EVERYTHING) -> ClusterReport:
     )
 
 
-def unseen_of(snapshot: Snapshot) -> str | None:
+def missing_objects_reason(snapshot: Snapshot) -> str | None:
     """Return why objects that are stuck may be missing; None if all objects were observed."""
     kube = snapshot.kubernetes
     if kube is None:
@@ -109,28 +109,28 @@ def is_empty(found: ClusterReport) -> bool:
     return not (found.claims or found.volumes or found.pods or found.others)
 
 
-def lives_that_are_stuck(
-    whole: ClusterIndex, targets: Iterable[Target]
-) -> Iterator[AffectedObject]:
+def affected_objects(index: ClusterIndex, targets: Iterable[Target]) -> Iterator[AffectedObject]:
     """Yield the targets that have a finding of severity WARNING or above."""
     for target in targets:
-        part = part_of(whole, target)
-        life = among_all(life_of(correlate(part, whole.here.directories), part), part)
-        serious = serious_findings(life)
+        part = part_of(index, target)
+        lifecycle = among_all(lifecycle_of(correlate(part, index.here.directories), part), part)
+        serious = serious_findings(lifecycle)
         if serious:
-            yield AffectedObject(life=life, finding=serious[0], since=_since(life, serious[0]))
+            yield AffectedObject(
+                life=lifecycle, finding=serious[0], since=_since(lifecycle, serious[0])
+            )
 
 
-def among_all(life: Lifecycle, snapshot: Snapshot) -> Lifecycle:
+def among_all(lifecycle: Lifecycle, snapshot: Snapshot) -> Lifecycle:
     """Return a lifecycle without the findings that the list reports once or does not report."""
-    omitted = coverage_gaps.CODES | coverage_gaps.OF_ONE_VOLUME | _omitted(life, snapshot)
+    omitted = coverage_gaps.CODES | coverage_gaps.OF_ONE_VOLUME | _omitted(lifecycle, snapshot)
     kept = tuple(
         finding
-        for finding in life.findings
+        for finding in lifecycle.findings
         if finding.code not in omitted and not _is_of_node(finding, snapshot)
     )
-    diagnosis = replace(life.diagnosis, findings=kept, next_commands=next_commands(kept))
-    return replace(life, diagnosis=diagnosis)
+    diagnosis = replace(lifecycle.diagnosis, findings=kept, next_commands=next_commands(kept))
+    return replace(lifecycle, diagnosis=diagnosis)
 
 
 def _is_of_node(finding: Finding, snapshot: Snapshot) -> bool:
@@ -144,33 +144,37 @@ def _is_of_node(finding: Finding, snapshot: Snapshot) -> bool:
     )
 
 
-def _of_node(snapshot: Snapshot, stuck: Iterable[AffectedObject]) -> tuple[Finding, ...]:
+def _of_node(snapshot: Snapshot, affected: Iterable[AffectedObject]) -> tuple[Finding, ...]:
     """Return the findings about the observed node that are not the cause of a stuck volume."""
-    causes = {(cause.finding.code, cause.finding.subject) for cause in stuck}
+    causes = {(cause.finding.code, cause.finding.subject) for cause in affected}
     return tuple(
         finding for finding in of_node(snapshot) if (finding.code, finding.subject) not in causes
     )
 
 
-def _omitted(life: Lifecycle, snapshot: Snapshot) -> frozenset[str]:
-    use = life.diagnosis.use
+def _omitted(lifecycle: Lifecycle, snapshot: Snapshot) -> frozenset[str]:
+    use = lifecycle.diagnosis.use
     if use.target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
         return _OMITTED
-    holding = [judged.holder for judged in life.diagnosis.holders if not judged.holder.transient]
+    holding = [
+        holder_verdict.holder
+        for holder_verdict in lifecycle.diagnosis.holders
+        if not holder_verdict.holder.transient
+    ]
     is_held = any(holder.mapping or holder.watcher or holder.published for holder in holding)
     waits = any(has_waited(pod, snapshot, MOVING) for pod in use.waiting_pods)
     # Without a pod that waits, it does not matter that the holders are unknown.
     return frozenset() if is_held or waits else frozenset({_UNSEEN})
 
 
-def serious_findings(life: Lifecycle) -> tuple[Finding, ...]:
+def serious_findings(lifecycle: Lifecycle) -> tuple[Finding, ...]:
     """Return the findings for which a lifecycle is reported."""
-    return tuple(finding for finding in life.findings if finding.severity is not Severity.INFO)
+    return tuple(finding for finding in lifecycle.findings if finding.severity is not Severity.INFO)
 
 
 def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:
     use = Volume(target=snapshot.target, image=None, image_view=None, persistent_volume=None)
-    case = RuleContext(use=use, snapshot=snapshot, judged=(), verdict=Verdict.UNDETERMINED)
+    case = RuleContext(use=use, snapshot=snapshot, holder_verdicts=(), verdict=Verdict.UNDETERMINED)
     findings = (
         *coverage_gaps.sources(case),
         *coverage_gaps.clusters(case),
@@ -179,11 +183,11 @@ def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: WEIGHT[finding.severity]))
 
 
-def without_repetition(stuck: Iterable[AffectedObject]) -> list[AffectedObject]:
+def without_repetition(affected: Iterable[AffectedObject]) -> list[AffectedObject]:
     """Return the objects without those whose findings an object of an earlier kind already has."""
     kept: list[AffectedObject] = []
     reported: set[Finding] = set()
-    by_kind = sorted(stuck, key=_kind_order)
+    by_kind = sorted(affected, key=_kind_order)
     for _, of_kind in groupby(by_kind, key=_kind_order):
         new = [item for item in of_kind if not reported.issuperset(serious_findings(item.life))]
         reported.update(finding for item in new for finding in serious_findings(item.life))
@@ -191,8 +195,8 @@ def without_repetition(stuck: Iterable[AffectedObject]) -> list[AffectedObject]:
     return kept
 
 
-def _kind_order(stuck: AffectedObject) -> int:
-    return _KINDS.index(stuck.life.diagnosis.use.target.kind)
+def _kind_order(affected: AffectedObject) -> int:
+    return _KINDS.index(affected.life.diagnosis.use.target.kind)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -200,10 +204,10 @@ def _kind_order(stuck: AffectedObject) -> int:
 # --------------------------------------------------------------------------------------------------
 
 
-def _since(life: Lifecycle, finding: Finding) -> str | None:
+def _since(lifecycle: Lifecycle, finding: Finding) -> str | None:
     """Return the earliest time since which a volume is stuck, based on the step of its finding."""
-    use, step = life.diagnosis.use, FINDINGS[finding.code].step
-    claim, volume, pod = use.claim, use.persistent_volume, life.pod
+    use, step = lifecycle.diagnosis.use, FINDINGS[finding.code].step
+    claim, volume, pod = use.claim, use.persistent_volume, lifecycle.pod
     moments: list[str | None] = []
     if claim is not None:
         waits = step in {LifecycleStep.PROVISION, LifecycleStep.BIND, LifecycleStep.SCHEDULE}
@@ -213,14 +217,16 @@ def _since(life: Lifecycle, finding: Finding) -> str | None:
     if step is LifecycleStep.DETACH:
         moments += [_detaching_since(observed_of(use.attachments))]
     moments += [_first(waiter.created_at for waiter in use.waiting_pods)]
-    moments += [_first(_since_of_holder(judged) for judged in life.diagnosis.holders)]
+    moments += [
+        _first(_since_of_holder(holder_verdict) for holder_verdict in lifecycle.diagnosis.holders)
+    ]
     moments += [None if pod is None else pod.deleting_since]
     return next((moment for moment in moments if moment is not None), None)
 
 
-def _since_of_holder(judged: HolderVerdict) -> str | None:
+def _since_of_holder(holder_verdict: HolderVerdict) -> str | None:
     """Return since when the holder's node is down or its agent reports the same verdict."""
-    holder = judged.holder
+    holder = holder_verdict.holder
     if isinstance(holder.node_object, Node) and holder.node_object.ready is not True:
         return holder.node_object.ready_changed_at
     return None if holder.published is None else holder.published.since
@@ -251,9 +257,9 @@ def _causes(stuck: Iterable[AffectedObject]) -> tuple[Cause, ...]:
     return tuple(sorted(causes, key=_cause_order))
 
 
-def _place(stuck: AffectedObject) -> tuple[str, str]:
-    target = stuck.life.diagnosis.use.target
-    return (target.namespace, target.given)
+def _place(affected: AffectedObject) -> tuple[str, str]:
+    target = affected.life.diagnosis.use.target
+    return (target.namespace, target.argument)
 
 
 def _cause_order(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
@@ -265,14 +271,14 @@ def _cause_order(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
     )
 
 
-def _cause_of(stuck: AffectedObject) -> tuple[str, str]:
+def _cause_of(affected: AffectedObject) -> tuple[str, str]:
     """Return the key of a cause: the code of its finding, and its subject or message.
 
     If the finding is about another object (a node, a Deployment), its subject is the key. Otherwise
     the key is the message without the object's own names and ages: objects with the same key have
     the same cause.
     """
-    own, finding = _own_names(stuck), stuck.finding
+    own, finding = _own_names(affected), affected.finding
     subject = _nameless(finding.subject, own)
     if subject == finding.subject:
         return finding.code, subject
@@ -283,10 +289,10 @@ def _nameless(text: str, own: frozenset[str]) -> str:
     return " ".join("*" if word.strip(_PUNCTUATION) in own else word for word in text.split())
 
 
-def _own_names(stuck: AffectedObject) -> frozenset[str]:
-    life, use = stuck.life, stuck.life.diagnosis.use
+def _own_names(affected: AffectedObject) -> frozenset[str]:
+    lifecycle, use = affected.life, affected.life.diagnosis.use
     volumes = (use.persistent_volume, *use.other_volumes)
-    pods = (life.pod, *use.waiting_pods, *_pods_of_holders(life))
+    pods = (lifecycle.pod, *use.waiting_pods, *_pods_of_holders(lifecycle))
     names = {volume.name for volume in volumes if volume is not None}
     claims = {volume.claim for volume in volumes if volume is not None}
     names |= {str(claim) for claim in claims if claim is not None}
@@ -294,9 +300,9 @@ def _own_names(stuck: AffectedObject) -> frozenset[str]:
     names |= {attachment.name for attachment in observed_of(use.attachments)}
     names |= set() if use.claim is None else {str(use.claim.ref), use.claim.volume_name or ""}
     names |= set() if use.image is None else {str(use.image.spec), use.image.spec.name}
-    return frozenset({*names, use.target.given, f"{use.target.namespace}/{use.target.name}"})
+    return frozenset({*names, use.target.argument, f"{use.target.namespace}/{use.target.name}"})
 
 
-def _pods_of_holders(life: Lifecycle) -> Iterator[Pod]:
-    for judged in life.diagnosis.holders:
-        yield from observed_of(judged.holder.pods)
+def _pods_of_holders(lifecycle: Lifecycle) -> Iterator[Pod]:
+    for holder_verdict in lifecycle.diagnosis.holders:
+        yield from observed_of(holder_verdict.holder.pods)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.correlate.holders import is_finished
-from rbdagent.correlate.image_identity import pods_of, watchers_seen
+from rbdagent.correlate.image_identity import are_watchers_observed, pods_of
 from rbdagent.correlate.volume_names import names_of, pods_naming, users_of
 from rbdagent.model import (
     DetachPath,
@@ -64,7 +64,7 @@ attached and mapped by the next node."""
 _WATCHERS_UNSEEN: Final = "the image's watchers were not observed"
 
 
-def life_of(use: Volume, snapshot: Snapshot) -> Lifecycle:
+def lifecycle_of(use: Volume, snapshot: Snapshot) -> Lifecycle:
     """Return the lifecycle of a volume with its findings, the most blocking one first."""
     diagnosis = diagnose(use, snapshot)
     findings = tuple(sorted(diagnosis.findings, key=_blocks_first))
@@ -73,8 +73,8 @@ def life_of(use: Volume, snapshot: Snapshot) -> Lifecycle:
     return Lifecycle(
         diagnosis=diagnosis,
         pod=pod,
-        there=_with_findings(_there(use, diagnosis, pod, snapshot), findings),
-        back=_back(diagnosis, pod),
+        attach_path=_with_findings(_attach_path(use, diagnosis, pod, snapshot), findings),
+        detach_paths=_detach_paths(diagnosis, pod),
     )
 
 
@@ -106,14 +106,14 @@ def _pod_of(use: Volume, snapshot: Snapshot) -> Pod | None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _there(
+def _attach_path(
     use: Volume, diagnosis: Diagnosis, pod: Pod | None, snapshot: Snapshot
 ) -> tuple[StepStatus, ...]:
     kube = snapshot.kubernetes
-    no_volumes = why_unseen(snapshot, kube.persistent_volumes if kube else None)
+    no_volumes = not_observed_reason(snapshot, kube.persistent_volumes if kube else None)
     no_volume = "" if use.persistent_volume else no_volumes
-    no_claims = why_unseen(snapshot, kube.claims if kube else None)
-    no_pods = why_unseen(snapshot, kube.pods if kube else None)
+    no_claims = not_observed_reason(snapshot, kube.claims if kube else None)
+    no_pods = not_observed_reason(snapshot, kube.pods if kube else None)
     bind = _bind(use, no_claims or no_volume)
     stages = [_provision(use, no_volumes), bind, _schedule(pod, no_pods)]
     node = pod.node_name if pod is not None else None
@@ -125,7 +125,7 @@ def _stage_of(step: LifecycleStep, state: StepState, said: str) -> StepStatus:
     return StepStatus(step=step, state=state, said=said)
 
 
-def why_unseen(snapshot: Snapshot, found: tuple[object, ...] | NotObserved | None) -> str:
+def not_observed_reason(snapshot: Snapshot, found: tuple[object, ...] | NotObserved | None) -> str:
     """Return why a kind of object was not observed, or "" if it was.
 
     ``found`` is None if the Kubernetes API was not observed at all.
@@ -135,7 +135,7 @@ def why_unseen(snapshot: Snapshot, found: tuple[object, ...] | NotObserved | Non
     return found.reason if isinstance(found, NotObserved) else ""
 
 
-def _provision(use: Volume, unseen: str) -> StepStatus:
+def _provision(use: Volume, missing: str) -> StepStatus:
     step, volume = LifecycleStep.PROVISION, use.persistent_volume
     if volume is not None:
         origin = (
@@ -144,16 +144,16 @@ def _provision(use: Volume, unseen: str) -> StepStatus:
         return _stage_of(step, StepState.DONE, f"{volume.name}, {origin}")
     if use.image is not None:
         return _stage_of(step, StepState.DONE, f"image {use.image.spec}")
-    if unseen:
-        return _stage_of(step, StepState.NOT_OBSERVED, unseen)
+    if missing:
+        return _stage_of(step, StepState.NOT_OBSERVED, missing)
     return _stage_of(step, StepState.WAITING, "no volume exists yet")
 
 
-def _bind(use: Volume, unseen: str) -> StepStatus:
+def _bind(use: Volume, missing: str) -> StepStatus:
     step, claim, volume = LifecycleStep.BIND, use.claim, use.persistent_volume
     if claim is None:
-        if unseen:
-            return _stage_of(step, StepState.NOT_OBSERVED, unseen)
+        if missing:
+            return _stage_of(step, StepState.NOT_OBSERVED, missing)
         if volume is None or volume.claim is None:
             return _stage_of(step, StepState.SKIPPED, "no claim")
         return _stage_of(step, StepState.WAITING, f"its claim {volume.claim} does not exist")
@@ -165,10 +165,10 @@ def _bind(use: Volume, unseen: str) -> StepStatus:
     return _stage_of(step, StepState.WAITING, phases)
 
 
-def _schedule(pod: Pod | None, unseen: str) -> StepStatus:
+def _schedule(pod: Pod | None, missing: str) -> StepStatus:
     step = LifecycleStep.SCHEDULE
-    if pod is None and unseen:
-        return _stage_of(step, StepState.NOT_OBSERVED, unseen)
+    if pod is None and missing:
+        return _stage_of(step, StepState.NOT_OBSERVED, missing)
     if pod is None:
         return _stage_of(step, StepState.SKIPPED, "no pod uses it")
     if pod.node_name:
@@ -198,14 +198,18 @@ def _stage(diagnosis: Diagnosis, node: str | None) -> StepStatus:
     step = LifecycleStep.STAGE
     if node is None:
         return _stage_of(step, StepState.NOT_STARTED, "")
-    here = [judged.holder for judged in diagnosis.holders if judged.holder.node == node]
+    here = [
+        holder_verdict.holder
+        for holder_verdict in diagnosis.holders
+        if holder_verdict.holder.node == node
+    ]
     for holder in here:
         mapping = holder.mapping
         if mapping is not None:
             return _stage_of(step, StepState.DONE, f"{mapping.device} on {node}")
     if here:
         return _stage_of(step, StepState.DONE, f"{node} watches the image")
-    if not watchers_seen(diagnosis.use.image_view):
+    if not are_watchers_observed(diagnosis.use.image_view):
         return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
     return _stage_of(step, StepState.WAITING, f"{node} has not mapped it")
 
@@ -254,7 +258,7 @@ def _codes(step: LifecycleStep, findings: tuple[Finding, ...]) -> tuple[str, ...
 # --------------------------------------------------------------------------------------------------
 
 
-def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[DetachPath, ...]:
+def _detach_paths(diagnosis: Diagnosis, pod: Pod | None) -> tuple[DetachPath, ...]:
     """Return the detach path of each other node that holds the volume or has it attached.
 
     The pod's own node has no detach path, and neither does a node that shares the volume with it.
@@ -262,7 +266,11 @@ def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[DetachPath, ...]:
     """
     use = diagnosis.use
     own = pod.node_name if pod is not None and pod.deleting_since is None else None
-    nodes = [judged.holder.node for judged in diagnosis.holders if not judged.holder.transient]
+    nodes = [
+        holder_verdict.holder.node
+        for holder_verdict in diagnosis.holders
+        if not holder_verdict.holder.transient
+    ]
     nodes += [attachment.node_name for attachment in observed_of(use.attachments)]
     sharing = _sharing_nodes(use)
     return tuple(
@@ -286,7 +294,9 @@ def _sharing_nodes(use: Volume) -> frozenset[str | None]:
 
 def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
     holders = {
-        subject_of(judged.holder) for judged in diagnosis.holders if judged.holder.node != node
+        subject_of(holder_verdict.holder)
+        for holder_verdict in diagnosis.holders
+        if holder_verdict.holder.node != node
     }
     return tuple(
         finding
@@ -298,14 +308,16 @@ def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
 
 def _leaving(diagnosis: Diagnosis, node: str) -> tuple[StepStatus, ...]:
     use = diagnosis.use
-    held = [judged for judged in diagnosis.holders if judged.holder.node == node]
+    held = [
+        holder_verdict for holder_verdict in diagnosis.holders if holder_verdict.holder.node == node
+    ]
     unstage = _unstage(held, use.image_view, unknown_clients=_unknown_clients(diagnosis))
     return (_unpublish(held), unstage, _detach(use.attachments, node))
 
 
 def _unknown_clients(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the watchers whose node is unknown: each of them may run on any node."""
-    holders = [judged.holder for judged in diagnosis.holders]
+    holders = [holder_verdict.holder for holder_verdict in diagnosis.holders]
     return tuple(
         subject_of(holder)
         for holder in holders
@@ -315,20 +327,22 @@ def _unknown_clients(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 def _unpublish(held: list[HolderVerdict]) -> StepStatus:
     step = LifecycleStep.UNPUBLISH
-    lost = [uid for judged in held for uid in judged.holder.unknown_pod_uids]
+    lost = [uid for holder_verdict in held for uid in holder_verdict.holder.unknown_pod_uids]
     if lost:
         said = f"the API does not list pod {lost[0]}, but its container or path still exists"
         return _stage_of(step, StepState.WAITING, said)
     if any(
-        "RBD109" in judged.holder.published.findings for judged in held if judged.holder.published
+        "RBD109" in holder_verdict.holder.published.findings
+        for holder_verdict in held
+        if holder_verdict.holder.published
     ):
         said = "the agent there reports a container or path of a pod that the API does not list"
         return _stage_of(step, StepState.WAITING, said)
-    pods = [pod for judged in held for pod in observed_of(judged.holder.pods)]
+    pods = [pod for holder_verdict in held for pod in observed_of(holder_verdict.holder.pods)]
     if pods:
         named = ", ".join(str(pod.ref) for pod in pods)
         return _stage_of(step, StepState.WAITING, f"{'pod' if len(pods) == 1 else 'pods'} {named}")
-    if any(isinstance(judged.holder.pods, NotObserved) for judged in held):
+    if any(isinstance(holder_verdict.holder.pods, NotObserved) for holder_verdict in held):
         return _stage_of(step, StepState.NOT_OBSERVED, "its pods were not observed")
     return _stage_of(step, StepState.DONE, "no pod uses it there")
 
@@ -337,7 +351,7 @@ def _unstage(
     held: list[HolderVerdict], view: ImageView | None, *, unknown_clients: tuple[str, ...]
 ) -> StepStatus:
     step = LifecycleStep.UNSTAGE
-    if not held and not watchers_seen(view):
+    if not held and not are_watchers_observed(view):
         return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
     if not held and unknown_clients:
         said = f"{', '.join(unknown_clients)} may be on this node"

@@ -87,34 +87,34 @@ class Subjects(NamedTuple):
     """Number of PVs of other drivers, which are not targets."""
 
 
-def subjects_of(whole: ClusterIndex, scope: Scope = EVERYTHING) -> Subjects:
+def subjects_of(index: ClusterIndex, scope: Scope = EVERYTHING) -> Subjects:
     """Return all targets in a scope.
 
     The claim is the target for a PV if both name each other. A pod is a target as well: it may
     depend on several volumes, or on a claim that does not exist. PVs of other drivers are left out,
     and so are claims and pods that have only such PVs.
     """
-    claims = [claim for claim in whole.claims.by_key.values() if _is_in_scope(claim, whole, scope)]
-    claims = [claim for claim in claims if not _is_of_others(whole, key_of(claim.ref))]
+    claims = [claim for claim in index.claims.by_key.values() if _is_in_scope(claim, index, scope)]
+    claims = [claim for claim in claims if not _is_of_others(index, key_of(claim.ref))]
     volumes = [
-        volume for volume in whole.volumes.every if _is_volume_in_scope(volume, whole, scope)
+        volume for volume in index.volumes.all_volumes if _is_volume_in_scope(volume, index, scope)
     ]
     ours = [volume for volume in volumes if not isinstance(volume.source, OtherSource)]
     pods = [
         pod
-        for pod in whole.pods.by_key.values()
-        if _has_volumes(pod, whole) and _is_pod_in_scope(pod, whole, scope)
+        for pod in index.pods.by_key.values()
+        if _has_volumes(pod, index) and _is_pod_in_scope(pod, index, scope)
     ]
     targets = [_target(TargetKind.CLAIM, claim.ref.namespace, claim.ref.name) for claim in claims]
     targets += [
-        Target(given=f"pv/{volume.name}", kind=TargetKind.PERSISTENT_VOLUME, name=volume.name)
+        Target(argument=f"pv/{volume.name}", kind=TargetKind.PERSISTENT_VOLUME, name=volume.name)
         for volume in ours
-        if not _is_told_by_its_claim(volume, whole)
+        if not _is_reported_by_its_claim(volume, index)
     ]
     targets += [_target(TargetKind.POD, pod.ref.namespace, pod.ref.name) for pod in pods]
     if scope.is_all:
-        targets += [*_devices(whole), *_images(whole)]
-    kube = whole.snapshot.kubernetes
+        targets += [*_devices(index), *_images(index)]
+    kube = index.snapshot.kubernetes
     return Subjects(
         targets=tuple(targets),
         claims=_counted(claims, None if kube is None else kube.claims),
@@ -129,51 +129,51 @@ def _counted(found: Sized, listed: Sized | NotObserved | None) -> int | None:
 
 
 def _target(kind: TargetKind, namespace: str, name: str) -> Target:
-    return Target(given=f"{kind}/{namespace}/{name}", kind=kind, name=name, namespace=namespace)
+    return Target(argument=f"{kind}/{namespace}/{name}", kind=kind, name=name, namespace=namespace)
 
 
-def _is_in_scope(claim: PersistentVolumeClaim, whole: ClusterIndex, scope: Scope) -> bool:
-    users = whole.pods.of_claim.get(key_of(claim.ref), ())
+def _is_in_scope(claim: PersistentVolumeClaim, index: ClusterIndex, scope: Scope) -> bool:
+    users = index.pods.of_claim.get(key_of(claim.ref), ())
     return scope.holds(claim.ref.namespace, claim.labels, *(user.labels for user in users))
 
 
-def _is_pod_in_scope(pod: Pod, whole: ClusterIndex, scope: Scope) -> bool:
-    claims = (whole.claims.by_key.get((pod.ref.namespace, name)) for name in pod.claims)
+def _is_pod_in_scope(pod: Pod, index: ClusterIndex, scope: Scope) -> bool:
+    claims = (index.claims.by_key.get((pod.ref.namespace, name)) for name in pod.claims)
     known = (claim.labels for claim in claims if claim is not None)
     return scope.holds(pod.ref.namespace, pod.labels, *known)
 
 
-def _is_volume_in_scope(volume: PersistentVolume, whole: ClusterIndex, scope: Scope) -> bool:
+def _is_volume_in_scope(volume: PersistentVolume, index: ClusterIndex, scope: Scope) -> bool:
     if scope.is_all:
         return True
     if volume.claim is None:
         return False
-    claim = whole.claims.by_key.get(key_of(volume.claim))
+    claim = index.claims.by_key.get(key_of(volume.claim))
     if claim is not None:
-        return _is_in_scope(claim, whole, scope)
+        return _is_in_scope(claim, index, scope)
     return scope.holds(volume.claim.namespace, ())
 
 
-def _is_told_by_its_claim(volume: PersistentVolume, whole: ClusterIndex) -> bool:
-    claim = None if volume.claim is None else whole.claims.by_key.get(key_of(volume.claim))
+def _is_reported_by_its_claim(volume: PersistentVolume, index: ClusterIndex) -> bool:
+    claim = None if volume.claim is None else index.claims.by_key.get(key_of(volume.claim))
     return claim is not None and claim.volume_name == volume.name
 
 
-def _is_of_others(whole: ClusterIndex, key: Key) -> bool:
+def _is_of_others(index: ClusterIndex, key: Key) -> bool:
     """Return whether the volume of a claim belongs to another driver."""
-    claim = whole.claims.by_key.get(key)
+    claim = index.claims.by_key.get(key)
     if claim is None:
-        volumes = whole.volumes.by_claim.get(key, [])
+        volumes = index.volumes.by_claim.get(key, [])
     else:
-        volume = whole.volumes.by_name.get(claim.volume_name or "")
+        volume = index.volumes.by_name.get(claim.volume_name or "")
         volumes = [] if volume is None else [volume]
     return bool(volumes) and all(isinstance(volume.source, OtherSource) for volume in volumes)
 
 
-def _has_volumes(pod: Pod, whole: ClusterIndex) -> bool:
+def _has_volumes(pod: Pod, index: ClusterIndex) -> bool:
     if pod.inline_images or pod.inline_volumes:
         return True
-    return any(not _is_of_others(whole, (pod.ref.namespace, name)) for name in pod.claims)
+    return any(not _is_of_others(index, (pod.ref.namespace, name)) for name in pod.claims)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -181,40 +181,40 @@ def _has_volumes(pod: Pod, whole: ClusterIndex) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def _devices(whole: ClusterIndex) -> Iterator[Target]:
+def _devices(index: ClusterIndex) -> Iterator[Target]:
     """Yield the devices of the observed node whose image has no PV, one device for each image."""
     seen: set[ImageIdentity] = set()
-    handles = {handle for _, handle in whole.volumes.joins.by_handle}
-    for mapping in mappings_of(whole.snapshot.node):
+    handles = {handle for _, handle in index.volumes.joins.by_handle}
+    for mapping in mappings_of(index.snapshot.node):
         image = identity_of_mapping(mapping)
-        if image is None or image in seen or _has_volume(image, whole):
+        if image is None or image in seen or _has_volume(image, index):
             continue
         if mapping.nbd is not None and mapping.nbd.backend in handles:
             continue
         seen.add(image)
-        yield Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
+        yield Target(argument=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
 
 
-def _images(whole: ClusterIndex) -> Iterator[Target]:
+def _images(index: ClusterIndex) -> Iterator[Target]:
     """Yield the images without a PV for which agents of other nodes report an unhealthy verdict."""
-    kube = whole.snapshot.kubernetes
-    own = None if whole.snapshot.node is None else whole.snapshot.node.node_name
+    kube = index.snapshot.kubernetes
+    own = None if index.snapshot.node is None else index.snapshot.node.node_name
     nodes = () if kube is None else observed_of(kube.published)
     mappings = [one for node in nodes if node.name != own for one in observed_of(node.mappings)]
-    specs = dict.fromkeys(mapping.spec for mapping in mappings if _is_lost(mapping, whole))
+    specs = dict.fromkeys(mapping.spec for mapping in mappings if _is_lost(mapping, index))
     for spec in specs:
         if spec is not None:
-            yield Target(given=str(spec), kind=TargetKind.IMAGE, image=spec)
+            yield Target(argument=str(spec), kind=TargetKind.IMAGE, image=spec)
 
 
-def _is_lost(mapping: PublishedMapping, whole: ClusterIndex) -> bool:
+def _is_lost(mapping: PublishedMapping, index: ClusterIndex) -> bool:
     image = mapping.image
     if image is None or mapping.verdict in _AT_PEACE:
         return False
-    return not _has_volume(image, whole)
+    return not _has_volume(image, index)
 
 
-def _has_volume(image: ImageIdentity, whole: ClusterIndex) -> bool:
+def _has_volume(image: ImageIdentity, index: ClusterIndex) -> bool:
     """Return whether the image has a PV; False if PVs were not observed, though one may exist."""
-    named = whole.volumes.joins.by_image_name.get(image.spec.name, ())
+    named = index.volumes.joins.by_image_name.get(image.spec.name, ())
     return any(same_image(image, theirs) for _, theirs in named)

@@ -18,9 +18,14 @@ from rbdagent.correlate.cluster_index import (
     spelled,
 )
 from rbdagent.correlate.holders import is_finished
-from rbdagent.correlate.image_identity import clusters_of, every_node_seen, pods_seen, volume_image
-from rbdagent.correlate.snapshot_slice import images_meant
-from rbdagent.correlate.volume_names import claims_seen, handle_of, key_of
+from rbdagent.correlate.image_identity import (
+    are_all_nodes_observed,
+    are_pods_observed,
+    clusters_of,
+    volume_image,
+)
+from rbdagent.correlate.snapshot_slice import images_of_target
+from rbdagent.correlate.volume_names import are_claims_observed, handle_of, key_of
 from rbdagent.lifecycle.targets import Scope, subjects_of
 from rbdagent.model import (
     CsiSource,
@@ -48,61 +53,63 @@ _OF_CONTAINERS: Final = frozenset({"Unhealthy", "BackOff"})
 class Triage:
     """Checks whether targets are healthy; facts that many targets share are computed once."""
 
-    def __init__(self, whole: ClusterIndex) -> None:
+    def __init__(self, index: ClusterIndex) -> None:
         """Read from the indexed snapshot the facts that all checks need."""
-        self._whole = whole
-        kube = whole.snapshot.kubernetes
-        self._claims_seen = claims_seen(kube)
-        self._pods_seen = pods_seen(kube)
-        self._nodes_seen = every_node_seen(kube)
-        self._well = frozenset(_nodes_that_are_well(whole))
-        self._own = None if whole.snapshot.node is None else whole.snapshot.node.node_name
+        self._whole = index
+        kube = index.snapshot.kubernetes
+        self._claims_seen = are_claims_observed(kube)
+        self._pods_seen = are_pods_observed(kube)
+        self._nodes_seen = are_all_nodes_observed(kube)
+        self._well = frozenset(_healthy_nodes(index))
+        self._own = None if index.snapshot.node is None else index.snapshot.node.node_name
         self._peace: dict[Key, bool] = {}
 
     def falls_on(self, target: Target) -> bool:
         """Return whether the rules must judge a target."""
-        whole, key = self._whole, (target.namespace, target.name)
+        index, key = self._whole, (target.namespace, target.name)
         match target.kind:
             case TargetKind.CLAIM:
-                return not self._is_claim_at_peace(key)
+                return not self._is_claim_healthy(key)
             case TargetKind.PERSISTENT_VOLUME:
-                volume = whole.volumes.by_name.get(target.name)
-                return volume is None or not self._is_volume_at_peace(volume)
+                volume = index.volumes.by_name.get(target.name)
+                return volume is None or not self._is_volume_healthy(volume)
             case TargetKind.POD:
-                pod = whole.pods.by_key.get(key)
-                return pod is None or not self._is_pod_at_peace(pod)
+                pod = index.pods.by_key.get(key)
+                return pod is None or not self._is_pod_healthy(pod)
             case _:
                 return True
 
     # Claims and PVs ------------------------------------------------------------------------------
 
-    def _is_claim_at_peace(self, key: Key) -> bool:
+    def _is_claim_healthy(self, key: Key) -> bool:
         """Return whether a claim is healthy; the result is kept for the checks of its pods."""
         known = self._peace.get(key)
         if known is None:
             claim = self._whole.claims.by_key.get(key)
-            known = self._peace[key] = claim is not None and self._is_bound_at_peace(claim)
+            known = self._peace[key] = claim is not None and self._is_bound_claim_healthy(claim)
         return known
 
-    def _is_bound_at_peace(self, claim: PersistentVolumeClaim) -> bool:
-        whole, key = self._whole, key_of(claim.ref)
+    def _is_bound_claim_healthy(self, claim: PersistentVolumeClaim) -> bool:
+        index, key = self._whole, key_of(claim.ref)
         if claim.phase != "Bound" or claim.deleting_since is not None or self._complains(key):
             return False
-        kube = whole.snapshot.kubernetes
+        kube = index.snapshot.kubernetes
         if kube is None or isinstance(kube.persistent_volumes, NotObserved):
-            return all(self._is_user_at_peace(user, None) for user in self._users(key))
-        volume = whole.volumes.by_name.get(claim.volume_name or "")
+            return all(self._is_user_healthy(user, None) for user in self._users(key))
+        volume = index.volumes.by_name.get(claim.volume_name or "")
         if volume is None or volume.claim is None or volume.claim.uid != claim.ref.uid:
             return False
         is_mutual = key_of(volume.claim) == key
         # No other PV names the claim. _is_volume_at_peace checks that no other claim names its PV.
-        is_alone = len(whole.volumes.by_claim.get(key, ())) == 1
-        return is_mutual and is_alone and self._is_volume_at_peace(volume)
+        is_alone = len(index.volumes.by_claim.get(key, ())) == 1
+        return is_mutual and is_alone and self._is_volume_healthy(volume)
 
-    def _is_volume_at_peace(self, volume: PersistentVolume) -> bool:
+    def _is_volume_healthy(self, volume: PersistentVolume) -> bool:
         if volume.deleting_since is not None or not self._is_only_itself(volume):
             return False
-        if any(map(self._complains, keys_of_volume(volume))) or self._is_seen_elsewhere(volume):
+        if any(map(self._complains, keys_of_volume(volume))) or self._is_observed_outside_api(
+            volume
+        ):
             return False
         claims = [key_of(claim.ref) for claim in self._whole.claims.of_volume.get(volume.name, ())]
         if volume.claim is None:
@@ -114,7 +121,7 @@ class Triage:
             return False
         if self._complains(key):
             return False
-        return self._is_use_at_peace(volume, self._users(key))
+        return self._is_use_healthy(volume, self._users(key))
 
     def _is_only_itself(self, volume: PersistentVolume) -> bool:
         """Return whether no other PV and no inline volume of a pod has its image name or handle."""
@@ -126,7 +133,7 @@ class Triage:
             return False
         return image.spec.name not in pods.of_image
 
-    def _is_seen_elsewhere(self, volume: PersistentVolume) -> bool:
+    def _is_observed_outside_api(self, volume: PersistentVolume) -> bool:
         """Return whether the observed node or Ceph shows the volume: the rules judge that."""
         image, handle = volume_image(volume), handle_of(volume.source)
         words = {volume.name}
@@ -136,9 +143,9 @@ class Triage:
             return True
         return any(word in views.by_name for views in self._whole.views for word in words)
 
-    def _is_use_at_peace(self, volume: PersistentVolume, users: Iterable[Pod]) -> bool:
+    def _is_use_healthy(self, volume: PersistentVolume, users: Iterable[Pod]) -> bool:
         driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
-        if not all(self._is_user_at_peace(user, driver) for user in users):
+        if not all(self._is_user_healthy(user, driver) for user in users):
             return False
         using = [user for user in users if not is_finished(user)]
         nodes = {user.node_name for user in using if user.node_name}
@@ -152,8 +159,8 @@ class Triage:
         nodes_attached = {attachment.node_name for attachment in attachments}
         if len(nodes_attached) > 1 and not may_volume_be_shared(volume):
             return False
-        return self._is_told_at_peace(volume, nodes) and all(
-            self._is_attachment_at_peace(attachment, nodes) for attachment in attachments
+        return self._is_reported_healthy(volume, nodes) and all(
+            self._is_attachment_healthy(attachment, nodes) for attachment in attachments
         )
 
     def _listing(self, volume: PersistentVolume) -> set[str]:
@@ -161,7 +168,7 @@ class Triage:
         listing = self._whole.nodes.listing
         return {node for name in names_in_status(volume) for node in listing.get(name, ())}
 
-    def _is_told_at_peace(self, volume: PersistentVolume, nodes: set[str]) -> bool:
+    def _is_reported_healthy(self, volume: PersistentVolume, nodes: set[str]) -> bool:
         """Return whether agents report it only as in use, and only on the nodes of its pods."""
         known, image = self._whole.published, volume_image(volume)
         told = [*known.of_volume.get(volume.name, ())]
@@ -176,7 +183,7 @@ class Triage:
         yield from known.of_volume.get(volume.name, ())
         yield from known.odd_of.get(volume.name, ())
 
-    def _is_attachment_at_peace(self, attachment: VolumeAttachment, nodes: set[str]) -> bool:
+    def _is_attachment_healthy(self, attachment: VolumeAttachment, nodes: set[str]) -> bool:
         if attachment.deleting_since is not None or not attachment.attached:
             return False
         if attachment.attach_error or attachment.detach_error:
@@ -189,15 +196,15 @@ class Triage:
 
     # Pods ----------------------------------------------------------------------------------------
 
-    def _is_pod_at_peace(self, pod: Pod) -> bool:
+    def _is_pod_healthy(self, pod: Pod) -> bool:
         if pod.inline_images or pod.inline_volumes:
             return False
         claims = ((pod.ref.namespace, name) for name in pod.claims)
-        if self._claims_seen and not all(self._is_claim_at_peace(key) for key in claims):
+        if self._claims_seen and not all(self._is_claim_healthy(key) for key in claims):
             return False
-        return self._is_user_at_peace(pod, None)
+        return self._is_user_healthy(pod, None)
 
-    def _is_user_at_peace(self, pod: Pod, driver: str | None) -> bool:
+    def _is_user_healthy(self, pod: Pod, driver: str | None) -> bool:
         """Return whether a pod runs on a healthy node, or has finished."""
         if pod.deleting_since is not None or self._complains(key_of(pod.ref)):
             return False
@@ -236,20 +243,20 @@ def _is_complaint(event: KubeEvent) -> bool:
     return event.type == "Warning" and event.reason not in _OF_CONTAINERS
 
 
-def _nodes_that_are_well(whole: ClusterIndex) -> Iterable[str]:
-    listed, ranges = _blocklisted(whole)
-    for node in whole.nodes.by_name.values():
+def _healthy_nodes(index: ClusterIndex) -> Iterable[str]:
+    listed, ranges = _blocklisted(index)
+    for node in index.nodes.by_name.values():
         ips = {spelled(ip) for ip in node.internal_ips}
         is_hit = not ips.isdisjoint(listed) or any(_is_within(ip, ranges) for ip in ips)
         if node.ready is True and not node.out_of_service and not is_hit:
             yield node.name
 
 
-def _blocklisted(whole: ClusterIndex) -> tuple[set[str], list[str]]:
+def _blocklisted(index: ClusterIndex) -> tuple[set[str], list[str]]:
     """Return the addresses and ranges of which at least one client is on a blocklist."""
     entries = [
         entry
-        for cluster in clusters_of(whole.snapshot.ceph)
+        for cluster in clusters_of(index.snapshot.ceph)
         for entry in observed_of(cluster.blocklist)
     ]
     ranges = [entry.network for entry in entries if entry.is_range]
@@ -263,14 +270,16 @@ def _is_within(ip: str, ranges: list[str]) -> bool:
         return bool(ranges)
 
 
-def suspects_of(whole: ClusterIndex, scope: Scope) -> tuple[Target, ...]:
+def targets_to_diagnose(index: ClusterIndex, scope: Scope) -> tuple[Target, ...]:
     """Return the targets that the rules must judge, targets of waiting or ending pods first."""
-    suspicion = Triage(whole)
-    found = [target for target in subjects_of(whole, scope).targets if suspicion.falls_on(target)]
+    suspicion = Triage(index)
+    found = [target for target in subjects_of(index, scope).targets if suspicion.falls_on(target)]
     return tuple(sorted(found, key=lambda target: not suspicion.waits(target)))
 
 
-def images_of_suspects(whole: ClusterIndex, scope: Scope) -> tuple[ImageIdentity, ...]:
+def images_to_query(index: ClusterIndex, scope: Scope) -> tuple[ImageIdentity, ...]:
     """Return the images of the suspects in the same order: their watchers are further evidence."""
-    found = suspects_of(whole, scope)
-    return tuple(dict.fromkeys(image for target in found for image in images_meant(whole, target)))
+    found = targets_to_diagnose(index, scope)
+    return tuple(
+        dict.fromkeys(image for target in found for image in images_of_target(index, target))
+    )

@@ -74,8 +74,8 @@ class Lifecycle(Struct, frozen=True, kw_only=True):
     """Its findings are in the order in which they block."""
     pod: Pod | None
     """The pod of the path: the target, else a pod that waits, else a pod that uses the volume."""
-    there: tuple[StepStatus, ...]
-    back: tuple[DetachPath, ...] = ()
+    attach_path: tuple[StepStatus, ...]
+    detach_paths: tuple[DetachPath, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -91,7 +91,7 @@ class OpenFile(Stored, frozen=True, kw_only=True):
     """A process that has the device, or a file on it, open; the file may be in a detached mount."""
 
     process: ProcessRef
-    how: OpenKind
+    kind: OpenKind
     path: str
     """The target of the link in /proc; ``/`` for a directory in a detached mount proves nothing."""
     on_device: bool

@@ -26,7 +26,7 @@ class TargetKind(StrEnum):
 class Target(Stored, frozen=True, kw_only=True):
     """The target that the user named, parsed but not yet resolved."""
 
-    given: str
+    argument: str
     kind: TargetKind
     name: str = ""
     """PV, claim or pod name; volume handle; device path."""

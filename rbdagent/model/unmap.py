@@ -74,7 +74,7 @@ class History(Stored, frozen=True, kw_only=True):
     """The stored facts of rbdagent on one node; invalid after a reboot."""
 
     boot_id: str
-    last_look: BootTime
+    last_observed: BootTime
     mappings: tuple[MappingHistory, ...] = ()
     unmaps: tuple[BootTime, ...] | NotObserved = ()
     """The start times of unmaps since boot; the check of the limit decides which of them count."""
@@ -111,7 +111,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     """Whether the condition is not met, but will be met after some time if nothing else changes."""
 
 
-class Keeper(Struct, frozen=True, kw_only=True):
+class PreventingObject(Struct, frozen=True, kw_only=True):
     """The only object that causes a refusal: without it, only time is missing."""
 
     kind: str
@@ -169,7 +169,7 @@ class UnmapRefusal(Struct, frozen=True, kw_only=True):
     identity: MappingIdentity | None
     persistent_volume: str | None
     conditions: tuple[Condition, ...]
-    keeper: Keeper | None = None
+    prevented_by: PreventingObject | None = None
     """None if several objects prevent the unmap, or if the cause is not an object."""
 
     @property
@@ -184,9 +184,13 @@ class UnmapRefusal(Struct, frozen=True, kw_only=True):
         return next((condition.code for condition in unmet if not condition.pending), unmet[0].code)
 
     @property
-    def only_keeper(self) -> str:
+    def prevented_by_text(self) -> str:
         """The sentence that names the only object that prevents the unmap; empty without one."""
-        return "" if self.keeper is None else f"Apart from time, only {self.keeper} prevents it"
+        return (
+            ""
+            if self.prevented_by is None
+            else f"Apart from time, only {self.prevented_by} prevents it"
+        )
 
     @property
     def reasons(self) -> dict[str, str]:

@@ -61,7 +61,7 @@ class Holder(Struct, frozen=True, kw_only=True):
     watcher: Watcher | None = None
     daemon: ServiceAddress | None = None
     """The Ceph daemon, if the client certainly belongs to one."""
-    probably: HolderKind | None = None
+    probable_kind: HolderKind | None = None
     """The kind of daemon to which the client probably belongs: for output only, never a reason to
     unmap."""
     transient: bool = False

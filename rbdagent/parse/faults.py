@@ -173,7 +173,7 @@ class _Meaning(Protocol):
 _AnyMeaning = TypeVar("_AnyMeaning", bound=_Meaning)
 
 
-def first_meant(
+def first_meaning(
     meanings: Iterable[_AnyMeaning], text: str
 ) -> tuple[_AnyMeaning, dict[str, str]] | None:
     """Return the first meaning that matches a text, and the captured values; None if none matches.

@@ -93,7 +93,7 @@ class Recognised(Enum):
             return None
         return {name: found or "" for name, found in match.groupdict().items()}
 
-    def every_in(self, text: str) -> Iterator[re.Match[str]]:
+    def all_in(self, text: str) -> Iterator[re.Match[str]]:
         """Iterate over all matches in a text."""
         return self.expression.finditer(text)
 

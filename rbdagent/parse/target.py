@@ -48,7 +48,7 @@ def parse_target(given: str, *, namespace: str | None) -> Target:
     if kind is not None:
         return _object(given, kind, parts[1:], namespace)
     if (device := _DEVICE.fullmatch(text)) is not None:
-        return Target(given=given, kind=TargetKind.DEVICE, name=f"/dev/{device['name']}")
+        return Target(argument=given, kind=TargetKind.DEVICE, name=f"/dev/{device['name']}")
     if text.startswith("/dev/rbd/") and len(parts) > _MOST_PARTS:
         parts = parts[3:]
     elif text.startswith("/"):
@@ -56,8 +56,8 @@ def parse_target(given: str, *, namespace: str | None) -> Target:
     if len(parts) > 1:
         return _image(given, parts)
     if _HANDLE.fullmatch(text):
-        return Target(given=given, kind=TargetKind.VOLUME_HANDLE, name=text)
-    return Target(given=given, kind=TargetKind.PERSISTENT_VOLUME, name=text)
+        return Target(argument=given, kind=TargetKind.VOLUME_HANDLE, name=text)
+    return Target(argument=given, kind=TargetKind.PERSISTENT_VOLUME, name=text)
 
 
 def _object(given: str, kind: TargetKind, names: list[str], namespace: str | None) -> Target:
@@ -68,12 +68,12 @@ def _object(given: str, kind: TargetKind, names: list[str], namespace: str | Non
             raise UsageError(
                 f"{given}: a PersistentVolume has no namespace", hint=f"try pv/{names[-1]}"
             )
-        return Target(given=given, kind=kind, name=names[0])
+        return Target(argument=given, kind=kind, name=names[0])
     match names:
         case [name]:
-            return Target(given=given, kind=kind, name=name, namespace=namespace or "default")
+            return Target(argument=given, kind=kind, name=name, namespace=namespace or "default")
         case [own, name] if namespace in {None, own}:
-            return Target(given=given, kind=kind, name=name, namespace=own)
+            return Target(argument=given, kind=kind, name=name, namespace=own)
         case [own, _]:
             raise UsageError(f"{given} is in namespace {own}, but -n says {namespace}")
     raise UsageError(
@@ -89,4 +89,4 @@ def _image(given: str, parts: list[str]) -> Target:
     spec = ImageSpec(
         pool=parts[0], namespace=parts[1] if len(parts) == _MOST_PARTS else "", name=parts[-1]
     )
-    return Target(given=given, kind=TargetKind.IMAGE, image=spec)
+    return Target(argument=given, kind=TargetKind.IMAGE, image=spec)

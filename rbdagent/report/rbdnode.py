@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
-from rbdagent.correlate.image_identity import mappings_seen
+from rbdagent.correlate.image_identity import are_mappings_observed
 from rbdagent.model import NotObserved, Severity, Verdict
 from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.json.volume import image as image_of
@@ -51,13 +51,13 @@ def rbdnode_status(
     node = snapshot.node
     names, public = pod_names(snapshot), PublicText(snapshot)
     held = [
-        (judged, mapping, diagnosis)
+        (holder_verdict, mapping, diagnosis)
         for diagnosis in diagnoses
-        for judged, mapping in diagnosis.mapped
+        for holder_verdict, mapping in diagnosis.mapped
     ]
-    seen = mappings_seen(node)
+    seen = are_mappings_observed(node)
     since = _since(history)
-    verdicts = [judged.verdict for judged, _, _ in held]
+    verdicts = [holder_verdict.verdict for holder_verdict, _, _ in held]
     return {
         "observedAt": snapshot.observed_at,
         "bootID": node.boot_id if node is not None else None,
@@ -65,15 +65,17 @@ def rbdnode_status(
         "mapped": len(held) if seen else None,
         "orphaned": verdicts.count(Verdict.ORPHANED),
         "problems": sum(
-            judged.verdict not in _WELL or diagnosis.verdict is Verdict.CONFLICT
-            for judged, _, diagnosis in held
+            holder_verdict.verdict not in _WELL or diagnosis.verdict is Verdict.CONFLICT
+            for holder_verdict, _, diagnosis in held
         ),
         "mappings": [
             {
                 **_identity(mapping, diagnosis),
-                **in_all_texts(_description(judged, mapping, diagnosis, names, since), public),
+                **in_all_texts(
+                    _description(holder_verdict, mapping, diagnosis, names, since), public
+                ),
             }
-            for judged, mapping, diagnosis in held
+            for holder_verdict, mapping, diagnosis in held
         ]
         if seen
         else None,
@@ -100,10 +102,10 @@ def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
     """Return the fields that agents of other nodes compare with their observations, unescaped."""
     volume = diagnosis.use.persistent_volume
     image = image_of(diagnosis.use.image)
-    return _seen(
+    return _without_none(
         {
             "device": mapping.device,
-            "image": image and _seen(to_builtins(image)),
+            "image": image and _without_none(to_builtins(image)),
             "clientID": mapping.client_id,
             "clientAddress": str(mapping.client_address) if mapping.client_address else None,
             "readOnly": mapping.read_only if isinstance(mapping.read_only, bool) else None,
@@ -113,36 +115,36 @@ def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
 
 
 def _description(
-    judged: HolderVerdict,
+    holder_verdict: HolderVerdict,
     mapping: Mapping,
     diagnosis: Diagnosis,
     names: Table[str, str],
     since: dict[str, str],
 ) -> Json:
     """Return the fields of a mapping that only people read."""
-    return _seen(
+    return _without_none(
         {
-            "verdict": str(judged.verdict),
-            "reasons": list(judged.reasons[:_MOST_REASONS]),
-            "findings": _findings(judged, diagnosis),
+            "verdict": str(holder_verdict.verdict),
+            "reasons": list(holder_verdict.reasons[:_MOST_REASONS]),
+            "findings": _findings(holder_verdict, diagnosis),
             "since": since.get(mapping.device),
             "mounts": _few(mapping.mounts, lambda mount: _short(mount.path, names)),
             "heldBy": _few(mapping.holders, lambda block: block.label or block.name),
             "pods": _few(
-                judged.holder.pods, lambda pod: names.get(pod.ref.uid or "", str(pod.ref))
+                holder_verdict.holder.pods, lambda pod: names.get(pod.ref.uid or "", str(pod.ref))
             ),
         }
     )
 
 
-def _seen(found: Json) -> Json:
+def _without_none(found: Json) -> Json:
     """Return the observed values only: the schema of the resource has no null."""
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _findings(judged: HolderVerdict, diagnosis: Diagnosis) -> list[str]:
+def _findings(holder_verdict: HolderVerdict, diagnosis: Diagnosis) -> list[str]:
     """Return the finding codes of a mapping and of its node, the worst first."""
-    about = {subject_of(judged.holder), f"node {judged.holder.node}"}
+    about = {subject_of(holder_verdict.holder), f"node {holder_verdict.holder.node}"}
     codes = (
         finding.code
         for finding in diagnosis.findings
@@ -167,7 +169,7 @@ def _few(found: Any, name: Any) -> list[str] | None:  # noqa: ANN401 - any tuple
 
 def _act(act: UnmapRecord) -> Json:
     """Return an act; its record contains no command line either (``rbdagent.unmap.executor``)."""
-    return _seen(
+    return _without_none(
         {
             "at": act.begun.at,
             "by": act.by,

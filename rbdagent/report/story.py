@@ -34,21 +34,21 @@ _PAINT: Final = {
 
 
 @with_escaped_texts
-def story(life: Lifecycle, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
+def story(lifecycle: Lifecycle, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     """Return the output of ``diagnose``; with ``wide`` also the findings of severity info."""
-    diagnosis = life.diagnosis
+    diagnosis = lifecycle.diagnosis
     parts = [
-        _chain(life),
-        _steps(life, colour=colour),
-        painted(headline(life), BOLD, colour=colour),
+        _chain(lifecycle),
+        _steps(lifecycle, colour=colour),
+        painted(headline(lifecycle), BOLD, colour=colour),
     ]
     findings = [
         finding
-        for finding in life.findings
+        for finding in lifecycle.findings
         if finding.code not in OF_SOURCES and (wide or finding.severity is not Severity.INFO)
     ]
     if not findings:
-        findings = [finding for finding in life.findings if finding.code not in OF_SOURCES]
+        findings = [finding for finding in lifecycle.findings if finding.code not in OF_SOURCES]
     parts += [finding_text(finding, colour=colour) for finding in findings]
     if diagnosis.holders:
         parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
@@ -58,30 +58,32 @@ def story(life: Lifecycle, snapshot: Snapshot, *, wide: bool, colour: bool) -> s
     return "\n\n".join(parts) + "\n"
 
 
-def _chain(life: Lifecycle) -> str:
+def _chain(lifecycle: Lifecycle) -> str:
     """Return the dependency chain: ``pod -> claim -> PV -> image -> node``."""
-    return wrapped(" -> ".join(chain(life)), first="", rest="  ")
+    return wrapped(" -> ".join(chain(lifecycle)), first="", rest="  ")
 
 
-def chain(life: Lifecycle) -> Iterator[str]:
+def chain(lifecycle: Lifecycle) -> Iterator[str]:
     """Yield each known object of the chain."""
-    use = life.diagnosis.use
-    if life.pod is not None:
-        yield f"pod {life.pod.ref}"
+    use = lifecycle.diagnosis.use
+    if lifecycle.pod is not None:
+        yield f"pod {lifecycle.pod.ref}"
     if use.claim is not None:
         yield f"claim {use.claim.ref}"
     if use.persistent_volume is not None:
         yield f"pv {use.persistent_volume.name}"
     if use.image is not None:
         yield f"image {use.image.spec}"
-    for node in dict.fromkeys(judged.holder.node for judged in life.diagnosis.holders):
+    for node in dict.fromkeys(
+        holder_verdict.holder.node for holder_verdict in lifecycle.diagnosis.holders
+    ):
         if node is not None:
             yield f"node {node}"
 
 
-def _steps(life: Lifecycle, *, colour: bool) -> str:
-    lines = [_step_line(status, colour=colour) for status in life.there]
-    for path in life.back:
+def _steps(lifecycle: Lifecycle, *, colour: bool) -> str:
+    lines = [_step_line(status, colour=colour) for status in lifecycle.attach_path]
+    for path in lifecycle.detach_paths:
         lines.append(f"detach path from {path.node}:")
         lines += [_step_line(status, colour=colour) for status in path.stages]
     return "\n".join(lines)
@@ -94,16 +96,18 @@ def _step_line(status: StepStatus, *, colour: bool) -> str:
     return f"  {status.step:<10} {shown} {status.said}{codes}".rstrip()
 
 
-def headline(life: Lifecycle) -> str:
+def headline(lifecycle: Lifecycle) -> str:
     """Return the root cause, or the state of the volume as far as it was observed."""
-    root_cause = life.first_failed
+    root_cause = lifecycle.first_failed
     if root_cause is not None:
         return f"Root cause: {root_cause.code}, {root_cause.subject}."
-    waiting = next((status for status in life.there if status.state is StepState.WAITING), None)
+    waiting = next(
+        (status for status in lifecycle.attach_path if status.state is StepState.WAITING), None
+    )
     if waiting:
         return f"Nothing is broken; {waiting.step} is in progress."
-    if life.diagnosis.verdict is Verdict.UNDETERMINED:
+    if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
         return "Nothing that was observed is broken. Not everything was observed."
-    if life.gaps:
-        return f"OK as far as observed. {life.gaps[0].message}"
+    if lifecycle.gaps:
+        return f"OK as far as observed. {lifecycle.gaps[0].message}"
     return "OK."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command
-from rbdagent.lifecycle.cluster_report import is_complete, is_empty, unseen_of
+from rbdagent.lifecycle.cluster_report import is_complete, is_empty, missing_objects_reason
 from rbdagent.model import Command, SourceState, TargetKind
 from rbdagent.report.text import (
     BOLD,
@@ -20,7 +20,7 @@ from rbdagent.report.text import (
     wrapped,
 )
 from rbdagent.rules import FINDINGS, MOST_COMMANDS, coverage_gaps
-from rbdagent.verdicts.timing import age, spoken
+from rbdagent.verdicts.timing import age, age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ _MOST_NAMED: Final = 3
 
 
 @with_escaped_texts
-def stuck_table(
+def affected_table(
     found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool, of: str = ""
 ) -> str:
     """Return the output of ``diagnose -A``.
@@ -64,13 +64,13 @@ def stuck_table(
 
 
 @with_escaped_texts
-def stuck_names(found: ClusterReport) -> str:
+def affected_names(found: ClusterReport) -> str:
     """Return the output of ``-o name``: one TARGET of ``diagnose`` per line."""
-    return "".join(f"{_target(stuck)}\n" for stuck in found.stuck)
+    return "".join(f"{_target(affected)}\n" for affected in found.stuck)
 
 
-def _target(stuck: AffectedObject) -> str:
-    return stuck.life.diagnosis.use.target.given
+def _target(affected: AffectedObject) -> str:
+    return affected.life.diagnosis.use.target.argument
 
 
 # --------------------------------------------------------------------------------------------------
@@ -99,22 +99,22 @@ def _rows(found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool)
     return "\n".join(table)
 
 
-def _row(stuck: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[str]:
-    use, known = stuck.life.diagnosis.use, FINDINGS[stuck.finding.code]
+def _row(affected: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[str]:
+    use, known = affected.life.diagnosis.use, FINDINGS[affected.finding.code]
     target, volume = use.target, use.persistent_volume
     namespaced = target.kind in {TargetKind.CLAIM, TargetKind.POD}
     name = f"{target.kind}/{target.name}" if namespaced else _NONE
     if target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
-        name = target.given
-    since = age(stuck.since, snapshot.observed_at)
+        name = target.argument
+    since = age(affected.since, snapshot.observed_at)
     return [
         target.namespace or _NONE,
         name,
         volume.name if volume is not None else _NONE,
         str(known.step) if known.step is not None else _NONE,
-        stuck.finding.code,
-        _UNKNOWN if since is None else spoken(since),
-        stuck.finding.message if wide else known.summary.rstrip("."),
+        affected.finding.code,
+        _UNKNOWN if since is None else age_text(since),
+        affected.finding.message if wide else known.summary.rstrip("."),
     ]
 
 
@@ -126,7 +126,7 @@ def _row(stuck: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[str]:
 def _headline(found: ClusterReport, snapshot: Snapshot, of: str) -> str:
     """Return the number of stuck objects; "nothing" only if all sources were observed."""
     selection = f" {of}" if of else ""
-    missing = unseen_of(snapshot)
+    missing = missing_objects_reason(snapshot)
     if found.causes:
         count, causes = len(found.stuck), len(found.causes)
         more = "" if is_complete(found) else " Not everything was observed: there may be more."
@@ -201,7 +201,7 @@ def _cause(cause: Cause, *, colour: bool) -> str:
 
 
 def _affected_names(cause: Cause) -> str:
-    names = ", ".join(_target(stuck) for stuck in cause.affected[:_MOST_NAMED])
+    names = ", ".join(_target(affected) for affected in cause.affected[:_MOST_NAMED])
     omitted = len(cause.affected) - _MOST_NAMED
     return f"{names} and {omitted} more" if omitted > 0 else names
 

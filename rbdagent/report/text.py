@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING, Final, ParamSpec
 
 from rbdagent.commands import command, lines_of
-from rbdagent.correlate.image_identity import mappings_of, mappings_seen
+from rbdagent.correlate.image_identity import are_mappings_observed, mappings_of
 from rbdagent.correlate.published_reports import is_fresh
 from rbdagent.model import (
     CheckState,
@@ -22,7 +22,7 @@ from rbdagent.model import (
 from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.pod_names import pod_names
 from rbdagent.rules import coverage_gaps
-from rbdagent.verdicts.timing import age, spoken
+from rbdagent.verdicts.timing import age, age_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -106,8 +106,12 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool
     if diagnosis.holders:
         parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
     parts.append(_headline(diagnosis, colour=colour))
-    parts += [_reasons(judged) for judged in diagnosis.holders if judged.reasons]
-    reasons = frozenset(line for judged in diagnosis.holders for line in judged.reasons)
+    parts += [
+        _reasons(holder_verdict) for holder_verdict in diagnosis.holders if holder_verdict.reasons
+    ]
+    reasons = frozenset(
+        line for holder_verdict in diagnosis.holders for line in holder_verdict.reasons
+    )
     parts += [
         finding_text(finding, reasons, colour=colour)
         for finding in diagnosis.findings
@@ -129,14 +133,21 @@ def mapping_table(
     of: str = "",
 ) -> str:
     """Return the output of ``list``; ``of`` describes the selection, if there is one."""
-    local = [(diagnosis, judged) for diagnosis in diagnoses for judged in diagnosis.local]
+    local = [
+        (diagnosis, holder_verdict) for diagnosis in diagnoses for holder_verdict in diagnosis.local
+    ]
     if local:
         head = ["DEVICE", "IMAGE", "PERSISTENTVOLUME", "CLAIM", "VERDICT", "PODS"]
         head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if wide else []
-        rows = [_mapping_row(diagnosis, judged, snapshot, wide=wide) for diagnosis, judged in local]
-        verdicts = [judged.verdict for _, judged in local]
+        rows = [
+            _mapping_row(diagnosis, holder_verdict, snapshot, wide=wide)
+            for diagnosis, holder_verdict in local
+        ]
+        verdicts = [holder_verdict.verdict for _, holder_verdict in local]
         parts = [_table(head, rows, verdicts if colour else None, head.index("VERDICT"))]
-    elif snapshot.sources.node.state is SourceState.OBSERVED and mappings_seen(snapshot.node):
+    elif snapshot.sources.node.state is SourceState.OBSERVED and are_mappings_observed(
+        snapshot.node
+    ):
         parts = [_nothing_mapped(snapshot, of)]
     else:
         parts = ["The mappings of this node were not observed."]
@@ -168,10 +179,10 @@ def _nothing_mapped(snapshot: Snapshot, of: str) -> str:
 def names(holders: Sequence[HolderVerdict]) -> str:
     """Return the output of ``-o name``: one ``node/NAME DEVICE`` per line."""
     lines = []
-    for judged in holders:
-        mapping = judged.holder.mapping
-        device = mapping.device if mapping else f"client.{_client(judged.holder)}"
-        lines.append(f"node/{judged.holder.node or _UNKNOWN} {device}")
+    for holder_verdict in holders:
+        mapping = holder_verdict.holder.mapping
+        device = mapping.device if mapping else f"client.{_client(holder_verdict.holder)}"
+        lines.append(f"node/{holder_verdict.holder.node or _UNKNOWN} {device}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -214,7 +225,7 @@ def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, col
     rows, verdicts, notes = [], [], []
     for node in sorted(nodes, key=lambda node: node.name):
         since = age(node.observed_at, now)
-        seen = spoken(since)
+        seen = age_text(since)
         if isinstance(node.mappings, NotObserved):
             notes.append(f"{node.name}: not observed: {node.mappings.reason} (reported {seen} ago)")
             continue
@@ -282,7 +293,7 @@ def unmap_refusal(refusal: UnmapRefusal, *, colour: bool) -> str:
     parts = [
         f"{painted('Not unmapped', BOLD + RED, colour=colour)}: {_mapping_of(refusal)}.",
         _conditions(refusal.conditions, colour=colour),
-        *([] if refusal.keeper is None else [f"{refusal.only_keeper}."]),
+        *([] if refusal.prevented_by is None else [f"{refusal.prevented_by_text}."]),
         next_text(_after_refusal(refusal), colour=colour),
     ]
     return "\n\n".join(parts) + "\n"
@@ -367,14 +378,14 @@ def holder_table(
     """Return a table with one row for each holder."""
     names_by_uid = pod_names(snapshot)
     head = _HOLDER_HEAD + (_HOLDER_HEAD_WIDE if wide else ())
-    rows = [_holder_row(judged, names_by_uid, wide=wide) for judged in holders]
-    verdicts = [judged.verdict for judged in holders]
+    rows = [_holder_row(holder_verdict, names_by_uid, wide=wide) for holder_verdict in holders]
+    verdicts = [holder_verdict.verdict for holder_verdict in holders]
     return _table(head, rows, verdicts if colour else None, head.index("VERDICT"))
 
 
-def holder_cells(judged: HolderVerdict, snapshot: Snapshot) -> dict[str, str]:
+def holder_cells(holder_verdict: HolderVerdict, snapshot: Snapshot) -> dict[str, str]:
     """Return a holder's row of the wide table, by column."""
-    row = _holder_row(judged, pod_names(snapshot), wide=True)
+    row = _holder_row(holder_verdict, pod_names(snapshot), wide=True)
     return dict(zip(_HOLDER_HEAD + _HOLDER_HEAD_WIDE, row, strict=True))
 
 
@@ -384,15 +395,17 @@ def _device(holder: Holder) -> str:
     return holder.published.device if holder.published is not None else _UNKNOWN
 
 
-def _holder_row(judged: HolderVerdict, names_by_uid: Mapping[str, str], *, wide: bool) -> list[str]:
-    holder = judged.holder
+def _holder_row(
+    holder_verdict: HolderVerdict, names_by_uid: Mapping[str, str], *, wide: bool
+) -> list[str]:
+    holder = holder_verdict.holder
     mapping = holder.mapping
     address = mapping.client_address if mapping and mapping.client_address else None
     watcher = holder.watcher
     row = [
         holder.node or _UNKNOWN,
         _device(holder),
-        str(judged.verdict),
+        str(holder_verdict.verdict),
         f"client.{_client(holder)}" if _client(holder) else _UNKNOWN,
         str(address or (watcher.address if watcher else _UNKNOWN)),
         _pods(holder, names_by_uid),
@@ -406,7 +419,7 @@ def _holder_row(judged: HolderVerdict, names_by_uid: Mapping[str, str], *, wide:
             "yes" if watcher else "no",
             _count(mapping.mounts) if mapping else _UNKNOWN,
             _count(mapping.openers) if mapping else _UNKNOWN,
-            judged.since or _UNKNOWN,
+            holder_verdict.since or _UNKNOWN,
         ]
     return row
 
@@ -420,9 +433,9 @@ def _cell_without_volume(snapshot: Snapshot) -> str:
 
 
 def _mapping_row(
-    diagnosis: Diagnosis, judged: HolderVerdict, snapshot: Snapshot, *, wide: bool
+    diagnosis: Diagnosis, holder_verdict: HolderVerdict, snapshot: Snapshot, *, wide: bool
 ) -> list[str]:
-    use, holder = diagnosis.use, judged.holder
+    use, holder = diagnosis.use, holder_verdict.holder
     mapping = holder.mapping
     volume, claim = use.persistent_volume, use.claim and use.claim.ref
     if claim is None and volume is not None:
@@ -433,7 +446,7 @@ def _mapping_row(
         str(use.image.spec) if use.image else _UNKNOWN,
         volume.name if volume else absent,
         str(claim) if claim else absent,
-        str(judged.verdict),
+        str(holder_verdict.verdict),
         _pods(holder, {}),
     ]
     if wide:
@@ -483,7 +496,7 @@ def _count(found: tuple[object, ...] | NotObserved) -> str:
 
 def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
     use = diagnosis.use
-    subject = use.target.given
+    subject = use.target.argument
     if use.persistent_volume is not None:
         subject = f"pv/{use.persistent_volume.name}"
     details = []
@@ -502,12 +515,12 @@ def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
     return f"{shown}: {words}.\n{subject}{about}"
 
 
-def _reasons(judged: HolderVerdict) -> str:
-    holder = judged.holder
+def _reasons(holder_verdict: HolderVerdict) -> str:
+    holder = holder_verdict.holder
     where = holder.node or "an unknown machine"
     device = f" {holder.mapping.device}" if holder.mapping else ""
-    lines = [f"{where}{device} is {judged.verdict}, because"]
-    lines += [wrapped(reason, first="  - ", rest="    ") for reason in judged.reasons]
+    lines = [f"{where}{device} is {holder_verdict.verdict}, because"]
+    lines += [wrapped(reason, first="  - ", rest="    ") for reason in holder_verdict.reasons]
     return "\n".join(lines)
 
 

@@ -88,28 +88,30 @@ def diagnose(use: Volume, snapshot: Snapshot, *, grace: timedelta = GRACE) -> Di
         snapshot: the snapshot from which ``use`` was built.
         grace: the time that kubelet and the controllers have to finish their work.
     """
-    judged = tuple(judge(holder, use, snapshot, grace) for holder in use.holders)
-    verdict = target_verdict(use, judged, snapshot)
-    case = RuleContext(use=use, snapshot=snapshot, judged=judged, verdict=verdict)
+    holder_verdict = tuple(judge(holder, use, snapshot, grace) for holder in use.holders)
+    verdict = target_verdict(use, holder_verdict, snapshot)
+    case = RuleContext(use=use, snapshot=snapshot, holder_verdicts=holder_verdict, verdict=verdict)
     said = dict.fromkeys(finding for rule in RULES for finding in rule(case))
-    findings = _with_words(tuple(sorted(said, key=lambda finding: WEIGHT[finding.severity])), case)
+    findings = _with_log_lines(
+        tuple(sorted(said, key=lambda finding: WEIGHT[finding.severity])), case
+    )
     return Diagnosis(
         use=use,
         verdict=verdict,
-        holders=judged,
+        holders=holder_verdict,
         findings=findings,
         next_commands=next_commands(findings),
     )
 
 
-def _with_words(findings: tuple[Finding, ...], case: RuleContext) -> tuple[Finding, ...]:
+def _with_log_lines(findings: tuple[Finding, ...], case: RuleContext) -> tuple[Finding, ...]:
     """Add log lines of the node if they were requested; else their module is not imported."""
     node = case.snapshot.node
     if node is None or isinstance(node.words, NotObserved):
         return findings
-    from rbdagent.rules.log_evidence import with_words
+    from rbdagent.rules.log_evidence import with_log_lines
 
-    return with_words(findings, node.words, case)
+    return with_log_lines(findings, node.words, case)
 
 
 def next_commands(findings: tuple[Finding, ...]) -> tuple[Command, ...]:

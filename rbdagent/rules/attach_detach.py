@@ -14,7 +14,7 @@ from rbdagent.commands import command, filled, kubectl, over_ssh
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.image_identity import volumes_of
 from rbdagent.correlate.volume_names import (
-    events_seen,
+    are_events_observed,
     knows_every_volume_of,
     names_of_use,
     node_named,
@@ -42,8 +42,8 @@ from rbdagent.rules.context import (
     LIST_CONTROLLERS,
     RuleContext,
     finding,
-    look_again,
-    look_there,
+    query_again,
+    query_on_node,
     quoted,
 )
 from rbdagent.rules.entry import Entry
@@ -52,22 +52,22 @@ from rbdagent.rules.node_stage import (
     clear_first,
     fields_of,
     has_just_come,
-    is_installed_nowhere,
+    is_not_installed,
     is_registered_by_now,
-    meant_by,
+    meaning_of,
 )
 from rbdagent.rules.pod_events import (
     PodEvent,
     has_waited,
     is_ending_in_time,
     knows_every_user,
+    newest_pod_events,
     users_on,
     waited,
     waiters,
-    words,
 )
 from rbdagent.verdicts.evidence import pod_names
-from rbdagent.verdicts.timing import LONG, MOVING, age, is_young, spoken
+from rbdagent.verdicts.timing import LONG, MOVING, age, age_text, is_young
 from rbdagent.verdicts.volume_verdict import attached_on_paper, volumes_of_use
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ def is_exclusive(use: Volume) -> bool:
     )
 
 
-def attachments_seen(case: RuleContext) -> tuple[VolumeAttachment, ...] | None:
+def observed_attachments(case: RuleContext) -> tuple[VolumeAttachment, ...] | None:
     """Return the VolumeAttachments of the volume; None if not all of them were observed."""
     kube, found = case.snapshot.kubernetes, case.use.attachments
     if kube is None or isinstance(found, NotObserved) or not kube.attachments_complete:
@@ -342,17 +342,18 @@ def attached_elsewhere(case: RuleContext, node: str | None) -> tuple[str, ...]:
 
 def multi_attach(case: RuleContext) -> Iterator[Finding]:
     """Report RBD401: the node that the controller waits for, and why the wait may not end."""
-    latest = words(case)
-    by_pod = {word.pod: word for word in latest}
+    latest = newest_pod_events(case)
+    by_pod = {pod_event.pod: pod_event for pod_event in latest}
     refused = [pod for pod in waiters(case) if _is_refused(pod, by_pod.get(pod), case)]
     events = [
-        word
-        for word in latest
-        if Recognised.MULTI_ATTACH.is_in(word.text) and (word.pod is None or word.pod in refused)
+        pod_event
+        for pod_event in latest
+        if Recognised.MULTI_ATTACH.is_in(pod_event.text)
+        and (pod_event.pod is None or pod_event.pod in refused)
     ]
     if not refused and not events:
         return
-    pods = pod_names(refused) or ", ".join(str(word.event.subject) for word in events)
+    pods = pod_names(refused) or ", ".join(str(pod_event.event.subject) for pod_event in events)
     nodes = attached_elsewhere(case, refused[0].node_name if refused else None)
     where = f" ({', '.join(nodes)})" if nodes else ""
     yield finding(
@@ -370,18 +371,18 @@ def multi_attach(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _is_refused(pod: Pod, word: PodEvent | None, case: RuleContext) -> bool:
+def _is_refused(pod: Pod, pod_event: PodEvent | None, case: RuleContext) -> bool:
     """Return whether the controller delays a pod until another node has released the volume."""
     attachments = case.use.attachments
     if any(attachment.node_name == pod.node_name for attachment in observed_of(attachments)):
         # The controller has attached it since: the pod now waits for external-attacher or mount.
         return False
-    has_event = word is not None and Recognised.MULTI_ATTACH.is_in(word.text)
+    has_event = pod_event is not None and Recognised.MULTI_ATTACH.is_in(pod_event.text)
     if attached_elsewhere(case, pod.node_name):
         return has_event or is_exclusive(case.use)
-    if word is None or attachments_seen(case) is None:
+    if pod_event is None or observed_attachments(case) is None:
         return has_event
-    since = age(word.event.last_seen, case.snapshot.observed_at)
+    since = age(pod_event.event.last_seen, case.snapshot.observed_at)
     return has_event and since is not None and since <= _VERIFIED
 
 
@@ -397,8 +398,8 @@ def _event_lines(events: list[PodEvent], case: RuleContext) -> tuple[str, ...]:
     since = age(events[0].event.last_seen, case.snapshot.observed_at)
     old = since is not None and since > _VERIFIED
     return (
-        *(quoted(word.event) for word in events),
-        *((f"sent {spoken(since)} ago: the controller sends it once",) if old else ()),
+        *(quoted(pod_event.event) for pod_event in events),
+        *((f"sent {age_text(since)} ago: the controller sends it once",) if old else ()),
     )
 
 
@@ -424,8 +425,8 @@ def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: RuleContext)
 
 def attach_waits(case: RuleContext) -> Iterator[Finding]:
     """Report RBD711, RBD712, RBD718: controller, external-attacher or kubelet does not act."""
-    with_event = {word.pod for word in words(case)}
-    knows_events = events_seen(case.snapshot.kubernetes)
+    with_event = {pod_event.pod for pod_event in newest_pod_events(case)}
+    knows_events = are_events_observed(case.snapshot.kubernetes)
     by_node = {attachment.node_name: attachment for attachment in observed_of(case.use.attachments)}
     for pod in waiters(case):
         own = by_node.get(str(pod.node_name))
@@ -439,7 +440,7 @@ def attach_waits(case: RuleContext) -> Iterator[Finding]:
 
 def _not_begun(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     volume = case.use.persistent_volume
-    if attachments_seen(case) is None or volume is None or volume.phase != "Bound":
+    if observed_attachments(case) is None or volume is None or volume.phase != "Bound":
         return
     if not has_waited(pod, case.snapshot, LONG) or not _is_attached_at_all(volume.source, case):
         return
@@ -448,7 +449,7 @@ def _not_begun(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     yield finding(
         "RBD711",
         f"pod {pod.ref}",
-        f"{pod.ref} has been on {pod.node_name} for {spoken(waited(pod, case.snapshot))}, but no "
+        f"{pod.ref} has been on {pod.node_name} for {age_text(waited(pod, case.snapshot))}, but no "
         f"VolumeAttachment of {case.volume} to that node exists: the attach/detach controller is "
         "not running, or its cached state is stale.",
         evidence=(
@@ -485,14 +486,14 @@ def _describe(attachment: VolumeAttachment) -> Command:
 
 def _not_picked_up(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
     since = age(attachment.created_at, case.snapshot.observed_at)
-    if since is None or since < MOVING or is_installed_nowhere(attachment.attacher, case):
+    if since is None or since < MOVING or is_not_installed(attachment.attacher, case):
         # RBD732 reports a driver that was never installed.
         return
     yield finding(
         "RBD712",
         f"volumeattachment {attachment.name}",
         f"{pod.ref} waits for {case.volume} to be attached to {pod.node_name}: the attach was "
-        f"requested {spoken(since)} ago, and external-attacher of {attachment.attacher} has not "
+        f"requested {age_text(since)} ago, and external-attacher of {attachment.attacher} has not "
         "responded.",
         evidence=(_attachment_line(attachment), "no attachError"),
         commands=(LIST_CONTROLLERS, _describe(attachment)),
@@ -531,7 +532,7 @@ def attach_fails(case: RuleContext) -> Iterator[Finding]:
         if attachment.attached or attachment.deleting_since or not attachment.attach_error:
             continue
         show = (_describe(attachment),)
-        meant = meant_by(attachment.attach_error)
+        meant = meaning_of(attachment.attach_error)
         if meant is None or meant[0].code is None:
             code, means = "RBD413", attachment.attach_error
             commands: tuple[Command, ...] = show
@@ -628,9 +629,9 @@ def _leaving(
                 "RBD714",
                 f"volumeattachment {attachment.name}",
                 f"{case.volume} has been detaching from {attachment.node_name} for "
-                f"{spoken(since)}. Waiting for it: {waiting}.",
+                f"{age_text(since)}. Waiting for it: {waiting}.",
                 evidence=(_attachment_line(attachment),),
-                commands=(look_again(case),),
+                commands=(query_again(case),),
             )
         return
     finalizers = ", ".join(attachment.finalizers) or "none observed"
@@ -645,7 +646,7 @@ def _leaving(
     yield finding(
         "RBD713",
         f"volumeattachment {attachment.name}",
-        f"The detach of {case.volume} from {attachment.node_name} was requested {spoken(since)} "
+        f"The detach of {case.volume} from {attachment.node_name} was requested {age_text(since)} "
         f"ago, and {reason}." + (f" Waiting for it: {waiting}." if waiting else ""),
         evidence=(_attachment_line(attachment), f"finalizers: {finalizers}", "no detachError"),
         commands=(*((LIST_CONTROLLERS,) if own else ()), *show),
@@ -670,9 +671,9 @@ def attachment_idle(case: RuleContext) -> Iterator[Finding]:
         return
     names = names_of_use(case.use).in_use_names
     seen = {
-        judged.holder.node
-        for judged in case.judged
-        if judged.holder.mapping or judged.holder.published
+        holder_verdict.holder.node
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.mapping or holder_verdict.holder.published
     }
     for attachment in observed_of(case.use.attachments):
         name = attachment.node_name
@@ -693,7 +694,7 @@ def attachment_idle(case: RuleContext) -> Iterator[Finding]:
             f"{case.volume} is attached to {name}, but no pod there uses it, and kubelet there no "
             f"longer lists it: the controller has not detached it yet.{after}",
             evidence=(_attachment_line(attachment), f"{name} does not list it in volumesInUse"),
-            commands=(look_there(case, name),),
+            commands=(query_on_node(case, name),),
             severity=None if long else Severity.INFO,
         )
 
@@ -713,7 +714,7 @@ def two_attachments(case: RuleContext) -> Iterator[Finding]:
         "no longer prevents two writers, only ceph-csi's check of the watchers still "
         f"does.{older}",
         evidence=tuple(_attachment_line(attachment) for attachment in found),
-        commands=(look_again(case),),
+        commands=(query_again(case),),
     )
 
 
@@ -728,7 +729,7 @@ def stale_attachment(case: RuleContext) -> Iterator[Finding]:
     The controller detaches a moment after kubelet has reported what it released. One snapshot
     cannot distinguish this moment from a stale cached state, which does no harm until a pod waits.
     """
-    nothing_staged = case.verdict is Verdict.STAGED and not case.those(Verdict.STAGED)
+    nothing_staged = case.verdict is Verdict.STAGED and not case.holders_with(Verdict.STAGED)
     if case.verdict is not Verdict.STALE_ATTACHMENT and not nothing_staged:
         return
     attached = observed_of(case.use.attachments)
@@ -802,7 +803,7 @@ def _between(node: str, attachment: VolumeAttachment, case: RuleContext) -> Find
             f"VolumeAttachment {attachment.name}: created {attachment.created_at}"
             + (f", being deleted since {leaving}" if leaving else ""),
         ),
-        commands=(look_again(case),),
+        commands=(query_again(case),),
     )
 
 

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, line_of, over_ssh
 from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, same_client, same_ip
-from rbdagent.correlate.image_identity import fsids_of, mappings_of, mappings_seen, watchers_seen
+from rbdagent.correlate.image_identity import (
+    are_mappings_observed,
+    are_watchers_observed,
+    fsids_of,
+    mappings_of,
+)
 from rbdagent.correlate.published_reports import is_fresh
 from rbdagent.model import (
     BlocklistEntry,
@@ -26,7 +31,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
-from rbdagent.rules.context import RuleContext, finding, look_again, subject_of
+from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.verdicts.volume_verdict import is_ambiguous, report_of
 
@@ -170,7 +175,7 @@ def image_gone(case: RuleContext) -> Iterator[Finding]:
 
 def _remaining_mappings(case: RuleContext) -> str:
     """Return a sentence on the mappings that are left: on this node, or as agents reported them."""
-    holders = [judged.holder for judged in case.judged]
+    holders = [holder_verdict.holder for holder_verdict in case.holder_verdicts]
     mapped = [holder for holder in holders if holder.mapping is not None]
     if mapped:
         return f" {subject_of(mapped[0])} still maps it."
@@ -197,7 +202,7 @@ def _in_order(lockers: Iterable[LockHolder]) -> list[LockHolder]:
 def legacy_lock(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD303 for a lock that an old kubelet left behind."""
     view, image = case.use.image_view, case.use.image
-    if view is None or image is None or not watchers_seen(view):
+    if view is None or image is None or not are_watchers_observed(view):
         return
     watchers = (*observed_of(view.watchers), *view.transient_watchers)
     watching = {watcher.client for watcher in watchers}
@@ -220,7 +225,11 @@ def legacy_lock(case: RuleContext) -> Iterator[Finding]:
 def lock_of_former_client(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD304 for a lock with this node's address and the nonce of none of its clients."""
     view = case.use.image_view
-    local = [judged.holder for judged in case.judged if judged.holder.mapping is not None]
+    local = [
+        holder_verdict.holder
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.mapping is not None
+    ]
     if view is None or not local:
         return
     own = [holder.mapping.client_address for holder in local if holder.mapping is not None]
@@ -249,19 +258,19 @@ def _is_former(locker: LockHolder, own: list[EntityAddress | None]) -> bool:
 
 def watch_lingers(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD305 for a watch that Ceph has not ended yet."""
-    for judged in case.those(Verdict.UNDETERMINED):
-        holder = judged.holder
+    for holder_verdict in case.holders_with(Verdict.UNDETERMINED):
+        holder = holder_verdict.holder
         if not holder.is_local or holder.mapping is not None or holder.watcher is None:
             continue
-        if holder.kind is not HolderKind.KRBD or "lingers" not in judged.reasons[0]:
+        if holder.kind is not HolderKind.KRBD or "lingers" not in holder_verdict.reasons[0]:
             continue
         yield finding(
             "RBD305",
             subject_of(holder),
             f"{subject_of(holder)} watches the image, and {holder.node} has no such mapping (any "
             "more). The watch of a client that ended expires after 30 s: run rbdagent again then.",
-            evidence=judged.reasons,
-            commands=(look_again(case),),
+            evidence=holder_verdict.reasons,
+            commands=(query_again(case),),
         )
 
 
@@ -271,14 +280,14 @@ def node_on_blocklist(case: RuleContext) -> Iterator[Finding]:
     cluster = cluster_with(fsid, case.snapshot)
     if cluster is None:
         return
-    reported = {judged.holder.blocklisted_by for judged in case.judged}
+    reported = {holder_verdict.holder.blocklisted_by for holder_verdict in case.holder_verdicts}
     entries = observed_of(cluster.blocklist)
     for entry in sorted(entries, key=lambda entry: (entry.network, entry.nonce)):
         node = _node_hit(entry, case)
         if node is None or entry in reported:
             continue
-        whole = entry.nonce == 0
-        devices = None if whole else _devices_of_client(entry, node, case)
+        index = entry.nonce == 0
+        devices = None if index else _devices_of_client(entry, node, case)
         daemons = _daemons_hit(entry, cluster)
         hosts = f" It also matches {', '.join(daemons)}." if daemons else ""
         ends = f" until {entry.until}" if entry.until else ""
@@ -287,11 +296,11 @@ def node_on_blocklist(case: RuleContext) -> Iterator[Finding]:
             "RBD306",
             f"node {node}",
             f"{node} is on the blocklist{ends}: {'range ' if entry.is_range else ''}{entry} "
-            f"matches {_what_is_hit(devices, whole=whole)}.{hosts}",
+            f"matches {_what_is_hit(devices, index=index)}.{hosts}",
             evidence=(f"{entry} {entry.until}".rstrip(),),
-            remedy="" if is_former or whole else _KEEP_ENTRY,
-            commands=() if is_former else (_list_there(node, case),),
-            severity=Severity.WARNING if whole or daemons or devices else Severity.INFO,
+            remedy="" if is_former or index else _KEEP_ENTRY,
+            commands=() if is_former else (_list_command(node, case),),
+            severity=Severity.WARNING if index or daemons or devices else Severity.INFO,
             recovery=None if is_former else Recovery(note=_ENTRY_ENDS),
         )
 
@@ -307,8 +316,8 @@ _ENTRY_ENDS: Final = (
 )
 
 
-def _what_is_hit(devices: tuple[str, ...] | None, *, whole: bool) -> str:
-    if whole:
+def _what_is_hit(devices: tuple[str, ...] | None, *, index: bool) -> str:
+    if index:
         return "every client on it"
     if devices is None:
         return "a client of it. Whether this client has a device mapped was not observed"
@@ -317,7 +326,7 @@ def _what_is_hit(devices: tuple[str, ...] | None, *, whole: bool) -> str:
     return f"its client of {', '.join(devices)}: writes there fail, and so does every new map"
 
 
-def _list_there(node: str, case: RuleContext) -> Command:
+def _list_command(node: str, case: RuleContext) -> Command:
     listing = command("rbdagent list")
     return listing if node == case.here else over_ssh(node, listing)
 
@@ -343,7 +352,7 @@ def _mapped_on(
     local = case.snapshot.node
     if local is not None and node == case.here:
         seen = tuple((mapping.device, mapping.client_address) for mapping in mappings_of(local))
-        return seen, mappings_seen(local)
+        return seen, are_mappings_observed(local)
     kube = case.snapshot.kubernetes
     published = () if kube is None else observed_of(kube.published)
     theirs = next((agent for agent in published if agent.name == node), None)
@@ -358,8 +367,8 @@ def _mapped_on(
 
 def _node_hit(entry: BlocklistEntry, case: RuleContext) -> str | None:
     """Return the node of this volume whose address an entry matches, whatever its nonce."""
-    for judged in case.judged:
-        holder, node = judged.holder, judged.holder.node_object
+    for holder_verdict in case.holder_verdicts:
+        holder, node = holder_verdict.holder, holder_verdict.holder.node_object
         addresses = node.internal_ips if isinstance(node, Node) else ()
         if holder.mapping is not None and holder.mapping.client_address is not None:
             addresses = (*addresses, holder.mapping.client_address.ip)
@@ -382,9 +391,13 @@ def ambiguous(case: RuleContext) -> Iterator[Finding]:
         return
     fsids = fsids_of(image, case.snapshot.node, case.snapshot.ceph)
     devices = [
-        command("rbdagent who-holds", judged.holder.mapping.device, node=judged.holder.node)
-        for judged in case.judged
-        if judged.holder.mapping is not None
+        command(
+            "rbdagent who-holds",
+            holder_verdict.holder.mapping.device,
+            node=holder_verdict.holder.node,
+        )
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.mapping is not None
     ]
     yield finding(
         "RBD307",

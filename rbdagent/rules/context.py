@@ -35,7 +35,7 @@ class RuleContext(Struct, frozen=True, kw_only=True):
 
     use: Volume
     snapshot: Snapshot
-    judged: tuple[HolderVerdict, ...]
+    holder_verdicts: tuple[HolderVerdict, ...]
     verdict: Verdict
 
     @property
@@ -45,7 +45,7 @@ class RuleContext(Struct, frozen=True, kw_only=True):
             return self.use.persistent_volume.name
         if self.use.image is not None:
             return str(self.use.image.spec)
-        return self.use.target.given
+        return self.use.target.argument
 
     @property
     def ask(self) -> str:
@@ -54,16 +54,20 @@ class RuleContext(Struct, frozen=True, kw_only=True):
             return f"pv/{self.use.persistent_volume.name}"
         if self.use.image is not None and self.use.image.spec.pool:
             return str(self.use.image.spec)
-        return self.use.target.given
+        return self.use.target.argument
 
     @property
     def here(self) -> str:
         """The node that was observed."""
         return self.snapshot.node.node_name if self.snapshot.node is not None else "this node"
 
-    def those(self, *verdicts: Verdict) -> tuple[HolderVerdict, ...]:
+    def holders_with(self, *verdicts: Verdict) -> tuple[HolderVerdict, ...]:
         """Return the holders with one of these verdicts."""
-        return tuple(judged for judged in self.judged if judged.verdict in verdicts)
+        return tuple(
+            holder_verdict
+            for holder_verdict in self.holder_verdicts
+            if holder_verdict.verdict in verdicts
+        )
 
 
 def finding(
@@ -145,15 +149,15 @@ LIST_CONTROLLERS: Final = kubectl("get deployments -A -o wide")
 Deployment."""
 
 
-def look_there(case: RuleContext, node: str) -> Command:
+def query_on_node(case: RuleContext, node: str) -> Command:
     """Return the command that queries the target on the holder's own node."""
     return over_ssh(node, command("rbdagent who-holds", case.ask))
 
 
-def look_again(case: RuleContext) -> Command:
+def query_again(case: RuleContext) -> Command:
     """Return the command that queries the target again on this node."""
     by_device = case.use.target.kind is TargetKind.DEVICE
-    return command("rbdagent who-holds", case.use.target.given if by_device else case.ask)
+    return command("rbdagent who-holds", case.use.target.argument if by_device else case.ask)
 
 
 def delete_pod(pod: Pod) -> Command:

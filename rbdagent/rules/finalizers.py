@@ -26,16 +26,16 @@ from rbdagent.rules.pv_controller import (
     PROVISIONER,
     SILENT,
     YOUNG,
-    claims_meant,
+    are_users_observed,
+    claims_of_target,
     describe_claim,
     describe_volume,
     is_over,
     retain,
     since,
     users,
-    users_seen,
 )
-from rbdagent.verdicts.timing import spoken
+from rbdagent.verdicts.timing import age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,7 +163,7 @@ _SOME: Final = 5
 
 def protected(case: RuleContext) -> Iterator[Finding]:
     """Report RBD613, RBD614, RBD650 to RBD654: what a claim, PV or pod under deletion waits for."""
-    for claim in claims_meant(case):
+    for claim in claims_of_target(case):
         if claim.deleting_since is not None and claim.finalizers:
             yield from _claim(case, claim)
         yield from _ended_pods(case, claim)
@@ -183,7 +183,7 @@ def _claim(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]
     if PVC_PROTECTION in claim.finalizers:
         if pods:
             yield _claim_used(case, claim, pods)
-        elif users_seen(case, claim) and is_over(YOUNG, claim.deleting_since, case):
+        elif are_users_observed(case, claim) and is_over(YOUNG, claim.deleting_since, case):
             yield _remaining(case, claim, PVC_PROTECTION, _PVC_PROTECTION)
     if not is_over(YOUNG, claim.deleting_since, case):
         return
@@ -283,7 +283,7 @@ def _named(held: PersistentVolumeClaim | PersistentVolume) -> tuple[str, str, Co
 
 
 def _deleted(case: RuleContext, held: PersistentVolumeClaim | PersistentVolume) -> str:
-    return f"deleted {spoken(since(held.deleting_since, case))} ago"
+    return f"deleted {age_text(since(held.deleting_since, case))} ago"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.rules.attach_detach import is_exclusive
-from rbdagent.rules.context import RuleContext, finding, look_again, subject_of
+from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import knows_every_user, waiters
 from rbdagent.rules.pv_controller import retain
@@ -106,10 +106,10 @@ _CLUSTER: Final = "csi.ceph.com/cluster/name"
 
 def from_outside(case: RuleContext) -> Iterator[Finding]:
     """Report RBD771, RBD773, RBD774: a machine outside this cluster has the image mapped."""
-    found = outsiders(case)
+    found = external_holders(case)
     if not found:
         return
-    who = ", ".join(subject_of(judged.holder) for judged in found)
+    who = ", ".join(subject_of(holder_verdict.holder) for holder_verdict in found)
     evidence = (*_identity(case, found), *_written(case), *_known_addresses(case))
     head = f"{case.volume} is mapped by a machine that, by its address, is no node here: {who}."
     if not is_exclusive(case.use):
@@ -117,7 +117,7 @@ def from_outside(case: RuleContext) -> Iterator[Finding]:
             "RBD773", case.volume, f"{head} Its access modes allow that.", evidence=evidence
         )
         return
-    users = _users_here(case)
+    users = _local_users(case)
     if users:
         nodes = ", ".join(sorted({str(user.holder.node) for user in users}))
         yield finding(
@@ -126,7 +126,7 @@ def from_outside(case: RuleContext) -> Iterator[Finding]:
             f"{head} It is in use on {nodes} here as well: two clusters write to one image. Stop "
             "one side, now.",
             evidence=(*evidence, *(user.reasons[0] for user in users)),
-            commands=(*_retain(case), *_there(case)),
+            commands=(*_retain(case), *_commands_for_other_cluster(case)),
         )
         return
     waiting = pod_names(waiters(case))
@@ -136,12 +136,12 @@ def from_outside(case: RuleContext) -> Iterator[Finding]:
         f"{head} Another cluster uses the same image, or an administrator mapped it manually."
         + (f" {waiting} waits for it: ceph-csi waits while it has a watcher." if waiting else ""),
         evidence=evidence,
-        commands=(*_retain(case), *_there(case), look_again(case)),
+        commands=(*_retain(case), *_commands_for_other_cluster(case), query_again(case)),
         severity=None if waiting else Severity.WARNING,
     )
 
 
-def outsiders(case: RuleContext) -> tuple[HolderVerdict, ...]:
+def external_holders(case: RuleContext) -> tuple[HolderVerdict, ...]:
     """Return the holders outside this cluster, as far as the objects of this cluster show them.
 
     An address that no Node lists may be a node's second network. It counts only if a node of this
@@ -158,11 +158,15 @@ def outsiders(case: RuleContext) -> tuple[HolderVerdict, ...]:
 
 
 def _unknown_mappings(case: RuleContext) -> tuple[HolderVerdict, ...]:
-    return tuple(judged for judged in case.judged if _is_unknown_mapping(judged, case))
+    return tuple(
+        holder_verdict
+        for holder_verdict in case.holder_verdicts
+        if _is_unknown_mapping(holder_verdict, case)
+    )
 
 
-def _is_unknown_mapping(judged: HolderVerdict, case: RuleContext) -> bool:
-    holder = judged.holder
+def _is_unknown_mapping(holder_verdict: HolderVerdict, case: RuleContext) -> bool:
+    holder = holder_verdict.holder
     if holder.watcher is None or holder.transient or holder.node is not None:
         return False
     if holder.kind is not HolderKind.KRBD:
@@ -173,11 +177,11 @@ def _is_unknown_mapping(judged: HolderVerdict, case: RuleContext) -> bool:
 def _is_watch_missing(case: RuleContext) -> bool:
     """Return whether a pod or attachment here lacks mapping and watch: the watch may be its own."""
     bare = {
-        judged.holder.node
-        for judged in case.judged
-        if judged.holder.mapping is None and judged.holder.watcher is None
+        holder_verdict.holder.node
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.mapping is None and holder_verdict.holder.watcher is None
     }
-    seen = {judged.holder.node for judged in case.judged} - bare
+    seen = {holder_verdict.holder.node for holder_verdict in case.holder_verdicts} - bare
     attached = {
         attachment.node_name
         for attachment in observed_of(case.use.attachments)
@@ -189,8 +193,8 @@ def _is_watch_missing(case: RuleContext) -> bool:
 def _known_addresses(case: RuleContext) -> tuple[str, ...]:
     """Return evidence that a node here reaches Ceph from an address that its Node lists."""
     clients = {}
-    for judged in case.judged:
-        watcher, node = judged.holder.watcher, judged.holder.node_object
+    for holder_verdict in case.holder_verdicts:
+        watcher, node = holder_verdict.holder.watcher, holder_verdict.holder.node_object
         if watcher is not None and isinstance(node, Node):
             clients[node.name] = (watcher.address.ip, node.internal_ips)
     local = case.snapshot.node
@@ -211,12 +215,15 @@ def _known_addresses(case: RuleContext) -> tuple[str, ...]:
     )
 
 
-def _users_here(case: RuleContext) -> list[HolderVerdict]:
+def _local_users(case: RuleContext) -> list[HolderVerdict]:
     return [
-        judged
-        for judged in case.those(Verdict.IN_USE)
-        if judged.holder.node is not None
-        and (is_writable(judged.holder.mapping) is True or judged.holder.watcher is not None)
+        holder_verdict
+        for holder_verdict in case.holders_with(Verdict.IN_USE)
+        if holder_verdict.holder.node is not None
+        and (
+            is_writable(holder_verdict.holder.mapping) is True
+            or holder_verdict.holder.watcher is not None
+        )
     ]
 
 
@@ -225,7 +232,7 @@ def _users_here(case: RuleContext) -> list[HolderVerdict]:
 # --------------------------------------------------------------------------------------------------
 
 
-def named_elsewhere(case: RuleContext) -> Iterator[Finding]:
+def pv_of_other_cluster(case: RuleContext) -> Iterator[Finding]:
     """Report RBD772: the image metadata names a PV that is not in this cluster."""
     if not _names_another(case):
         return
@@ -236,16 +243,16 @@ def named_elsewhere(case: RuleContext) -> Iterator[Finding]:
         f"The image of {volumes} says that it belongs to PV {_metadata(case)[_PV]}, which is not "
         f"in this cluster: another cluster may have a PV of it, or had one.{_watched(case)}",
         evidence=_written(case),
-        commands=_there(case),
+        commands=_commands_for_other_cluster(case),
     )
 
 
 def _watched(case: RuleContext) -> str:
     """Return the clients that map it, if it is unknown whether they are nodes of this cluster."""
     found = _unknown_mappings(case)
-    if not found or outsiders(case):
+    if not found or external_holders(case):
         return ""
-    who = ", ".join(subject_of(judged.holder) for judged in found)
+    who = ", ".join(subject_of(holder_verdict.holder) for holder_verdict in found)
     return (
         f" It is mapped by {who}: that may be another cluster's machine, or a node of this one by "
         "the address of its second network."
@@ -289,10 +296,11 @@ def _identity(case: RuleContext, found: tuple[HolderVerdict, ...]) -> tuple[str,
     return (
         *head,
         *(
-            f"watched by client.{judged.holder.watcher.client} {judged.holder.watcher.address}, "
+            f"watched by client.{holder_verdict.holder.watcher.client} "
+            f"{holder_verdict.holder.watcher.address}, "
             "which no Node lists"
-            for judged in found
-            if judged.holder.watcher is not None
+            for holder_verdict in found
+            if holder_verdict.holder.watcher is not None
         ),
     )
 
@@ -306,7 +314,7 @@ def _retain(case: RuleContext) -> tuple[Command, ...]:
     return tuple(patch for volume in volumes_of_use(case.use) for patch in retain(volume))
 
 
-def _there(case: RuleContext) -> tuple[Command, ...]:
+def _commands_for_other_cluster(case: RuleContext) -> tuple[Command, ...]:
     """Return the commands that find the PV of this image in another cluster."""
     volume, image = case.use.persistent_volume, case.use.image
     if image is None:
@@ -333,5 +341,5 @@ def _volumes_with(field: str, value: str) -> Command:
 
 RULES: Final = (
     (30, from_outside),
-    (680, named_elsewhere),
+    (680, pv_of_other_cluster),
 )

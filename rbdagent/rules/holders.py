@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.blocklist import removal_of
 from rbdagent.correlate.holders import is_ceph_daemon, is_terminated, runs
-from rbdagent.correlate.image_identity import watchers_seen
+from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.node_usage import mounts_of, pod_uids_on
 from rbdagent.model import (
     BlockHolder,
@@ -37,14 +37,14 @@ from rbdagent.rules.context import (
     delete_pod,
     finding,
     identity_lines,
-    look_again,
-    look_there,
     pod_by_uid,
+    query_again,
+    query_on_node,
     subject_of,
     then_starts,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.foreign_clusters import outsiders
+from rbdagent.rules.foreign_clusters import external_holders
 from rbdagent.rules.pod_events import has_waited, is_ending_in_time, knows_every_user
 from rbdagent.verdicts.ceph_daemons import not_excluded, supposed
 from rbdagent.verdicts.coverage import missing_of_nodes
@@ -54,14 +54,14 @@ from rbdagent.verdicts.evidence import (
     foreign_mounts,
     pins,
     pod_names,
+    process_text,
     processes_on,
-    said_of_process,
 )
 from rbdagent.verdicts.timing import MOVING
 from rbdagent.verdicts.volume_verdict import (
     PODS_ELSEWHERE,
     conflicting,
-    fresh_word,
+    fresh_report,
     is_left_behind,
     is_read_only,
     maps_by_nbd,
@@ -377,7 +377,7 @@ def not_backed(case: RuleContext) -> Iterator[Finding]:
             f"Pod {name} writes to {case.here}'s own disk: {unbacked.path} is not on "
             f"{case.volume}. Do not delete the pod: that destroys the data that it wrote.",
             evidence=(
-                f"{unbacked.path} in {said_of_process(unbacked.process)} is on {unbacked.source}",
+                f"{unbacked.path} in {process_text(unbacked.process)} is on {unbacked.source}",
                 f"{case.here} has no mapping under that mount",
             ),
             commands=(_rescue(unbacked, case),),
@@ -395,7 +395,7 @@ def _rescue(unbacked: UnbackedMount, case: RuleContext) -> Command:
 
 def conflict(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD106 for two writers."""
-    writers = conflicting(case.use, case.judged, case.snapshot)
+    writers = conflicting(case.use, case.holder_verdicts, case.snapshot)
     if not writers:
         return
     nodes = ", ".join(sorted(str(writer.holder.node) for writer in writers))
@@ -428,7 +428,7 @@ def conflict(case: RuleContext) -> Iterator[Finding]:
         commands=(
             commands
             or tuple(
-                look_there(case, str(writer.holder.node))
+                query_on_node(case, str(writer.holder.node))
                 for writer in writers
                 if writer.holder.mapping is None
             )
@@ -482,7 +482,7 @@ def _certainty(holder: Holder, case: RuleContext) -> str:
     if holder.mapping is not None or holder.watcher is None:
         return ""
     client, node = f"client.{holder.watcher.client}", holder.node
-    published, by = fresh_word(holder, case.snapshot), holder.published_by
+    published, by = fresh_report(holder, case.snapshot), holder.published_by
     if published is not None and published.read_only is False:
         device = f"{published.device} on {node}"
         return f"certain: {device} is {client}, read-write, according to the agent there"
@@ -493,12 +493,12 @@ def _certainty(holder: Holder, case: RuleContext) -> str:
 
 def unwatched(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD105 for a writable mapping without a watch."""
-    for judged in case.those(Verdict.UNWATCHED):
-        holder = judged.holder
+    for holder_verdict in case.holders_with(Verdict.UNWATCHED):
+        holder = holder_verdict.holder
         pods = evidence_of(holder).running
         sure = holder.mapping is not None and holder.mapping.watch is False
         is_elsewhere = holder.mapping is None and holder.node is not None
-        again = look_there(case, str(holder.node)) if is_elsewhere else look_again(case)
+        again = query_on_node(case, str(holder.node)) if is_elsewhere else query_again(case)
         act = (*_cordon(holder), *(delete_pod(pod) for pod in pods))
         yield finding(
             "RBD105",
@@ -506,7 +506,7 @@ def unwatched(case: RuleContext) -> Iterator[Finding]:
             f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Nothing "
             "keeps another node from mapping the image too. Stop the volume there before it starts "
             "anywhere else.",
-            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
             # A mapping that was removed a moment ago looks the same, except where the kernel itself
             # reports the lost watch: observe it again before the other commands.
             commands=(*act, again) if sure else (again, *act),
@@ -515,16 +515,16 @@ def unwatched(case: RuleContext) -> Iterator[Finding]:
 
 def returned_dirty(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD107 for a node that was taken out of service, runs and still holds the volume."""
-    for judged in case.those(Verdict.RETURNED_DIRTY):
-        node = judged.holder.node
+    for holder_verdict in case.holders_with(Verdict.RETURNED_DIRTY):
+        node = holder_verdict.holder.node
         yield finding(
             "RBD107",
             f"node {node}",
             f"{node} was taken out of service, but it runs and still holds {case.volume}. Stop the "
             "workloads on it and reboot it before you remove the taint.",
-            evidence=(*judged.reasons, *identity_lines(case, judged.holder)),
+            evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
             commands=(
-                *_cordon(judged.holder),
+                *_cordon(holder_verdict.holder),
                 over_ssh(str(node), command("systemctl reboot")),
             ),
         )
@@ -532,8 +532,8 @@ def returned_dirty(case: RuleContext) -> Iterator[Finding]:
 
 def blocklisted(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD103 for a blocklisted client, with all its devices."""
-    for judged in case.those(Verdict.DEAD):
-        holder = judged.holder
+    for holder_verdict in case.holders_with(Verdict.DEAD):
+        holder = holder_verdict.holder
         entry = holder.blocklisted_by
         if not isinstance(entry, BlocklistEntry):
             continue
@@ -555,11 +555,11 @@ def blocklisted(case: RuleContext) -> Iterator[Finding]:
             f"The Ceph client of {subject_of(holder)} is blocklisted: writes there fail (-108), "
             f"and every new map on {holder.node or 'that machine'} fails too.{shared}{expiry} "
             f"{_removal_advice(entry)}",
-            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
             commands=(
                 *_cordon(holder),
                 *(delete_pod(pod) for pod in (*pods, *others)),
-                look_again(case),
+                query_again(case),
             ),
         )
 
@@ -595,14 +595,16 @@ def _removal_advice(entry: BlocklistEntry) -> str:
 
 def dead_nbd(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD104 for an nbd device whose rbd-nbd process no longer exists."""
-    for judged in case.those(Verdict.DEAD):
-        holder = judged.holder
+    for holder_verdict in case.holders_with(Verdict.DEAD):
+        holder = holder_verdict.holder
         if holder.mapping is None or holder.mapping.kind is not DeviceKind.NBD:
             continue
         if isinstance(holder.blocklisted_by, BlocklistEntry):
             continue
-        in_place = [user for user in case.those(Verdict.IN_USE) if user.holder.node == holder.node]
-        replaced = is_left_behind(judged) and bool(in_place)
+        in_place = [
+            user for user in case.holders_with(Verdict.IN_USE) if user.holder.node == holder.node
+        ]
+        replaced = is_left_behind(holder_verdict) and bool(in_place)
         pods = () if replaced else evidence_of(holder).running
         advice = (
             f"Delete {pod_names(pods)}: the next stage uses another device."
@@ -614,7 +616,7 @@ def dead_nbd(case: RuleContext) -> Iterator[Finding]:
             subject_of(holder),
             f"The rbd-nbd process of {subject_of(holder)} no longer exists: I/O on it hangs, then "
             f"fails. {advice}",
-            evidence=judged.reasons,
+            evidence=holder_verdict.reasons,
             commands=tuple(delete_pod(pod) for pod in pods),
             severity=None if pods or mounts_of(holder.mapping) else Severity.WARNING,
         )
@@ -622,9 +624,9 @@ def dead_nbd(case: RuleContext) -> Iterator[Finding]:
 
 def lost_pod(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD109 for a container or a path whose pod is not in the API."""
-    for judged in case.judged:
-        holder = judged.holder
-        if not holder.unknown_pod_uids or judged.verdict not in (
+    for holder_verdict in case.holder_verdicts:
+        holder = holder_verdict.holder
+        if not holder.unknown_pod_uids or holder_verdict.verdict not in (
             Verdict.IN_USE,
             Verdict.RETURNED_DIRTY,
             Verdict.UNWATCHED,
@@ -637,7 +639,11 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
             for process in processes_on(evidence_of(holder))
             if process.pod_uid in holder.unknown_pod_uids
         ]
-        if not alive and judged.verdict is Verdict.STAGED and holder.driver_registered is False:
+        if (
+            not alive
+            and holder_verdict.verdict is Verdict.STAGED
+            and holder.driver_registered is False
+        ):
             # The pod was deleted normally, and only the driver that would unmount it is down.
             continue
         uids = ", ".join(holder.unknown_pod_uids)
@@ -648,7 +654,7 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
             f"{what} {subject_of(holder)}, and its pod ({uids}) is no longer in the API: it was "
             "force-deleted. Stop its containers first. Never unmap the device under them.",
             evidence=(
-                *(said_of_process(process) for process in alive),
+                *(process_text(process) for process in alive),
                 *identity_lines(case, holder),
             ),
             commands=(
@@ -660,9 +666,9 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
 
 def reported(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD109, RBD201, RBD202 of another node: only its agent's report shows them."""
-    for judged in case.judged:
-        holder = judged.holder
-        mapping = fresh_word(holder, case.snapshot)
+    for holder_verdict in case.holder_verdicts:
+        holder = holder_verdict.holder
+        mapping = fresh_report(holder, case.snapshot)
         if mapping is None or holder.mapping is not None or holder.node is None:
             continue
         for code in mapping.findings:
@@ -674,7 +680,7 @@ def reported(case: RuleContext) -> Iterator[Finding]:
                 subject_of(holder) if code == "RBD109" else f"node {holder.node}",
                 f"The agent on {holder.node} reports: {message}{then_starts(case, holder.node)}",
                 evidence=(*mapping.reasons, *identity_lines(case, holder)),
-                commands=(look_there(case, holder.node),),
+                commands=(query_on_node(case, holder.node),),
             )
 
 
@@ -691,8 +697,8 @@ _REPORTED: Final = {
 
 def pinned(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD102, with what keeps the device open and what happens after that ends."""
-    for judged in case.those(Verdict.PINNED, Verdict.STAGED):
-        holder = judged.holder
+    for holder_verdict in case.holders_with(Verdict.PINNED, Verdict.STAGED):
+        holder = holder_verdict.holder
         found = evidence_of(holder)
         kept = pins(found, holder) if holder.mapping is not None else ()
         if not kept:
@@ -705,7 +711,7 @@ def pinned(case: RuleContext) -> Iterator[Finding]:
             f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}"
             f"{then_starts(case, holder.node)}",
             evidence=(*kept, *identity_lines(case, holder)),
-            commands=(*_unpinning(case, holder, found), look_again(case)),
+            commands=(*_unpinning(case, holder, found), query_again(case)),
             recovery=recovery,
         )
 
@@ -817,20 +823,20 @@ def _show(process: ProcessRef, holder: Holder) -> Command:
 
 def orphaned(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD101 for a mapping that nothing uses and no other component removes."""
-    for judged in case.those(Verdict.ORPHANED):
-        holder = judged.holder
+    for holder_verdict in case.holders_with(Verdict.ORPHANED):
+        holder = holder_verdict.holder
         found = evidence_of(holder)
         if holder.mapping is None or found.staging_mounts or found.own_luks:
             continue
         unmap = _ask_to_unmap(case, holder)
-        again = look_again(case)
+        again = query_again(case)
         has_attachment = isinstance(holder.attachment, VolumeAttachment)
         yield finding(
             "RBD101",
             subject_of(holder),
             f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}"
             f"{then_starts(case, holder.node)}",
-            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
             remedy=_orphan_remedy(holder),
             recovery=_recovery_of_orphan(holder),
             commands=(again, *unmap) if has_attachment else (*unmap, again),
@@ -856,7 +862,11 @@ def _ask_to_unmap(case: RuleContext, holder: Holder) -> tuple[Command, ...]:
     mapping, volume = holder.mapping, case.use.persistent_volume
     if mapping is None or mapping.kind is not DeviceKind.KRBD:
         return ()
-    mapped = [judged for judged in case.judged if judged.holder.mapping is not None]
+    mapped = [
+        holder_verdict
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.mapping is not None
+    ]
     by_name = volume is not None and len(mapped) == 1
     target = case.ask if by_name else mapping.device
     execute = ("--wait", "--yes")
@@ -925,8 +935,8 @@ def _orphan_remedy(holder: Holder) -> str:
 
 def staging_left(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD110, with the commands in order: umount, luksClose, unmap."""
-    for judged in case.those(Verdict.ORPHANED):
-        holder = judged.holder
+    for holder_verdict in case.holders_with(Verdict.ORPHANED):
+        holder = holder_verdict.holder
         found = evidence_of(holder)
         staged = found.staging_mounts
         if holder.mapping is None or not (staged or found.own_luks):
@@ -937,9 +947,9 @@ def staging_left(case: RuleContext) -> Iterator[Finding]:
             subject_of(holder),
             f"{subject_of(holder)} {left}, and no pod uses it. "
             f"kubelet will not remove it.{then_starts(case, holder.node)}",
-            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
             commands=(
-                look_again(case),
+                query_again(case),
                 *(command("umount", mount.path, node=holder.node) for mount in staged),
                 *(
                     command("cryptsetup luksClose", luks.label or luks.name, node=holder.node)
@@ -954,13 +964,13 @@ def running_without_mapping(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD416 for a pod that runs according to the API, with neither watch nor mapping."""
     if is_read_only(case.use):
         return
-    for judged in case.judged:
-        holder = judged.holder
+    for holder_verdict in case.holder_verdicts:
+        holder = holder_verdict.holder
         if holder.mapping is not None or holder.watcher is not None:
             continue
-        if judged.verdict not in (Verdict.IN_USE, Verdict.UNDETERMINED):
+        if holder_verdict.verdict not in (Verdict.IN_USE, Verdict.UNDETERMINED):
             continue
-        if not holder.is_local and not watchers_seen(case.use.image_view):
+        if not holder.is_local and not are_watchers_observed(case.use.image_view):
             continue
         # A pod that was killed may stay in the API long after its volume was unmapped.
         running = [pod for pod in evidence_of(holder).running if not is_terminated(pod)]
@@ -972,8 +982,8 @@ def running_without_mapping(case: RuleContext) -> Iterator[Finding]:
             f"node {holder.node}",
             f"{pod_names(running)} runs on {holder.node} with {case.volume}, but there is {what}. "
             "Observe that node before any other node gets the volume.",
-            evidence=judged.reasons,
-            commands=() if holder.is_local else (look_there(case, str(holder.node)),),
+            evidence=holder_verdict.reasons,
+            commands=() if holder.is_local else (query_on_node(case, str(holder.node)),),
             severity=_severity_of_missing(holder, running, case),
         )
 
@@ -988,16 +998,18 @@ def _severity_of_missing(holder: Holder, running: list[Pod], case: RuleContext) 
 def _unplaced(case: RuleContext) -> tuple[HolderVerdict, ...]:
     """Return the watchers on no known node: one of them may be the pod's mapping."""
     return tuple(
-        judged for judged in case.judged if judged.holder.watcher and not judged.holder.node
+        holder_verdict
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.watcher and not holder_verdict.holder.node
     )
 
 
 def undetermined(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD119 for a holder whose use is unknown, with the nodes on which to observe it."""
-    outside = outsiders(case)
-    for judged in case.those(Verdict.UNDETERMINED):
-        holder = judged.holder
-        if judged in outside:
+    outside = external_holders(case)
+    for holder_verdict in case.holders_with(Verdict.UNDETERMINED):
+        holder = holder_verdict.holder
+        if holder_verdict in outside:
             # RBD771, RBD773 or RBD774 reports this client.
             continue
         if holder.mapping is None and holder.watcher is None and holder.published is None:
@@ -1013,30 +1025,31 @@ def undetermined(case: RuleContext) -> Iterator[Finding]:
             commands: tuple[Command, ...] = (command("rbdagent check"),)
         elif holder.node is not None and holder.watcher is None:
             message = (
-                f"{subject_of(holder)} may still have {case.volume} mapped: {judged.reasons[0]}. "
+                f"{subject_of(holder)} may still have {case.volume} mapped: "
+                f"{holder_verdict.reasons[0]}. "
                 f"Do not start the volume elsewhere before you have run rbdagent there."
                 f"{then_starts(case, holder.node)}"
             )
-            commands = (look_there(case, holder.node),)
+            commands = (query_on_node(case, holder.node),)
         elif holder.node is not None:
             soon = " kubelet there may be about to unmap it." if is_transient else ""
             message = (
                 f"{subject_of(holder)} holds {case.volume}. Its use can be observed only on that "
                 f"node.{soon}{then_starts(case, holder.node)}"
             )
-            commands = (look_there(case, holder.node),)
+            commands = (query_on_node(case, holder.node),)
         else:
             message = (
                 f"{subject_of(holder)} holds {case.volume}, and no known node has that address. "
                 f"Run rbdagent on the nodes that may have it.{then_starts(case, None)}"
             )
-            commands = tuple(look_there(case, node) for node in _candidates(case))
+            commands = tuple(query_on_node(case, node) for node in _candidates(case))
         guess = supposed(holder, case.use)
         yield finding(
             "RBD119",
             subject_of(holder),
             f"{message} It is {guess}." if guess else message,
-            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
             commands=commands,
             severity=Severity.INFO if is_transient or shares else None,
             recovery=_BY_KUBELET_THERE if is_transient else None,
@@ -1077,8 +1090,8 @@ def _is_unmap_expected(holder: Holder, case: RuleContext) -> bool:
 def published(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD101 and RBD102 of another node, as its own agent reports them."""
     for verdict, code in ((Verdict.ORPHANED, "RBD101"), (Verdict.PINNED, "RBD102")):
-        for judged in case.those(verdict):
-            holder = judged.holder
+        for holder_verdict in case.holders_with(verdict):
+            holder = holder_verdict.holder
             if holder.mapping is not None or holder.published is None or holder.node is None:
                 continue
             yield finding(
@@ -1086,8 +1099,8 @@ def published(case: RuleContext) -> Iterator[Finding]:
                 subject_of(holder),
                 f"{holder.published.device} on {holder.node} is {verdict}, according to the "
                 f"agent there.{then_starts(case, holder.node)}",
-                evidence=(*judged.reasons, *identity_lines(case, holder)),
-                commands=(look_there(case, holder.node),),
+                evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
+                commands=(query_on_node(case, holder.node),),
                 recovery=_once_released(holder)[1]
                 if verdict is Verdict.PINNED
                 else _recovery_of_orphan(holder),
@@ -1097,8 +1110,8 @@ def published(case: RuleContext) -> Iterator[Finding]:
 def _candidates(case: RuleContext) -> tuple[str, ...]:
     """Return the nodes where an unknown client may run: attached, or with a pod of the volume."""
     nodes = {attachment.node_name for attachment in observed_of(case.use.attachments)}
-    for judged in case.judged:
-        pods = observed_of(judged.holder.pods)
+    for holder_verdict in case.holder_verdicts:
+        pods = observed_of(holder_verdict.holder.pods)
         nodes |= {pod.node_name for pod in pods if pod.node_name and runs(pod)}
     return tuple(sorted(nodes - {case.here}))
 
@@ -1107,42 +1120,46 @@ def shared(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD114 for several holders that the access mode allows."""
     if case.verdict is not Verdict.SHARED:
         return
-    nodes = ", ".join(str(judged.holder.node) for judged in sharing(case.judged))
+    nodes = ", ".join(
+        str(holder_verdict.holder.node) for holder_verdict in sharing(case.holder_verdicts)
+    )
     volume = case.use.persistent_volume
     modes = ", ".join(volume.access_modes) if volume is not None else "unknown"
     yield finding(
         "RBD114",
         case.volume,
         f"{case.volume} is in use on {nodes}; its access mode ({modes}) allows that.",
-        evidence=tuple(judged.reasons[0] for judged in sharing(case.judged)),
+        evidence=tuple(
+            holder_verdict.reasons[0] for holder_verdict in sharing(case.holder_verdicts)
+        ),
     )
 
 
 def foreign_client(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD115, RBD116 and RBD117 for clients that are not mappings of Kubernetes."""
-    for judged in case.those(Verdict.FOREIGN):
-        holder = judged.holder
+    for holder_verdict in case.holders_with(Verdict.FOREIGN):
+        holder = holder_verdict.holder
         if holder.transient:
             yield finding(
                 "RBD117",
                 subject_of(holder),
                 f"{subject_of(holder)} opened the image for a moment: it does not hold it.",
-                evidence=judged.reasons,
+                evidence=holder_verdict.reasons,
             )
         elif is_ceph_daemon(holder):
             yield finding(
                 "RBD116",
                 subject_of(holder),
-                f"{subject_of(holder)} is {judged.reasons[0]}: this is expected.",
-                evidence=judged.reasons,
+                f"{subject_of(holder)} is {holder_verdict.reasons[0]}: this is expected.",
+                evidence=holder_verdict.reasons,
             )
-        elif holder.probably is not None:
+        elif holder.probable_kind is not None:
             yield finding(
                 "RBD116",
                 subject_of(holder),
                 f"{subject_of(holder)} is {supposed(holder, case.use)}. Any other librbd client "
                 "would look the same.",
-                evidence=(*judged.reasons, *not_excluded(case.use, case.snapshot)),
+                evidence=(*holder_verdict.reasons, *not_excluded(case.use, case.snapshot)),
                 commands=(command("rbdagent check"),),
                 severity=Severity.WARNING if case.use.waiting_pods else None,
             )
@@ -1155,7 +1172,7 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
                 f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
                 f"its owner. rbdagent does not act on it.{then_starts(case, None)}",
                 evidence=(
-                    *judged.reasons,
+                    *holder_verdict.reasons,
                     *identity_lines(case, holder),
                     *(not_excluded(case.use, case.snapshot) if is_librbd else ()),
                 ),
@@ -1165,32 +1182,36 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
 
 def between_steps(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD120 for a holder between two steps."""
-    for judged in case.those(Verdict.STAGED):
-        if judged.holder.driver_registered is False:
+    for holder_verdict in case.holders_with(Verdict.STAGED):
+        if holder_verdict.holder.driver_registered is False:
             continue
         yield finding(
             "RBD120",
-            subject_of(judged.holder),
-            f"{subject_of(judged.holder)} is between two steps: {judged.reasons[0]}. Wait, then "
+            subject_of(holder_verdict.holder),
+            f"{subject_of(holder_verdict.holder)} is between two steps: "
+            f"{holder_verdict.reasons[0]}. Wait, then "
             "run rbdagent again.",
-            evidence=(*judged.reasons, *identity_lines(case, judged.holder)),
-            commands=(look_again(case),),
+            evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
+            commands=(query_again(case),),
         )
 
 
 def in_use(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD100 for a holder that a pod uses as expected."""
-    for judged in case.those(Verdict.IN_USE):
-        if judged.holder.unknown_pod_uids and not evidence_of(judged.holder).running:
+    for holder_verdict in case.holders_with(Verdict.IN_USE):
+        if (
+            holder_verdict.holder.unknown_pod_uids
+            and not evidence_of(holder_verdict.holder).running
+        ):
             continue
-        if case.use.unbacked and judged.holder.is_local:
+        if case.use.unbacked and holder_verdict.holder.is_local:
             # The pod's container does not use this device, whatever the API reports.
             continue
         yield finding(
             "RBD100",
-            subject_of(judged.holder),
-            f"{subject_of(judged.holder)} is in use: {judged.reasons[0]}.",
-            evidence=(*judged.reasons, *identity_lines(case, judged.holder)),
+            subject_of(holder_verdict.holder),
+            f"{subject_of(holder_verdict.holder)} is in use: {holder_verdict.reasons[0]}.",
+            evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
         )
 
 
@@ -1214,7 +1235,11 @@ def free(case: RuleContext) -> Iterator[Finding]:
 
 def possibly_held(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD119 if no holder was observed, but a source that proves this is missing."""
-    holding = [judged for judged in case.judged if not judged.holder.transient]
+    holding = [
+        holder_verdict
+        for holder_verdict in case.holder_verdicts
+        if not holder_verdict.holder.transient
+    ]
     if holding or case.use.image is None or case.verdict is not Verdict.UNDETERMINED:
         return
     view = case.use.image_view
@@ -1245,12 +1270,12 @@ _REMEDY_OF_NODES = (
 def _how_to_observe(
     case: RuleContext, missing: tuple[str, ...], *, of_nodes_alone: bool
 ) -> tuple[Command, ...]:
-    if missing == (PODS_ELSEWHERE,) and case.use.target.given != case.ask:
-        return (look_again(case),)
+    if missing == (PODS_ELSEWHERE,) and case.use.target.argument != case.ask:
+        return (query_again(case),)
     if not of_nodes_alone:
         return (command("rbdagent check"),)
     attached = {attachment.node_name for attachment in observed_of(case.use.attachments)}
-    there = (look_there(case, node) for node in sorted(attached - {case.here}))
+    there = (query_on_node(case, node) for node in sorted(attached - {case.here}))
     return (*there, kubectl("get rbdnodes"))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.correlate.image_identity import pods_of
-from rbdagent.correlate.log_names import called
+from rbdagent.correlate.log_names import log_names_of
 from rbdagent.model import (
     LifecycleStep,
     LogExcerpt,
@@ -25,7 +25,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules import FINDINGS
-from rbdagent.verdicts.timing import age, spoken
+from rbdagent.verdicts.timing import age, age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ _MEANINGS: Final = (
 """What a recognised text means, where the text itself does not state it."""
 
 
-def with_words(
+def with_log_lines(
     findings: tuple[Finding, ...], words: NodeLogs, case: RuleContext
 ) -> tuple[Finding, ...]:
     """Return findings with the log lines of their step as further evidence."""
@@ -101,7 +101,7 @@ def _steps(finding: Finding) -> frozenset[LifecycleStep]:
 
 def _logs_of_volume(case: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs]:
     """Return the lines of this volume: those of kubelet and the plugin, and those of the kernel."""
-    names = called(case.use)
+    names = log_names_of(case.use)
 
     def of(heard: LogExcerpt | NotObserved, known: frozenset[str]) -> LogExcerpt | NotObserved:
         return derived(heard, lambda excerpt: _about(excerpt, known))
@@ -121,9 +121,9 @@ def _is_here(finding: Finding, case: RuleContext) -> bool:
     kind, _, name = finding.subject.partition(" ")
     if finding.subject == case.volume:
         pods = case.use.waiting_pods
-        return any(judged.holder.is_local for judged in case.judged) or any(
-            pod.node_name == case.here for pod in pods
-        )
+        return any(
+            holder_verdict.holder.is_local for holder_verdict in case.holder_verdicts
+        ) or any(pod.node_name == case.here for pod in pods)
     if kind == "pod":
         nodes = {str(pod.ref): pod.node_name for pod in pods_of(case.snapshot.kubernetes)}
         return nodes.get(name, case.here) == case.here
@@ -163,36 +163,36 @@ def _log_lines(
 
 def _about(excerpt: LogExcerpt, known: frozenset[str]) -> LogExcerpt:
     """Return the part of an excerpt that contains one of the names."""
-    kept = tuple(word for word in excerpt.words if not known.isdisjoint(word.names))
+    kept = tuple(entry for entry in excerpt.words if not known.isdisjoint(entry.names))
     return replace(excerpt, words=kept)
 
 
 def _quoted(logs: _Logs, steps: frozenset[LifecycleStep], case: RuleContext) -> Iterator[str]:
     for source, heard in logs:
-        for word in observed_of(derived(heard, lambda excerpt: excerpt.words)):
-            if _is_of_steps(word, steps):
-                yield _line(source, word, case.snapshot.observed_at)
+        for entry in observed_of(derived(heard, lambda excerpt: excerpt.words)):
+            if _is_of_steps(entry, steps):
+                yield _line(source, entry, case.snapshot.observed_at)
 
 
-def _is_of_steps(word: LogEntry, steps: frozenset[LifecycleStep]) -> bool:
+def _is_of_steps(entry: LogEntry, steps: frozenset[LifecycleStep]) -> bool:
     """Return whether a log line is of one of the steps; a line without a call may be of any."""
-    if not word.call:
+    if not entry.call:
         return True
-    return not steps.isdisjoint(_BACK if _DETACH_CALLS.search(word.call) else _THERE)
+    return not steps.isdisjoint(_BACK if _DETACH_CALLS.search(entry.call) else _THERE)
 
 
-def _line(source: str, word: LogEntry, now: str) -> str:
-    origin = f"{source} {spoken(age(word.at, now))} ago"
-    if word.unanswered:
-        return f"{origin}: {word.call} was called and has not returned"
-    if word.times > 1:
-        origin += f" ({word.times} times)"
-    if word.call and word.call not in word.text:
-        origin += f", {word.call}"
-    if word.retry_at is not None and word.retry_at > now:
-        origin += f", next retry in {spoken(age(now, word.retry_at))}"
-    meanings = (f" ({meaning})" for pattern, meaning in _MEANINGS if pattern.is_in(word.text))
-    return f'{origin}: "{word.text}"{next(meanings, "")}'
+def _line(source: str, entry: LogEntry, now: str) -> str:
+    origin = f"{source} {age_text(age(entry.at, now))} ago"
+    if entry.unanswered:
+        return f"{origin}: {entry.call} was called and has not returned"
+    if entry.times > 1:
+        origin += f" ({entry.times} times)"
+    if entry.call and entry.call not in entry.text:
+        origin += f", {entry.call}"
+    if entry.retry_at is not None and entry.retry_at > now:
+        origin += f", next retry in {age_text(age(now, entry.retry_at))}"
+    meanings = (f" ({meaning})" for pattern, meaning in _MEANINGS if pattern.is_in(entry.text))
+    return f'{origin}: "{entry.text}"{next(meanings, "")}'
 
 
 def _logs_without_errors(
@@ -200,10 +200,10 @@ def _logs_without_errors(
 ) -> Iterator[str]:
     now = case.snapshot.observed_at
     without = [
-        f"{source} in the last {spoken(age(heard.since, now))}"
-        for source, heard in logs
-        if isinstance(heard, LogExcerpt)
-        and not any(_is_of_steps(word, steps) for word in heard.words)
+        f"{source} in the last {age_text(age(excerpt.since, now))}"
+        for source, excerpt in logs
+        if isinstance(excerpt, LogExcerpt)
+        and not any(_is_of_steps(entry, steps) for entry in excerpt.words)
     ]
     if without:
         yield f"no error of this step was logged by {' or by '.join(without)}"
@@ -214,6 +214,6 @@ def _unread_logs(logs: _Logs) -> Iterator[str]:
     unread = unobserved(logs)
     if not unread:
         return
-    reasons = "; ".join(f"{source} ({heard.reason})" for source, heard in unread)
-    hints = "; ".join(dict.fromkeys(heard.hint for _, heard in unread if heard.hint))
+    reasons = "; ".join(f"{source} ({excerpt.reason})" for source, excerpt in unread)
+    hints = "; ".join(dict.fromkeys(excerpt.hint for _, excerpt in unread if excerpt.hint))
     yield f"not observed: the log of {reasons}{f'. To read it: {hints}' if hints else ''}"

@@ -42,8 +42,8 @@ from rbdagent.rules.context import (
     waiting_elsewhere,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.pod_events import word_with
-from rbdagent.verdicts.evidence import evidence_of, pod_names, said_of_process
+from rbdagent.rules.pod_events import newest_pod_event
+from rbdagent.verdicts.evidence import evidence_of, pod_names, process_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,11 +157,11 @@ _CSI_VOLUMES: Final = "kubernetes.io~csi"
 
 def driver_down(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD201 for a node whose CSI driver does not answer."""
-    for judged in case.judged:
-        holder = judged.holder
+    for holder_verdict in case.holder_verdicts:
+        holder = holder_verdict.holder
         if holder.driver_registered is not False or holder.transient or holder.node is None:
             continue
-        hanging_pods = _hanging_pods(judged)
+        hanging_pods = _hanging_pods(holder_verdict)
         stuck = f" {pod_names(hanging_pods)} cannot end until then." if hanging_pods else ""
         yield finding(
             "RBD201",
@@ -169,36 +169,43 @@ def driver_down(case: RuleContext) -> Iterator[Finding]:
             f"The CSI driver does not answer on {holder.node}, so nothing can be unmounted there. "
             f"Bring its node plugin back: kubelet then continues automatically.{stuck}"
             f"{then_starts(case, holder.node)}",
-            evidence=judged.reasons,
+            evidence=holder_verdict.reasons,
             commands=(pods_on(holder.node),),
-            severity=None if _blocks(judged, case) else Severity.WARNING,
+            severity=None if _blocks(holder_verdict, case) else Severity.WARNING,
         )
 
 
-def _hanging_pods(judged: HolderVerdict) -> tuple[Pod, ...]:
+def _hanging_pods(holder_verdict: HolderVerdict) -> tuple[Pod, ...]:
     """Return the pods that cannot end until their volume is unmounted."""
-    found = evidence_of(judged.holder)
+    found = evidence_of(holder_verdict.holder)
     return (*found.ending, *(pod for pod in found.running if pod.deleting_since))
 
 
-def _blocks(judged: HolderVerdict, case: RuleContext) -> bool:
+def _blocks(holder_verdict: HolderVerdict, case: RuleContext) -> bool:
     """Return whether a pod waits for a step of kubelet or its CSI driver on a holder."""
-    running = evidence_of(judged.holder).running
+    running = evidence_of(holder_verdict.holder).running
     living = any(pod.deleting_since is None for pod in running)
-    awaited = bool(waiting_elsewhere(case, judged.holder.node)) and not living
-    return bool(_hanging_pods(judged)) or awaited or judged.verdict is Verdict.STAGED
+    awaited = bool(waiting_elsewhere(case, holder_verdict.holder.node)) and not living
+    return (
+        bool(_hanging_pods(holder_verdict)) or awaited or holder_verdict.verdict is Verdict.STAGED
+    )
 
 
 def kubelet_down(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD202 for a node without a kubelet process."""
     kubelet = _kubelet(case.snapshot)
-    local = [judged for judged in case.judged if judged.holder.mapping is not None]
+    local = [
+        holder_verdict
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.mapping is not None
+    ]
     if kubelet is None or not _is_down(kubelet) or not local:
         return
-    if not any(judged.holder.is_kubernetes_managed for judged in local):
+    if not any(holder_verdict.holder.is_kubernetes_managed for holder_verdict in local):
         return
     is_used = all(
-        judged.verdict is Verdict.IN_USE and not _blocks(judged, case) for judged in local
+        holder_verdict.verdict is Verdict.IN_USE and not _blocks(holder_verdict, case)
+        for holder_verdict in local
     )
     yield _without_kubelet(kubelet, case.here, Severity.WARNING if is_used else None)
 
@@ -258,17 +265,19 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
     event = _hanging_event(case)
     evidence = [] if event is None else [f"{event.kind} {event.subject}: {event.message}"]
     is_certain = event is not None
-    for judged in case.judged:
-        found = evidence_of(judged.holder)
+    for holder_verdict in case.holder_verdicts:
+        found = evidence_of(holder_verdict.holder)
         asleep = [
-            said_of_process(operation.process)
+            process_text(operation.process)
             for operation in (*found.bringing_up, *found.tearing_down)
             if operation.process.state == "D"
         ]
-        requests = _hanging_requests(judged)
+        requests = _hanging_requests(holder_verdict)
         evidence += asleep
         evidence += [f"hanging request of its client: {request}" for request in requests]
-        is_certain |= bool(asleep) or (bool(requests) and judged.verdict is not Verdict.IN_USE)
+        is_certain |= bool(asleep) or (
+            bool(requests) and holder_verdict.verdict is not Verdict.IN_USE
+        )
     if not evidence:
         return
     yield finding(
@@ -282,22 +291,22 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _hanging_requests(judged: HolderVerdict) -> tuple[str, ...]:
+def _hanging_requests(holder_verdict: HolderVerdict) -> tuple[str, ...]:
     """Return the requests to Ceph that hang, rather than being in progress.
 
     osdc has no times: it lists each write of a pod, of mkfs or of an unmount until the OSD answers.
     The ping of the watch is one small operation every few seconds. A ping in osdc beside other
     requests therefore hints at an OSD that does not answer (recording 29-debugfs).
     """
-    found = evidence_of(judged.holder)
-    is_busy = judged.verdict is Verdict.IN_USE or found.bringing_up or found.tearing_down
+    found = evidence_of(holder_verdict.holder)
+    is_busy = holder_verdict.verdict is Verdict.IN_USE or found.bringing_up or found.tearing_down
     has_ping = any(request.startswith(KEEP_ALIVE) for request in found.hung)
     return found.hung if has_ping or not is_busy else ()
 
 
 def _hanging_event(case: RuleContext) -> KubeEvent | None:
     """Return the newest event of a waiting pod, if it reports a call that has not returned."""
-    word = word_with(case, _is_about_hanging_call)
+    word = newest_pod_event(case, _is_about_hanging_call)
     if word is not None:
         return word.event
     if case.use.target.kind is not TargetKind.NONE:
@@ -320,17 +329,18 @@ def _is_about_hanging_call(text: str) -> bool:
 
 def device_node_missing(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD204 for a mapping in sysfs without a device node in /dev."""
-    for judged in case.judged:
-        mapping = judged.holder.mapping
+    for holder_verdict in case.holder_verdicts:
+        mapping = holder_verdict.holder.mapping
         if mapping is None or mapping.device_node_present is not False:
             continue
         yield finding(
             "RBD204",
-            subject_of(judged.holder),
-            f"{mapping.device} is mapped on {judged.holder.node}, and its device node is missing "
+            subject_of(holder_verdict.holder),
+            f"{mapping.device} is mapped on {holder_verdict.holder.node}, and its device node "
+            "is missing "
             "from /dev.",
             evidence=(f"{mapping.number} has no node {mapping.device}",),
-            commands=(_make_node(mapping, judged.holder.node),),
+            commands=(_make_node(mapping, holder_verdict.holder.node),),
         )
 
 
@@ -364,29 +374,30 @@ def _directory(left: PodVolumeDirectory) -> str:
 
 def staged_without_volume_data(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD206 for a staged volume without kubelet's vol_data.json."""
-    for judged in case.judged:
-        if judged.holder.mapping is None:
+    for holder_verdict in case.holder_verdicts:
+        if holder_verdict.holder.mapping is None:
             continue
-        mounted = [mount.path for mount in evidence_of(judged.holder).staging_mounts]
-        for directory in observed_of(judged.holder.staging):
+        mounted = [mount.path for mount in evidence_of(holder_verdict.holder).staging_mounts]
+        for directory in observed_of(holder_verdict.holder.staging):
             covers = any(path.startswith(directory.path) for path in mounted)
             if directory.volume_data is not None or directory.block or not covers:
                 continue
             yield finding(
                 "RBD206",
-                subject_of(judged.holder),
-                f"{subject_of(judged.holder)} is staged, and the vol_data.json beside it is "
+                subject_of(holder_verdict.holder),
+                f"{subject_of(holder_verdict.holder)} is staged, and the vol_data.json beside "
+                "it is "
                 "missing: kubelet cannot unstage the volume.",
                 evidence=(directory.path,),
             )
 
 
-def same_name_elsewhere(case: RuleContext) -> Iterator[Finding]:
+def same_name_other_image(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD207 for a mapping with the same names in another cluster, namespace or image."""
     image = case.use.image
     if image is None or (image.fsid is None and image.image_id is None):
         return
-    held = {judged.holder.mapping for judged in case.judged}
+    held = {holder_verdict.holder.mapping for holder_verdict in case.holder_verdicts}
     for mapping in mappings_of(case.snapshot.node):
         other = identity_of_mapping(mapping)
         if other is None or other.spec.name != image.spec.name:
@@ -421,5 +432,5 @@ RULES: Final = (
     (600, device_node_missing),
     (610, staged_without_volume_data),
     (620, pod_directories_left),
-    (630, same_name_elsewhere),
+    (630, same_name_other_image),
 )

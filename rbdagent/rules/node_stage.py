@@ -10,7 +10,7 @@ import errno
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import Template, command, filled, kubectl, template
-from rbdagent.correlate.image_identity import watchers_seen
+from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     DeviceKind,
@@ -28,7 +28,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
-from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in, first_meant
+from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in, first_meaning
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
     RuleContext,
@@ -40,11 +40,11 @@ from rbdagent.rules.context import (
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import (
     PodEvent,
-    evidence_of_word,
     has_waited,
+    newest_pod_event,
+    newest_pod_events,
+    pod_event_evidence,
     waiters,
-    word_with,
-    words,
 )
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import LONG, MOVING, age, is_young, seconds
@@ -617,7 +617,7 @@ ENTRIES: Final = (
 )
 
 
-class Saying(NamedTuple):
+class ErrorText(NamedTuple):
     """Holds the meaning of an error text."""
 
     kinds: tuple[Kind, ...]
@@ -672,60 +672,60 @@ def _failed(fault: Fault, *calls: Call) -> tuple[Kind, ...]:
 
 
 SAYINGS: Final = (
-    Saying((Recognised.MULTI_ATTACH,), None),
-    Saying((Recognised.IN_USE,), None),
-    Saying((Recognised.UNDER_WAY,), None),
-    Saying((Recognised.DEADLINE,), None),
-    Saying(_failed(Fault.BLOCKLISTED, Call.MAP, Call.RUN), None),
-    Saying((Recognised.BEING_DETACHED,), None),
-    Saying(
+    ErrorText((Recognised.MULTI_ATTACH,), None),
+    ErrorText((Recognised.IN_USE,), None),
+    ErrorText((Recognised.UNDER_WAY,), None),
+    ErrorText((Recognised.DEADLINE,), None),
+    ErrorText(_failed(Fault.BLOCKLISTED, Call.MAP, Call.RUN), None),
+    ErrorText((Recognised.BEING_DETACHED,), None),
+    ErrorText(
         (Recognised.ATTACHER_SILENT,),
         "RBD712",
         "external-attacher does not respond",
         (template("kubectl get deployments -A -o wide"),),
     ),
-    Saying((Recognised.WAIT_FOR_ATTACH,), None),
-    Saying((Recognised.ONE_POD_ONLY,), None),
-    Saying((Recognised.NOT_THE_CLAIMS,), None),
-    Saying((Recognised.NOT_OWNER,), None),
-    Saying(
+    ErrorText((Recognised.WAIT_FOR_ATTACH,), None),
+    ErrorText((Recognised.ONE_POD_ONLY,), None),
+    ErrorText((Recognised.NOT_THE_CLAIMS,), None),
+    ErrorText((Recognised.NOT_OWNER,), None),
+    ErrorText(
         (Recognised.CLAIM_OF_POD,),
         "RBD701",
         "its claim {claim} is not ready: {why}",
         (template("rbdagent diagnose", "pvc/{claim}"),),
     ),
-    Saying(
+    ErrorText(
         (Recognised.NODE_AFFINITY,),
         "RBD702",
         "the PV's node affinity does not allow {volume} on that node",
         (_field_of_volume("nodeAffinity"),
          template("kubectl get node", "{node}", options=("--show-labels",))),
     ),
-    Saying(
+    ErrorText(
         (Recognised.EXHAUSTED,),
         "RBD703",
         "the node accepts no more volumes of {driver}: {why}",
         (_CSI_NODE,),
     ),
-    Saying(
+    ErrorText(
         (Recognised.DRIVER_NOT_REGISTERED, Recognised.DRIVER_SILENT),
         "RBD731",
         "the CSI driver {driver} does not respond there",
         (_NODE_PODS, _CSI_NODE),
     ),
-    Saying(
+    ErrorText(
         (Recognised.SECRET_MISSING, Recognised.ATTACHERS_SECRET_MISSING),
         "RBD733",
         "the driver needs the secret {namespace}/{name}, but cannot read it",
         (_SHOW_ACCESS,),
     ),
-    Saying(
+    ErrorText(
         (Recognised.NO_CLUSTER,),
         "RBD734",
         "ceph-csi's configuration does not contain the cluster {cluster}",
         _CONFIG_MAPS,
     ),
-    Saying(
+    ErrorText(
         _failed(Fault.NO_CONFIGURATION),
         "RBD734",
         "the CSI driver has no monitors or no keyring for the volume's cluster",
@@ -734,25 +734,25 @@ SAYINGS: Final = (
         "secret with the user's key. Make sure that it is the right cluster: different clusters "
         "can have the same pool IDs and image names.",
     ),
-    Saying(
+    ErrorText(
         (Recognised.FLATTENING,),
         "RBD745",
         "Ceph's manager is flattening the image first",
         (template("ceph rbd task list"),),
     ),
-    Saying(
+    ErrorText(
         (Recognised.NOT_PRIMARY,),
         "RBD743",
         "the image is a non-primary mirror image",
         (template("rbd mirror image status", "{image}"),),
     ),
-    Saying(
+    ErrorText(
         (Recognised.NO_MODULE,),
         "RBD739",
         "its kernel has no rbd module",
         (template("modprobe rbd", node="{node}"),),
     ),
-    Saying(
+    ErrorText(
         (Recognised.NEEDS_RBD_NBD,),
         "RBD740",
         "the volume asks for the image feature {feature}, which ceph-csi maps only with rbd-nbd",
@@ -762,21 +762,21 @@ SAYINGS: Final = (
         "must not have the feature either. Correct the StorageClass in the same way.",
         Recovery(note="the attributes of a PV cannot be changed"),
     ),
-    Saying(
+    ErrorText(
         (Recognised.KRBD_LACKS_FEATURE, *_failed(Fault.FEATURES)),
         "RBD740",
         "its kernel does not support all features of the image",
         (_IMAGE, template("cat /sys/bus/rbd/supported_features", node="{node}"),
          template("rbd feature disable", "{image}", "{lacking}")),
     ),
-    Saying(
+    ErrorText(
         _failed(Fault.KEY_TYPE),
         "RBD747",
         "its kernel cannot use the key of {user} ({number}); kernels before 7.0 do not know keys "
         "of type aes256k",
         (_KERNEL_VERSION, _NODE_STAGE, _KERNEL_LOG, _MONITORS),
     ),
-    Saying(
+    ErrorText(
         # The kernel's keyring refuses: seccomp without add_key(2), or the user's key quota.
         (Recognised.KEY_NOT_ADDED,),
         "RBD744",
@@ -785,7 +785,7 @@ SAYINGS: Final = (
         "Check the seccomp profile of the CSI node plugin, which must allow add_key(2), and "
         "`/proc/key-users` on that node. The driver has not contacted Ceph yet.",
     ),
-    Saying(
+    ErrorText(
         # From the librados of ceph-csi, which passes the key as keyfile (measured with 16.2, 18.2).
         _failed(Fault.UNUSABLE),
         "RBD747",
@@ -798,7 +798,7 @@ SAYINGS: Final = (
         "--key-type=aes`, if `ceph mon dump` lists aes in auth_allowed_ciphers; a user that "
         "exists keeps its key). See docs/install.md, Key types.",
     ),
-    Saying(
+    ErrorText(
         # Kernels support ms_mode since 00498b994113 (5.11).
         (Recognised.NO_ADDRESS,),
         "RBD748",
@@ -806,78 +806,78 @@ SAYINGS: Final = (
         (_MONITORS, _MAP_OPTIONS, template("ceph config get client rbd_default_map_options"),
          _KERNEL_VERSION),
     ),
-    Saying(
+    ErrorText(
         (*_failed(Fault.TIMED_OUT), Recognised.TIMED_OUT),
         "RBD735",
         "the node does not reach Ceph's monitors",
         (_MONITORS, template("ceph health detail")),
     ),
-    Saying(
+    ErrorText(
         _failed(Fault.DENIED),
         "RBD736",
         "Ceph refuses the driver's user",
         (_USERS,),
     ),
-    Saying(
+    ErrorText(
         (Recognised.POOL_GONE,),
         "RBD737",
         "the image's pool does not exist in the Ceph cluster that the driver uses",
         (template("ceph fsid"), template("ceph osd pool ls")),
     ),
-    Saying(
+    ErrorText(
         (Recognised.IMAGE_GONE, *_failed(Fault.NO_IMAGE)),
         "RBD738",
         "the driver does not find the image",
         (_IMAGE, template("rbd trash ls --all --pool", "{pool}")),
     ),
-    Saying(
+    ErrorText(
         _failed(Fault.NOT_TAKEN),
         "RBD741",
         "its kernel rejects the map ({number}): an option that the kernel does not know, or a "
         "chain of parents that is too long or is being flattened",
         (_KERNEL_LOG, _MAP_OPTIONS, _IMAGE),
     ),
-    Saying(
+    ErrorText(
         (Recognised.MAP_FAILED,),
         "RBD744",
         "the image cannot be mapped",
         (_KERNEL_LOG,),
     ),
-    Saying(
+    ErrorText(
         (Recognised.ENCRYPTION_STATUS,),
         "RBD766",
         "the metadata of the image does not state that it is, or is to be, encrypted",
         (template("rbd image-meta list", "{image}"),),
     ),
-    Saying(
+    ErrorText(
         (Recognised.ENCRYPTION_FAILED,),
         "RBD746",
         "the passphrase of the encrypted volume is not available",
     ),
-    Saying(
+    ErrorText(
         (Recognised.DEVICE_IN_USE,),
         "RBD764",
         "something on that node already uses the device",
         (template("rbdagent who-holds", "pv/{volume}", node="{node}"),),
     ),
-    Saying(
+    ErrorText(
         (Recognised.E2FSCK_TOO_OLD,),
         "RBD765",
         "the e2fsck of its CSI driver is older than the file system, which is not damaged",
         (_NODE_PODS,),
     ),
-    Saying(
+    ErrorText(
         (Recognised.FSCK_FAILED,),
         "RBD752",
         "its file system has errors that fsck does not correct automatically",
         (template("rbd snap create", "{image}@before-fsck"),),
     ),
-    Saying(
+    ErrorText(
         (Recognised.UNFORMATTED,),
         "RBD754",
         "the image is empty and is to be mounted read-only",
     ),
-    Saying(
+    ErrorText(
         (Recognised.ANOTHER_FILE_SYSTEM,),
         "RBD753",
         "the image does not contain the requested file system ({fs_type})",
@@ -886,51 +886,51 @@ SAYINGS: Final = (
         "be changed: set Retain and create the PV again with the right one.",
         Recovery(note="a PV's fsType cannot be changed"),
     ),
-    Saying(
+    ErrorText(
         (Recognised.MOUNT_REFUSED,),
         "RBD753",
         "mount refuses a mount option, the type ({fs_type}), or the file system: its superblock, "
         "or a feature that is newer than that node's kernel",
         (_field_of_volume("mountOptions"), _FS_TYPE, _KERNEL_LOG),
     ),
-    Saying(
+    ErrorText(
         (Recognised.MANY_WRITERS,),
         "RBD756",
         "RBD does not support a file system on many nodes (ReadWriteMany)",
     ),
-    Saying(
+    ErrorText(
         (Recognised.WRONG_MODE,),
         "RBD757",
         "its volume {name} has volumeMode {mode}, but the pod names it in {list}",
     ),
-    Saying(
+    ErrorText(
         (Recognised.SELINUX,),
         "RBD759",
         "another pod there uses the volume with a different SELinux label",
         (_NODE_PODS,),
     ),
-    Saying(
+    ErrorText(
         (Recognised.SETTING_OWNERSHIP,),
         "RBD763",
         "kubelet is changing the group of the volume's files to the pod's fsGroup",
     ),
-    Saying(
+    ErrorText(
         (Recognised.OWNERSHIP_FAILED,),
         "RBD758",
         "kubelet cannot change the group of the volume's files to the pod's fsGroup",
     ),
-    Saying(
+    ErrorText(
         (Recognised.EXPANSION_FAILED,),
         "RBD761",
         "the file system cannot be expanded",
         (template("kubectl describe pvc", "{claim_name}", namespace="{claim_namespace}"), _IMAGE),
     ),
-    Saying(
+    ErrorText(
         (Recognised.NO_PLUGIN,),
         "RBD760",
         "its kubelet no longer has a plugin for this volume",
     ),
-    Saying(
+    ErrorText(
         (Recognised.FORMAT_FAILED,),
         "RBD751",
         "no file system can be made on the image",
@@ -945,9 +945,9 @@ _JOURNAL: Final = "journaling"
 """The feature that no kernel supports, and that journal-based mirroring needs."""
 
 
-def meant_by(text: str) -> tuple[Saying, dict[str, str]] | None:
+def meaning_of(text: str) -> tuple[ErrorText, dict[str, str]] | None:
     """Return the meaning of a text, and the names that the text contains."""
-    return first_meant(SAYINGS, text)
+    return first_meaning(SAYINGS, text)
 
 
 def mount_failed(case: RuleContext) -> Iterator[Finding]:
@@ -957,69 +957,71 @@ def mount_failed(case: RuleContext) -> Iterator[Finding]:
     """
     by_code: dict[str, list[PodEvent]] = {}
     by_objects = not isinstance(case.use.attachments, NotObserved)
-    for word in words(case):
-        code = _code_of(word)
-        if code == "RBD701" and _is_own_and_not_bound(word, case):
+    for pod_event in newest_pod_events(case):
+        code = _code_of(pod_event)
+        if code == "RBD701" and _is_own_and_not_bound(pod_event, case):
             # The rules of binding report the cause.
             continue
-        if code is not None and not (by_objects and Recognised.ATTACH_FAILED.is_in(word.text)):
-            by_code.setdefault(code, []).append(word)
-    for code, alike in by_code.items():
-        if code == "RBD731" and any(_lacks_driver(word.node, case) for word in alike):
+        if code is not None and not (by_objects and Recognised.ATTACH_FAILED.is_in(pod_event.text)):
+            by_code.setdefault(code, []).append(pod_event)
+    for code, pod_events in by_code.items():
+        if code == "RBD731" and any(
+            _lacks_driver(pod_event.node, case) for pod_event in pod_events
+        ):
             continue
         if code == "RBD738" and _image_is_known_gone(case):
             continue
         if code == "RBD760" and not _may_be_in_tree(case):
             # The volume without a plugin is another volume of the pod.
             continue
-        yield _event_finding(code, alike, case)
+        yield _event_finding(code, pod_events, case)
 
 
-def _code_of(word: PodEvent) -> str | None:
-    found = meant_by(word.text)
+def _code_of(pod_event: PodEvent) -> str | None:
+    found = meaning_of(pod_event.text)
     if found is not None:
         return found[0].code
-    if Recognised.ATTACH_FAILED.is_in(word.text):
+    if Recognised.ATTACH_FAILED.is_in(pod_event.text):
         return "RBD413"
     # An event that names no volume may be about any other volume of the pod.
-    is_mount = word.event.reason in {"FailedMount", "FailedMapVolume"}
-    return "RBD762" if is_mount and Recognised.NAMES_A_VOLUME.is_in(word.text) else None
+    is_mount = pod_event.event.reason in {"FailedMount", "FailedMapVolume"}
+    return "RBD762" if is_mount and Recognised.NAMES_A_VOLUME.is_in(pod_event.text) else None
 
 
-def _is_own_and_not_bound(word: PodEvent, case: RuleContext) -> bool:
+def _is_own_and_not_bound(pod_event: PodEvent, case: RuleContext) -> bool:
     """Return whether an event is about the target's own claim, and that claim lacks its volume."""
-    found, claim = meant_by(word.text), case.use.claim
+    found, claim = meaning_of(pod_event.text), case.use.claim
     if found is None or claim is None:
         return False
     return found[1].get("claim") == str(claim.ref) and claim.phase in {"Pending", "Lost"}
 
 
-def _event_finding(code: str, alike: list[PodEvent], case: RuleContext) -> Finding:
-    word = alike[0]
-    found = meant_by(word.text)
+def _event_finding(code: str, pod_events: list[PodEvent], case: RuleContext) -> Finding:
+    pod_event = pod_events[0]
+    found = meaning_of(pod_event.text)
     templates = (_NODE_PODS,) if found is None else found[0].commands
     groups = {} if found is None else found[1]
-    fields = fields_of(word.node, case, groups)
-    means = _bare(word.text) if found is None else found[0].means.format_map(fields)
-    nodes = tuple(dict.fromkeys(waiter.node for waiter in alike))
+    fields = fields_of(pod_event.node, case, groups)
+    means = _bare(pod_event.text) if found is None else found[0].means.format_map(fields)
+    nodes = tuple(dict.fromkeys(waiter.node for waiter in pod_events))
     commands = tuple(
         made
         for node in nodes[:_MOST_NAMED]
         for made in filled(templates, fields_of(node, case, groups))
     )
     without = code == "RBD731"
-    is_back = without and all(_is_back(waiter, case) for waiter in alike)
-    is_new = without and all(has_just_come(waiter.node, case) for waiter in alike)
+    is_back = without and all(_is_back(waiter, case) for waiter in pod_events)
+    is_new = without and all(has_just_come(waiter.node, case) for waiter in pod_events)
     # RBD742 reports what Ceph refuses; if Ceph was not queried, only RBD736 is known.
-    is_explained = code == "RBD736" and _is_for_lock(word, case)
+    is_explained = code == "RBD736" and _is_for_lock(pod_event, case)
     # The findings of the claim that is the target report what that claim waits for.
     is_minor = is_back or is_new or is_explained or _is_own_claim(fields, case)
     recovery = found[0].recovery if found is not None else None
     return finding(
         code,
-        f"pod {word.event.subject}",
-        f"{_named_with_nodes(alike)}: {means}.{BY_NOW if is_back else ''}",
-        evidence=evidence_of_word(word, case),
+        f"pod {pod_event.event.subject}",
+        f"{_named_with_nodes(pod_events)}: {means}.{BY_NOW if is_back else ''}",
+        evidence=pod_event_evidence(pod_event, case),
         remedy=found[0].remedy if found is not None else "",
         commands=commands,
         severity=Severity.INFO if is_minor else None,
@@ -1027,18 +1029,18 @@ def _event_finding(code: str, alike: list[PodEvent], case: RuleContext) -> Findi
     )
 
 
-def _named_with_nodes(alike: list[PodEvent]) -> str:
+def _named_with_nodes(pod_events: list[PodEvent]) -> str:
     """Return the waiting pods with their nodes, or with one node if all wait there."""
-    nodes = {word.node for word in alike}
+    nodes = {pod_event.node for pod_event in pod_events}
     named = [
-        f"{word.event.subject} on {word.node}"
-        if len(nodes) > 1 and word.node
-        else str(word.event.subject)
-        for word in alike
+        f"{pod_event.event.subject} on {pod_event.node}"
+        if len(nodes) > 1 and pod_event.node
+        else str(pod_event.event.subject)
+        for pod_event in pod_events
     ]
     left = len(named) - _MOST_NAMED
     pods = ", ".join(named[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
-    node = alike[0].node if len(nodes) == 1 else None
+    node = pod_events[0].node if len(nodes) == 1 else None
     return f"{pods} cannot start{f' on {node}' if node else ''}"
 
 
@@ -1098,14 +1100,14 @@ def _image_is_known_gone(case: RuleContext) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def driver_wanted(case: RuleContext) -> Iterator[Finding]:
+def driver_missing(case: RuleContext) -> Iterator[Finding]:
     """Report RBD731, RBD732: the node where a pod waits has no driver for its volume."""
     without = [pod for pod in waiters(case) if _lacks_driver(pod.node_name, case)]
     driver, pods = driver_of(case.use), pod_names(without)
     if not without or driver is None:
         return
     nodes = sorted({str(pod.node_name) for pod in without})
-    if is_installed_nowhere(driver, case):
+    if is_not_installed(driver, case):
         known = _known_drivers(case)
         yield finding(
             "RBD732",
@@ -1162,11 +1164,11 @@ def is_registered_by_now(text: str, said: str | None, node: str | None, case: Ru
     )
 
 
-def _is_back(word: PodEvent, case: RuleContext) -> bool:
+def _is_back(pod_event: PodEvent, case: RuleContext) -> bool:
     """Return whether the driver is back since the event of a pod that has not waited for long."""
-    if word.pod is None or has_waited(word.pod, case.snapshot, LONG):
+    if pod_event.pod is None or has_waited(pod_event.pod, case.snapshot, LONG):
         return False
-    return is_registered_by_now(word.text, word.event.last_seen, word.node, case)
+    return is_registered_by_now(pod_event.text, pod_event.event.last_seen, pod_event.node, case)
 
 
 def _known_drivers(case: RuleContext) -> tuple[str, ...]:
@@ -1174,7 +1176,7 @@ def _known_drivers(case: RuleContext) -> tuple[str, ...]:
     return () if kube is None else tuple(sorted(observed_of(kube.drivers)))
 
 
-def is_installed_nowhere(driver: str, case: RuleContext) -> bool:
+def is_not_installed(driver: str, case: RuleContext) -> bool:
     """Return whether no CSI driver of that name is installed in this cluster."""
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.drivers, NotObserved) or not kube.nodes_complete:
@@ -1194,20 +1196,23 @@ _BACK_OFF_S: Final = 122.0
 
 def still_being_used(case: RuleContext) -> Iterator[Finding]:
     """Report RBD402: the watcher that ceph-csi found, and whether its watch ends automatically."""
-    word = word_with(case, Recognised.IN_USE.is_in)
-    if word is None:
+    pod_event = newest_pod_event(case, Recognised.IN_USE.is_in)
+    if pod_event is None:
         return
     watching = [
-        judged for judged in case.judged if judged.holder.watcher and not judged.holder.transient
+        holder_verdict
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.watcher and not holder_verdict.holder.transient
     ]
-    continues = _has_no_watcher(case) or _is_adopted(watching, word.node, case)
+    continues = _has_no_watcher(case) or _is_adopted(watching, pod_event.node, case)
     yield finding(
         "RBD402",
-        f"pod {word.event.subject}",
-        f"{word.event.subject} waits: ceph-csi will not stage {case.volume} while the image has "
+        f"pod {pod_event.event.subject}",
+        f"{pod_event.event.subject} waits: ceph-csi will not stage {case.volume} while the "
+        "image has "
         f"another watcher.{_other_watchers(watching)}{'' if continues else clear_first(case)}"
-        f"{_how_long(watching, word.node, case)}",
-        evidence=evidence_of_word(word, case)[: 1 + _is_old(word, case)],
+        f"{_how_long(watching, pod_event.node, case)}",
+        evidence=pod_event_evidence(pod_event, case)[: 1 + _is_old(pod_event, case)],
         remedy="Wait for kubelet's next retry." if continues else _mirror_remedy(watching),
         severity=Severity.INFO if continues else None,
         recovery=Recovery(actor="kubelet", within_s=_IN_USE_WAIT_S + _BACK_OFF_S)
@@ -1216,15 +1221,15 @@ def still_being_used(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _is_old(word: PodEvent, case: RuleContext) -> bool:
-    since = age(word.event.last_seen, case.snapshot.observed_at)
+def _is_old(pod_event: PodEvent, case: RuleContext) -> bool:
+    since = age(pod_event.event.last_seen, case.snapshot.observed_at)
     return since is not None and since.total_seconds() > 2 * _BACK_OFF_S
 
 
 def _other_watchers(watching: list[HolderVerdict]) -> str:
     if not watching:
         return ""
-    named = ", ".join(subject_of(judged.holder) for judged in watching)
+    named = ", ".join(subject_of(holder_verdict.holder) for holder_verdict in watching)
     return f" The {'watchers are' if len(watching) > 1 else 'watcher is'} {named}."
 
 
@@ -1247,7 +1252,7 @@ def _is_adopted(watching: list[HolderVerdict], node: str | None, case: RuleConte
         and holder.mapping is not None
         and holder.mapping.kind is kind
         and holder.mapping.snapshot is None
-        for holder in (judged.holder for judged in watching)
+        for holder in (holder_verdict.holder for holder_verdict in watching)
     )
 
 
@@ -1258,7 +1263,7 @@ def _how_long(watching: list[HolderVerdict], node: str | None, case: RuleContext
     if _is_adopted(watching, node, case):
         return f" ceph-csi uses the device that {node} has mapped: the next retry will succeed."
     permanent = {Verdict.ORPHANED, Verdict.PINNED, Verdict.UNWATCHED}
-    if any(judged.verdict in permanent for judged in watching):
+    if any(holder_verdict.verdict in permanent for holder_verdict in watching):
         return " Nothing else makes that client release the image."
     if _only_mirrors(watching):
         return (
@@ -1269,7 +1274,7 @@ def _how_long(watching: list[HolderVerdict], node: str | None, case: RuleContext
 
 
 def _only_mirrors(watching: list[HolderVerdict]) -> bool:
-    kinds = {judged.holder.kind for judged in watching}
+    kinds = {holder_verdict.holder.kind for holder_verdict in watching}
     return kinds == {HolderKind.MIRROR}
 
 
@@ -1292,27 +1297,29 @@ def lock_not_broken(case: RuleContext) -> Iterator[Finding]:
     The kernel puts the owner on the blocklist before it breaks the lock (rbd_try_lock,
     drivers/block/rbd.c). A monitor refuses that with 13; only the kernel log names the reason.
     """
-    word = next((word for word in words(case) if _is_for_lock(word, case)), None)
-    if word is None:
+    pod_event = next(
+        (pod_event for pod_event in newest_pod_events(case) if _is_for_lock(pod_event, case)), None
+    )
+    if pod_event is None:
         return
     (owner, *_) = _gone_owners(case)
-    fields = fields_of(word.node, case, {})
+    fields = fields_of(pod_event.node, case, {})
     yield finding(
         "RBD742",
-        f"pod {word.event.subject}",
-        f"{_named_with_nodes([word])}: the exclusive lock of {fields['image']} belongs to "
+        f"pod {pod_event.event.subject}",
+        f"{_named_with_nodes([pod_event])}: the exclusive lock of {fields['image']} belongs to "
         f"client.{owner.client}, which no longer watches the image, and Ceph refuses to put that "
         "client on the blocklist.",
         evidence=(
-            *evidence_of_word(word, case),
+            *pod_event_evidence(pod_event, case),
             f"lock {owner.lock_id!r} of client.{owner.client} {owner.address}, which has no watch",
         ),
         commands=filled((_LOCKS, _USERS, _KERNEL_LOG), fields),
     )
 
 
-def _is_for_lock(word: PodEvent, case: RuleContext) -> bool:
-    failure = failure_in(word.text)
+def _is_for_lock(pod_event: PodEvent, case: RuleContext) -> bool:
+    failure = failure_in(pod_event.text)
     if failure is None or (failure.call, failure.number) != (Call.MAP, errno.EACCES):
         return False
     return bool(_gone_owners(case))
@@ -1321,7 +1328,7 @@ def _is_for_lock(word: PodEvent, case: RuleContext) -> bool:
 def _gone_owners(case: RuleContext) -> tuple[LockHolder, ...]:
     """Return the owners of the exclusive lock that no longer watch the image."""
     view = case.use.image_view
-    if view is None or not watchers_seen(view):
+    if view is None or not are_watchers_observed(view):
         return ()
     watchers = (*observed_of(view.watchers), *view.transient_watchers)
     watching = {watcher.client for watcher in watchers}
@@ -1334,16 +1341,17 @@ def _gone_owners(case: RuleContext) -> tuple[LockHolder, ...]:
 
 def map_refused(case: RuleContext) -> Iterator[Finding]:
     """Report RBD308: every new map on a node fails while its shared client is blocklisted."""
-    word = word_with(case, _is_blocklisted_map)
-    if word is None:
+    pod_event = newest_pod_event(case, _is_blocklisted_map)
+    if pod_event is None:
         return
-    place = f"Ceph client of {word.node}" if word.node else "Ceph client of its node"
+    place = f"Ceph client of {pod_event.node}" if pod_event.node else "Ceph client of its node"
     yield finding(
         "RBD308",
-        f"pod {word.event.subject}",
-        f"{word.event.subject} cannot start: the {place} is blocklisted, and every new map there "
+        f"pod {pod_event.event.subject}",
+        f"{pod_event.event.subject} cannot start: the {place} is blocklisted, and every new map "
+        "there "
         "fails. Evict all pods with RBD volumes from that node.",
-        evidence=evidence_of_word(word, case),
+        evidence=pod_event_evidence(pod_event, case),
     )
 
 
@@ -1354,7 +1362,7 @@ def _is_blocklisted_map(text: str) -> bool:
 
 def clear_first(case: RuleContext) -> str:
     """Return the sentence that names the holder to clear first; empty without one."""
-    blocking = case.those(Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED)
+    blocking = case.holders_with(Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED)
     return f" Clear {subject_of(blocking[0].holder)} first." if blocking else ""
 
 
@@ -1367,9 +1375,13 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
     """Report RBD755: the superblock is read-only, but mapping and PV do not ask for that."""
     if is_read_only(case.use) or _asks_for_read_only(case):
         return
-    for judged in case.judged:
-        mapping, node = judged.holder.mapping, judged.holder.node
-        if mapping is None or judged.verdict is Verdict.DEAD or is_writable(mapping) is not True:
+    for holder_verdict in case.holder_verdicts:
+        mapping, node = holder_verdict.holder.mapping, holder_verdict.holder.node
+        if (
+            mapping is None
+            or holder_verdict.verdict is Verdict.DEAD
+            or is_writable(mapping) is not True
+        ):
             continue
         read_only = [
             mount
@@ -1381,8 +1393,9 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
         pods = [pod for pod in case.use.pods if pod.node_name == node]
         yield finding(
             "RBD755",
-            subject_of(judged.holder),
-            f"The file system of {subject_of(judged.holder)} has become read-only: writes of "
+            subject_of(holder_verdict.holder),
+            f"The file system of {subject_of(holder_verdict.holder)} has become read-only: "
+            "writes of "
             f"{pod_names(pods) or 'every process that uses it'} fail.",
             evidence=tuple(
                 f"{mount.fs_type} at {mount.path} is read-only, {mapping.device} is not"
@@ -1411,7 +1424,7 @@ def _asks_for_read_only(case: RuleContext) -> bool:
 
 RULES: Final = (
     (230, turned_read_only),
-    (450, driver_wanted),
+    (450, driver_missing),
     (480, map_refused),
     (490, lock_not_broken),
     (500, mount_failed),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
-from rbdagent.correlate.image_identity import pods_seen
+from rbdagent.correlate.image_identity import are_pods_observed
 from rbdagent.correlate.volume_names import covers_claims, names_of_use
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, quoted
-from rbdagent.verdicts.timing import MOVING, age, spoken
+from rbdagent.verdicts.timing import MOVING, age, age_text
 from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
@@ -105,14 +105,14 @@ def users_on(node: str, case: RuleContext) -> tuple[Pod, ...]:
     return tuple(pod for pod in case.use.pods if pod.node_name == node and not is_finished(pod))
 
 
-def words(case: RuleContext) -> tuple[PodEvent, ...]:
+def newest_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
     """Return the newest event about this volume for each pod that still waits.
 
     Older events do not explain the present state. Neither does an event from before kubelet
     continued with the steps that need mounted volumes. If pods were not observed, every pod that
     has an event may still wait.
     """
-    if not pods_seen(case.snapshot.kubernetes):
+    if not are_pods_observed(case.snapshot.kubernetes):
         newest: dict[ObjectRef, KubeEvent] = {}
         for event in case.use.events:
             _update(newest, event.subject, event, case)
@@ -155,10 +155,10 @@ def _is_newer(event: KubeEvent, other: KubeEvent) -> bool:
     return event.last_seen > other.last_seen
 
 
-def word_with(case: RuleContext, is_meant: Callable[[str], bool]) -> PodEvent | None:
+def newest_pod_event(case: RuleContext, is_meant: Callable[[str], bool]) -> PodEvent | None:
     """Return the newest of these events whose text matches; None without one."""
-    found = [word for word in words(case) if is_meant(word.text)]
-    return max(found, key=lambda word: word.event.last_seen or "", default=None)
+    found = [pod_event for pod_event in newest_pod_events(case) if is_meant(pod_event.text)]
+    return max(found, key=lambda pod_event: pod_event.event.last_seen or "", default=None)
 
 
 def _is_of_pod(event: KubeEvent, pod: Pod) -> bool:
@@ -180,8 +180,8 @@ def _is_about_volume(event: KubeEvent, case: RuleContext) -> bool:
     return named is None or not volumes or named["name"] in volumes
 
 
-def evidence_of_word(word: PodEvent, case: RuleContext) -> tuple[str, ...]:
+def pod_event_evidence(pod_event: PodEvent, case: RuleContext) -> tuple[str, ...]:
     """Quote an event and state its age: an event remains after its cause has gone."""
-    since = age(word.event.last_seen, case.snapshot.observed_at)
-    times = f"{word.event.count} times, last " if word.event.count > 1 else ""
-    return quoted(word.event), f"reported {times}{spoken(since)} ago"
+    since = age(pod_event.event.last_seen, case.snapshot.observed_at)
+    times = f"{pod_event.event.count} times, last " if pod_event.event.count > 1 else ""
+    return quoted(pod_event.event), f"reported {times}{age_text(since)} ago"

@@ -23,7 +23,7 @@ from rbdagent.model import (
     first_unobserved,
     observed_of,
 )
-from rbdagent.parse.faults import Call, Fault, Kind, first_meant
+from rbdagent.parse.faults import Call, Fault, Kind, first_meaning
 from rbdagent.parse.handle import lease_names
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, quoted
@@ -36,21 +36,21 @@ from rbdagent.rules.pv_controller import (
     SILENT,
     SYNC_S,
     annotate_claim,
+    are_users_observed,
     binder,
     describe_claim,
+    events_of_claim,
     is_fresh,
     is_over,
     lapsed,
-    last_words,
+    lease_line,
     live_users,
+    message_of,
+    newest_events,
     since,
-    spoken_lease,
-    told_of_claim,
-    users_seen,
     weight,
-    words,
 )
-from rbdagent.verdicts.timing import GRACE, spoken
+from rbdagent.verdicts.timing import GRACE, age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -249,7 +249,7 @@ def explained(
     case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
 ) -> Iterator[Finding]:
     """Report RBD605 to RBD608, RBD617 to RBD622: the progress of a claim's provisioner."""
-    own = [event for event in told_of_claim(case, claim) if _is_from_provisioner(event, found)]
+    own = [event for event in events_of_claim(case, claim) if _is_from_provisioner(event, found)]
     last = next((event for event in reversed(own) if event.reason in {_FAILED, _DONE}), None)
     failed = last if last is not None and last.reason == _FAILED else None
     asked = _handed_over_at(case, claim, found)
@@ -273,8 +273,8 @@ def _under_way(
         "RBD605",
         f"pvc {claim.ref}",
         f"{found.provisioner} has been creating the volume of claim {claim.ref} for "
-        f"{spoken(since(begun, case))}.",
-        evidence=last_words(case, claim),
+        f"{age_text(since(begun, case))}.",
+        evidence=newest_events(case, claim),
     )
 
 
@@ -296,7 +296,7 @@ def _handed_over_at(
     The PV controller records an event, and repeats it at every sync. Without this event: not
     before the claim and its class existed and, if the class waits for a pod, the newest such pod.
     """
-    handed = [event for event in told_of_claim(case, claim) if event.reason in {_HANDED, _BEGAN}]
+    handed = [event for event in events_of_claim(case, claim) if event.reason in {_HANDED, _BEGAN}]
     stamps = [event.first_seen or event.last_seen or "" for event in handed]
     if stamps:
         return min(stamps)
@@ -495,7 +495,7 @@ def _hanging_call(
         f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
         "does not return: it waits for Ceph.",
         evidence=(quoted(event), _counted(event)),
-        commands=(command("ceph -s"), *look_for(case, found.provisioner)),
+        commands=(command("ceph -s"), *provisioner_log_commands(case, found.provisioner)),
     )
 
 
@@ -504,7 +504,7 @@ def _failed_call(
 ) -> Finding:
     """Return the finding for an error of the provisioner, with its meaning if it is recognised."""
     error, young = _error_of(event), weight(case, claim.created_at)
-    known = first_meant(_KNOWN, error)
+    known = first_meaning(_KNOWN, error)
     if known is not None:
         meant, names = known
         return finding(
@@ -522,7 +522,7 @@ def _failed_call(
         f"pvc {claim.ref}",
         f"{found.provisioner} cannot make the volume of claim {claim.ref}: {error}",
         evidence=(quoted(event), _counted(event)),
-        commands=(describe_claim(claim), *look_for(case, found.provisioner)),
+        commands=(describe_claim(claim), *provisioner_log_commands(case, found.provisioner)),
         severity=young,
     )
 
@@ -532,7 +532,7 @@ def _counted(event: KubeEvent) -> str:
 
 
 def _error_of(event: KubeEvent) -> str:
-    text = words(event)
+    text = message_of(event)
     found = Recognised.PROVISIONING_FAILED.search(text)
     return text if found is None else found["error"]
 
@@ -573,7 +573,7 @@ def _selected_node_stuck(
     waiting = (
         f"; {', '.join(str(pod.ref) for pod in users)} cannot run on another node" if users else ""
     )
-    alone = not users and users_seen(case, claim)
+    alone = not users and are_users_observed(case, claim)
     return finding(
         "RBD622",
         f"pvc {claim.ref}",
@@ -582,7 +582,7 @@ def _selected_node_stuck(
         evidence=(
             f"volume.kubernetes.io/selected-node: {claim.selected_node}",
             *(("no pod waits for the claim",) if alone else ()),
-            *last_words(case, claim),
+            *newest_events(case, claim),
         ),
         commands=(annotate_claim(claim, "volume.kubernetes.io/selected-node-"),),
         recovery=recovery,
@@ -605,7 +605,7 @@ def _lacks_driver(case: RuleContext, node: str, driver: str) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def said_too_old(case: RuleContext, claim: PersistentVolumeClaim) -> Finding | None:
+def reported_too_old(case: RuleContext, claim: PersistentVolumeClaim) -> Finding | None:
     """Return RBD608 if its error is in an event: usually it is in a log only."""
     event = next(
         (event for event in case.use.events if Recognised.SELF_LINK.is_in(event.message)), None
@@ -645,11 +645,10 @@ def _unreported(
     old = _outdated(case, pods)
     if old is not None:
         pod, image = old
-        evidence = (f"pod {pod.ref} runs {image}", *last_words(case, claim))
+        evidence = (f"pod {pod.ref} runs {image}", *newest_events(case, claim))
         return _too_old(claim, f"provisioner {name}", evidence, (_log_of(pod),))
-    waits = (
-        f"Claim {claim.ref} has waited {spoken(since(asked, case))} for {name} to create its volume"
-    )
+    waited = age_text(since(asked, case))
+    waits = f"Claim {claim.ref} has waited {waited} for {name} to create its volume"
     seen = signs_of(case, name)
     # A lease can be left from before leader election was turned off, so a ready pod counts.
     if not any(pod.ready for pod in pods) and (pods or lapsed(lease, case)):
@@ -657,8 +656,8 @@ def _unreported(
             "RBD618",
             f"pvc {claim.ref}",
             f"{waits}, and {name} does not run.",
-            evidence=(*seen, *last_words(case, claim)),
-            commands=_look_at(pods, lease),
+            evidence=(*seen, *newest_events(case, claim)),
+            commands=_log_commands(pods, lease),
         )
     if lease is None and not pods and _is_missing(case, name):
         return finding(
@@ -669,7 +668,7 @@ def _unreported(
             evidence=(
                 f"storage class {found.name}: {name}",
                 f"no CSIDriver {name}, no lease with that name, no pod that is known to serve it",
-                *last_words(case, claim),
+                *newest_events(case, claim),
             ),
             commands=(
                 kubectl("get csidrivers"),
@@ -685,9 +684,9 @@ def _unreported(
         evidence=(
             *seen,
             *((f"the claim was handed to {claim.provisioner}",) if differs else ()),
-            *last_words(case, claim),
+            *newest_events(case, claim),
         ),
-        commands=(*look_for(case, name), describe_claim(claim)),
+        commands=(*provisioner_log_commands(case, name), describe_claim(claim)),
     )
 
 
@@ -758,13 +757,13 @@ def _similar_names(case: RuleContext, provisioner: str) -> str:
     return ""
 
 
-def _spoken_pods(pods: tuple[DriverPod, ...]) -> tuple[str, ...]:
+def _pod_lines(pods: tuple[DriverPod, ...]) -> tuple[str, ...]:
     return tuple(
         f"pod {pod.ref} is {pod.phase}{'' if pod.ready else ', not ready'}" for pod in pods
     )
 
 
-def _look_at(pods: tuple[DriverPod, ...], lease: Lease | None) -> tuple[Command, ...]:
+def _log_commands(pods: tuple[DriverPod, ...], lease: Lease | None) -> tuple[Command, ...]:
     down = [pod for pod in pods if not pod.ready]
     found = [kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace) for pod in down[:2]]
     if lease is not None:
@@ -775,11 +774,11 @@ def _look_at(pods: tuple[DriverPod, ...], lease: Lease | None) -> tuple[Command,
 def signs_of(case: RuleContext, provisioner: str) -> tuple[str, ...]:
     """Return the pods and the lease of a provisioner as lines of evidence."""
     lease = _lease_of(case, provisioner)
-    pods = _spoken_pods(_pods_of(case, provisioner))
-    return (*pods, *((spoken_lease(lease, case),) if lease else ()))
+    pods = _pod_lines(_pods_of(case, provisioner))
+    return (*pods, *((lease_line(lease, case),) if lease else ()))
 
 
-def look_for(case: RuleContext, provisioner: str) -> tuple[Command, ...]:
+def provisioner_log_commands(case: RuleContext, provisioner: str) -> tuple[Command, ...]:
     """Return the command that shows the log of the active provisioner, if it is known."""
     lease = _lease_of(case, provisioner)
     if lease is not None and lease.holder:

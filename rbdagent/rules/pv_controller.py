@@ -11,13 +11,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
-from rbdagent.correlate.image_identity import every_node_seen, target_claims
-from rbdagent.correlate.pv_matching import Candidate, Why, candidates, objections, spoken_size
+from rbdagent.correlate.image_identity import are_all_nodes_observed, target_claims
+from rbdagent.correlate.pv_matching import Candidate, Why, candidates, objections, size_text
 from rbdagent.correlate.unknown_watchers import strangers
 from rbdagent.correlate.volume_names import (
     VolumeNames,
+    are_claims_observed,
     claims_of,
-    claims_seen,
     covers_claims,
     pods_naming,
 )
@@ -40,7 +40,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, quoted, subject_of
-from rbdagent.verdicts.timing import age, seconds, spoken
+from rbdagent.verdicts.timing import age, age_text, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,7 +73,7 @@ CONTROLLER_MANAGER: Final = "kube-controller-manager"
 # --------------------------------------------------------------------------------------------------
 
 
-def claims_meant(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
+def claims_of_target(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
     """Return the claims of the target: a pod waits for all of its claims."""
     found = [] if case.use.claim is None else [case.use.claim]
     target, kube = case.snapshot.target, case.snapshot.kubernetes
@@ -85,17 +85,17 @@ def claims_meant(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def asked_for_life(kube: KubeView | None) -> bool:
+def has_lifecycle_objects(kube: KubeView | None) -> bool:
     """Return whether the API server was asked for the objects that a volume's life cycle needs."""
     return kube is not None and not (
         isinstance(kube.storage_classes, NotObserved) and isinstance(kube.drivers, NotObserved)
     )
 
 
-def every_volume(case: RuleContext) -> tuple[PersistentVolume, ...] | None:
+def all_volumes(case: RuleContext) -> tuple[PersistentVolume, ...] | None:
     """Return all PVs of the cluster, in no order; None if there may be more."""
     kube = case.snapshot.kubernetes
-    if kube is None or not asked_for_life(kube) or not kube.volumes_complete:
+    if kube is None or not has_lifecycle_objects(kube) or not kube.volumes_complete:
         return None
     found = kube.persistent_volumes
     return None if isinstance(found, NotObserved) else found
@@ -106,7 +106,7 @@ def volume_named(name: str, case: RuleContext) -> PersistentVolume | NotObserved
     kube = case.snapshot.kubernetes
     volumes = () if kube is None else observed_of(kube.persistent_volumes)
     found = next((volume for volume in volumes if volume.name == name), None)
-    if found is not None or every_volume(case) is not None:
+    if found is not None or all_volumes(case) is not None:
         return found
     if kube is not None and isinstance(kube.persistent_volumes, NotObserved):
         return kube.persistent_volumes
@@ -116,9 +116,9 @@ def volume_named(name: str, case: RuleContext) -> PersistentVolume | NotObserved
     return NotObserved(reason=f"{name} was not asked for")
 
 
-def volumes_seen(case: RuleContext) -> tuple[PersistentVolume, ...]:
+def observed_volumes(case: RuleContext) -> tuple[PersistentVolume, ...]:
     """Return all PVs, in no order; only the target's PV if there may be more."""
-    found = every_volume(case)
+    found = all_volumes(case)
     if found is not None:
         return found
     return () if case.use.persistent_volume is None else (case.use.persistent_volume,)
@@ -130,9 +130,9 @@ def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | No
     for claim in claims_of(kube):
         if (claim.ref.namespace, claim.ref.name) == (ref.namespace, ref.name):
             return claim
-    if not claims_seen(kube) or kind is TargetKind.DEVICE:
+    if not are_claims_observed(kube) or kind is TargetKind.DEVICE:
         return NotObserved(reason=f"claim {ref} was not asked for")
-    if kind is TargetKind.NONE and not asked_for_life(kube):
+    if kind is TargetKind.NONE and not has_lifecycle_objects(kube):
         return NotObserved(reason=f"claim {ref} was not asked for")
     return None
 
@@ -151,7 +151,7 @@ def live_users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ..
     )
 
 
-def users_seen(case: RuleContext, claim: PersistentVolumeClaim) -> bool:
+def are_users_observed(case: RuleContext, claim: PersistentVolumeClaim) -> bool:
     """Return whether every pod that uses a claim was observed."""
     kube = case.snapshot.kubernetes
     names = VolumeNames(image=None, claims=frozenset({(claim.ref.namespace, claim.ref.name)}))
@@ -179,7 +179,7 @@ def weight(case: RuleContext, stamp: str | None, limit: timedelta = YOUNG) -> Se
 # --------------------------------------------------------------------------------------------------
 
 
-def told(case: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
+def events_of(case: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
     """Return the events of an object, the newest last; events of a PV have no namespace."""
     return tuple(
         event
@@ -191,15 +191,15 @@ def told(case: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
     )
 
 
-def told_of_claim(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[KubeEvent, ...]:
+def events_of_claim(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[KubeEvent, ...]:
     """Return the events of a claim, the newest last."""
-    return told(case, "PersistentVolumeClaim", claim.ref)
+    return events_of(case, "PersistentVolumeClaim", claim.ref)
 
 
-def told_of_volume(case: RuleContext, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
+def events_of_volume(case: RuleContext, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
     """Return the events of a PV, the newest last."""
     ref = ObjectRef(namespace="", name=volume.name, uid=volume.uid)
-    return told(case, "PersistentVolume", ref)
+    return events_of(case, "PersistentVolume", ref)
 
 
 def is_fresh(event: KubeEvent, case: RuleContext) -> bool:
@@ -208,14 +208,14 @@ def is_fresh(event: KubeEvent, case: RuleContext) -> bool:
     return passed is None or passed < WORDS_LAST
 
 
-def words(event: KubeEvent) -> str:
+def message_of(event: KubeEvent) -> str:
     """Return the message of an event."""
     return Recognised.COMBINED.left_out_of(event.message)
 
 
-def last_words(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
+def newest_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
     """Return the newest events of a claim, quoted."""
-    return tuple(quoted(event) for event in told_of_claim(case, claim)[-_MAX_EVENTS:])
+    return tuple(quoted(event) for event in events_of_claim(case, claim)[-_MAX_EVENTS:])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -239,10 +239,10 @@ def lapsed(lease: Lease | None, case: RuleContext) -> bool:
     return passed is not None and passed > max(_EXPIRED, 4 * seconds(lease.duration_s))
 
 
-def spoken_lease(lease: Lease, case: RuleContext) -> str:
+def lease_line(lease: Lease, case: RuleContext) -> str:
     """Return a lease as a line of evidence."""
     holder = f", held by {lease.holder}" if lease.holder else ""
-    renewed = spoken(since(lease.renewed_at, case))
+    renewed = age_text(since(lease.renewed_at, case))
     return f"lease {lease.namespace}/{lease.name}{holder}, renewed {renewed} ago"
 
 
@@ -262,21 +262,21 @@ def near(
     case: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
 ) -> tuple[Candidate, ...]:
     """Return the PVs that are closest to a claim's requirements, with the objections to them."""
-    return candidates(claim, every_volume(case) or (), delayed=delayed)[:_MAX_CANDIDATES]
+    return candidates(claim, all_volumes(case) or (), delayed=delayed)[:_MAX_CANDIDATES]
 
 
 def fitting(case: RuleContext, claim: PersistentVolumeClaim) -> PersistentVolume | None:
     """Return the PV that the PV controller would choose for a claim: the smallest that fits."""
-    fits = [volume for volume in every_volume(case) or () if not objections(claim, volume)]
+    fits = [volume for volume in all_volumes(case) or () if not objections(claim, volume)]
     return min(fits, key=lambda volume: (volume.capacity_bytes or 0, volume.name), default=None)
 
 
-def spoken_candidate(candidate: Candidate) -> str:
+def candidate_text(candidate: Candidate) -> str:
     """Return why a claim does not get a PV, in the order of the controller's checks."""
-    return f"{candidate.volume.name} {spoken_objections(candidate.objections)}"
+    return f"{candidate.volume.name} {objections_text(candidate.objections)}"
 
 
-def spoken_objections(objections: Iterable[Objection]) -> str:
+def objections_text(objections: Iterable[Objection]) -> str:
     """Return all reasons as text that follows the name of a PV."""
     return "; ".join(str(objection) for objection in objections) or "would fit"
 
@@ -306,7 +306,7 @@ def _change(
             modes = dict.fromkeys((*volume.access_modes, *claim.access_modes))
             return patch_volume(volume, {"accessModes": [*modes]})
         case Why.SIZE if (_image_size(volume, case) or 0) >= (claim.requested_bytes or 0):
-            size = spoken_size(claim.requested_bytes or 0)
+            size = size_text(claim.requested_bytes or 0)
             return patch_volume(volume, {"capacity": {"storage": size}})
         case Why.LABELS:
             return _label(claim, volume)
@@ -382,7 +382,7 @@ def free(volume: PersistentVolume) -> Command:
     return kubectl("patch pv", volume.name, options=("--type", "json", "-p", _json(operation)))
 
 
-def give_to(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Command:
+def point_volume_at_claim(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Command:
     """Return the command that points a PV's claimRef at a claim, if it has not changed since.
 
     It sets the uid of the existing claim: without it, a claim with bind-completed stays Lost
@@ -423,21 +423,23 @@ def _json(value: object) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def outsiders(case: RuleContext, volume: PersistentVolume) -> tuple[Holder, ...] | NotObserved:
+def external_watchers(
+    case: RuleContext, volume: PersistentVolume
+) -> tuple[Holder, ...] | NotObserved:
     """Return the watchers of a PV's image outside this cluster, perhaps in its original cluster."""
     shown, view, kube = case.use.persistent_volume, case.use.image_view, case.snapshot.kubernetes
     if shown is None or shown.name != volume.name or view is None:
         return NotObserved(reason="its image was not observed")
     if isinstance(view.watchers, NotObserved):
         return view.watchers
-    if not every_node_seen(kube):
+    if not are_all_nodes_observed(kube):
         return NotObserved(reason="the nodes of this cluster were not observed")
     return tuple(holder for holder in strangers(case.use) if holder.node is None)
 
 
-def spoken_outsiders(case: RuleContext, volume: PersistentVolume) -> str:
+def external_watchers_text(case: RuleContext, volume: PersistentVolume) -> str:
     """Return the watchers outside this cluster as text, or why they were not observed."""
-    found = outsiders(case, volume)
+    found = external_watchers(case, volume)
     if isinstance(found, NotObserved):
         return (
             f"not known whether another cluster has the image of {volume.name} open: {found.reason}"
@@ -457,10 +459,17 @@ def hand_over(
     commands only show that client and do not bind the PV.
     """
     if isinstance(volume.source, OtherSource):
-        return (*retain(volume), *((give_to(claim, volume),) if claim.ref.uid else ()))
-    found = outsiders(case, volume)
+        return (
+            *retain(volume),
+            *((point_volume_at_claim(claim, volume),) if claim.ref.uid else ()),
+        )
+    found = external_watchers(case, volume)
     holders = command("rbdagent who-holds", f"pv/{volume.name}")
     if observed_of(found):
         return (*retain(volume), holders)
     check = (holders,) if isinstance(found, NotObserved) else ()
-    return (*retain(volume), *check, *((give_to(claim, volume),) if claim.ref.uid else ()))
+    return (
+        *retain(volume),
+        *check,
+        *((point_volume_at_claim(claim, volume),) if claim.ref.uid else ()),
+    )

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command
-from rbdagent.correlate.volume_names import events_seen
+from rbdagent.correlate.volume_names import are_events_observed
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -25,30 +25,30 @@ from rbdagent.model import (
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, finding, quoted, subject_of
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.provisioner import look_for, signs_of
+from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
 from rbdagent.rules.pv_controller import (
     BINDER,
     PROVISIONER,
     RETRY_S,
     SILENT,
     SYNC_S,
-    asked_for_life,
     binder,
     claim_named,
-    claims_meant,
+    claims_of_target,
     describe_claim,
     describe_volume,
+    events_of_volume,
+    external_watchers,
     free,
+    has_lifecycle_objects,
     is_fresh,
     is_over,
-    outsiders,
+    message_of,
+    observed_volumes,
     retain,
     since,
-    told_of_volume,
-    volumes_seen,
-    words,
 )
-from rbdagent.verdicts.timing import spoken
+from rbdagent.verdicts.timing import age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,8 +219,8 @@ def failed(case: RuleContext) -> Iterator[Finding]:
     volume = case.use.persistent_volume
     if volume is None or volume.phase != "Failed" or volume.deleting_since is not None:
         return
-    events = [event for event in told_of_volume(case, volume) if event.type == "Warning"]
-    why = volume.reason or (words(events[-1]) if events else "its status has no reason")
+    events = [event for event in events_of_volume(case, volume) if event.type == "Warning"]
+    why = volume.reason or (message_of(events[-1]) if events else "its status has no reason")
     yield finding(
         "RBD612",
         f"pv {volume.name}",
@@ -252,7 +252,7 @@ def released(case: RuleContext) -> Iterator[Finding]:
 
 def _is_wanted(case: RuleContext, volume: PersistentVolume) -> bool:
     """Return whether a claim requests this PV by name: the findings about the claim explain it."""
-    return any(claim.volume_name == volume.name for claim in claims_meant(case))
+    return any(claim.volume_name == volume.name for claim in claims_of_target(case))
 
 
 def _of_existing_claim(
@@ -268,7 +268,7 @@ def _of_existing_claim(
     yield finding(
         "RBD406",
         f"pv {volume.name}",
-        f"{volume.name} has been Released for {spoken(since(volume.phase_since, case))} although "
+        f"{volume.name} has been Released for {age_text(since(volume.phase_since, case))} although "
         f"its claim {claim.ref} exists. Do not delete the PV."
         + (
             " The PV controller corrects this within 15 s when it runs: it does not work."
@@ -287,19 +287,19 @@ def _early_severity(case: RuleContext, volume: PersistentVolume) -> Severity | N
     return None if is_over(SILENT, volume.phase_since, case) else Severity.WARNING
 
 
-def bound_elsewhere(case: RuleContext) -> Iterator[Finding]:
+def bound_to_two_volumes(case: RuleContext) -> Iterator[Finding]:
     """Report RBD644: two PVs for one claim; the PV controller releases one at its next sync."""
-    for claim in claims_meant(case):
-        for volume in volumes_seen(case):
+    for claim in claims_of_target(case):
+        for volume in observed_volumes(case):
             bound = volume.claim
             if claim.volume_name in (None, volume.name) or claim.ref.uid is None:
                 continue
             if bound != claim.ref:
                 continue
-            yield _elsewhere(case, volume, claim)
+            yield _bound_to_other_claim(case, volume, claim)
 
 
-def _elsewhere(
+def _bound_to_other_claim(
     case: RuleContext, volume: PersistentVolume, claim: PersistentVolumeClaim
 ) -> Finding:
     loses_image = volume.reclaim_policy == "Delete" and volume.provisioner is not None
@@ -344,7 +344,7 @@ def _of_deleted_claim(case: RuleContext, volume: PersistentVolume) -> Iterator[F
 
 def _check_first(case: RuleContext, volume: PersistentVolume) -> tuple[Command, ...]:
     """Return the command that checks for holders before the PV is bound to another claim."""
-    if isinstance(outsiders(case, volume), NotObserved):
+    if isinstance(external_watchers(case, volume), NotObserved):
         return (command("rbdagent who-holds", f"pv/{volume.name}"),)
     return ()
 
@@ -360,7 +360,7 @@ def _is_in_use_error(text: str) -> bool:
 
 def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
     """Report RBD640 to RBD643: a deletion runs, is blocked by a holder, fails, or is missing."""
-    events = [event for event in told_of_volume(case, volume) if event.reason == _FAILED]
+    events = [event for event in events_of_volume(case, volume) if event.reason == _FAILED]
     event = events[-1] if events and is_fresh(events[-1], case) else None
     if event is not None and not _is_in_use_error(event.message):
         return _deletion_fails(volume, event)
@@ -368,7 +368,7 @@ def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
         return _held(case, volume, event)
     foreign = _foreign_reason(case, volume)
     young = not is_over(SILENT if foreign else _DELETING, volume.phase_since, case)
-    blind = not events_seen(case.snapshot.kubernetes)
+    blind = not are_events_observed(case.snapshot.kubernetes)
     if young or blind:
         unseen = (
             ""
@@ -378,7 +378,7 @@ def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
         return finding(
             "RBD640",
             f"pv {volume.name}",
-            f"{volume.name} has been Released for {spoken(since(volume.phase_since, case))}, and "
+            f"{volume.name} has been Released for {age_text(since(volume.phase_since, case))}, and "
             f"its image is to be deleted.{unseen}",
             evidence=(f"claimRef {volume.claim}, reclaim policy Delete",),
             commands=(describe_volume(volume),),
@@ -390,14 +390,18 @@ def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
 def _holders(case: RuleContext) -> list[str]:
     """Return the holders of the image, without ceph-mgr, which opens images for a short time."""
     return [
-        subject_of(judged.holder)
-        for judged in case.judged
-        if not judged.holder.transient and judged.holder.kind is not HolderKind.MGR
+        subject_of(holder_verdict.holder)
+        for holder_verdict in case.holder_verdicts
+        if not holder_verdict.holder.transient and holder_verdict.holder.kind is not HolderKind.MGR
     ]
 
 
 def _only_mirror(case: RuleContext) -> bool:
-    kinds = {judged.holder.kind for judged in case.judged if not judged.holder.transient}
+    kinds = {
+        holder_verdict.holder.kind
+        for holder_verdict in case.holder_verdicts
+        if not holder_verdict.holder.transient
+    }
     return bool(kinds) and kinds <= {HolderKind.MIRROR, HolderKind.MGR}
 
 
@@ -422,7 +426,7 @@ def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) 
     )
     # A node that still unstages the volume finishes without help. A client outside the cluster, or
     # a permanent one, does not.
-    stays = bool(observed_of(outsiders(case, volume)) or case.those(*_STAYS))
+    stays = bool(observed_of(external_watchers(case, volume)) or case.holders_with(*_STAYS))
     transient = not stays and not is_over(_UNSTAGING, volume.phase_since, case)
     return finding(
         "RBD641",
@@ -457,7 +461,7 @@ def _deletion_fails(volume: PersistentVolume, event: KubeEvent) -> Finding:
         "RBD642",
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
-        f"{words(event)}",
+        f"{message_of(event)}",
         evidence=(
             quoted(event),
             f"{event.count} times, last at {event.last_seen}",
@@ -477,7 +481,7 @@ def _foreign_reason(case: RuleContext, volume: PersistentVolume) -> str:
             f"its provisioned-by annotation names {volume.provisioner}, but its driver is {driver}"
         )
     kube = case.snapshot.kubernetes
-    if kube is None or not asked_for_life(kube) or isinstance(kube.drivers, NotObserved):
+    if kube is None or not has_lifecycle_objects(kube) or isinstance(kube.drivers, NotObserved):
         return ""
     return "" if driver in kube.drivers else f"no CSIDriver {driver} is installed"
 
@@ -497,7 +501,7 @@ def _not_deleted(
         "RBD643",
         f"pv {volume.name}",
         f"{volume.name} has been Released and to be deleted for "
-        f"{spoken(since(volume.phase_since, case))}, and no provisioner deletes it"
+        f"{age_text(since(volume.phase_since, case))}, and no provisioner deletes it"
         f"{f': {why}' if why else ''}.",
         evidence=(
             f"claimRef {volume.claim}, reclaim policy Delete",
@@ -505,7 +509,7 @@ def _not_deleted(
             *(signs_of(case, driver) if driver else ()),
             *(f"{quoted(event)}, last at {event.last_seen}" for event in events[-1:]),
         ),
-        commands=(*(look_for(case, driver) if driver else ()), *retain(volume)),
+        commands=(*(provisioner_log_commands(case, driver) if driver else ()), *retain(volume)),
         recovery=Recovery(note=why) if foreign else None,
         severity=Severity.WARNING if unknown else None,
     )
@@ -513,7 +517,7 @@ def _not_deleted(
 
 RULES: Final = (
     (320, released),
-    (330, bound_elsewhere),
+    (330, bound_to_two_volumes),
     (340, failed),
     (350, reserved),
 )

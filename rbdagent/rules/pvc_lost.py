@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl
-from rbdagent.correlate.pv_matching import is_kept_for
+from rbdagent.correlate.pv_matching import is_reserved_for
 from rbdagent.model import (
     Command,
     Finding,
@@ -25,22 +25,22 @@ from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
     BINDER,
     SYNC_S,
+    all_volumes,
     binder,
     claim_named,
-    claims_meant,
+    claims_of_target,
     describe_claim,
     describe_volume,
-    every_volume,
+    events_of_claim,
+    external_watchers_text,
     hand_over,
+    observed_volumes,
     patch_claim,
     retain,
-    spoken_outsiders,
-    told_of_claim,
     users,
     volume_named,
-    volumes_seen,
 )
-from rbdagent.rules.pvc_pending import due
+from rbdagent.rules.pvc_pending import binding_due
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +130,7 @@ ENTRIES: Final = (
 
 def lost(case: RuleContext) -> Iterator[Finding]:
     """Report RBD404, RBD630 to RBD632: a claim is or will be Lost; RBD626: soon bound again."""
-    for claim in claims_meant(case):
+    for claim in claims_of_target(case):
         going = claim.deleting_since is not None
         if not going and (claim.bind_completed or claim.phase == "Lost"):
             yield from _without_its_volume(case, claim)
@@ -149,7 +149,7 @@ def _without_its_volume(case: RuleContext, claim: PersistentVolumeClaim) -> Iter
     elif volume.claim is not None and not _has_uid_of(claim, volume):
         yield _misbound(case, claim, volume)
     elif claim.phase != "Bound":
-        yield due(case, claim, volume)
+        yield binding_due(case, claim, volume)
 
 
 def _has_uid_of(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
@@ -160,9 +160,9 @@ def _has_uid_of(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
 def _loss_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
     """Return the event of the loss: it is recorded once, and Kubernetes keeps it for an hour."""
     reasons = {"ClaimLost", "ClaimMisbound"}
-    return tuple(quoted(event) for event in told_of_claim(case, claim) if event.reason in reasons)[
-        -1:
-    ]
+    return tuple(
+        quoted(event) for event in events_of_claim(case, claim) if event.reason in reasons
+    )[-1:]
 
 
 def _running_pods(case: RuleContext, claim: PersistentVolumeClaim) -> str:
@@ -198,7 +198,7 @@ def _without_volume_name(case: RuleContext, claim: PersistentVolumeClaim) -> Fin
     """Report RBD630: only YAML can create this state: volumeName cannot be removed from a claim."""
     named = [
         volume
-        for volume in every_volume(case) or ()
+        for volume in all_volumes(case) or ()
         if volume.claim is not None and str(volume.claim) == str(claim.ref)
     ]
     fix: tuple[Command, ...] = ()
@@ -260,7 +260,11 @@ def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: Persisten
         *_loss_events(case, claim),
     )
     same_name = str(bound) == str(claim.ref)
-    if not same_name and isinstance(other, PersistentVolumeClaim) and is_kept_for(other, volume):
+    if (
+        not same_name
+        and isinstance(other, PersistentVolumeClaim)
+        and is_reserved_for(other, volume)
+    ):
         return finding(
             "RBD632",
             f"pvc {claim.ref}",
@@ -287,7 +291,7 @@ def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: Persisten
         evidence=(
             *evidence,
             *(
-                (spoken_outsiders(case, volume),)
+                (external_watchers_text(case, volume),)
                 if known and not _is_of_another_driver(volume)
                 else ()
             ),
@@ -308,12 +312,12 @@ def _is_of_another_driver(volume: PersistentVolume) -> bool:
 
 def older_volumes(case: RuleContext) -> Iterator[Finding]:
     """Report RBD633: a claim has a volume, and its name is reserved on a PV that may have data."""
-    for claim in claims_meant(case):
+    for claim in claims_of_target(case):
         if claim.phase != "Bound" or claim.volume_name is None:
             continue
         older = [
             volume
-            for volume in sorted(volumes_seen(case), key=lambda volume: volume.name)
+            for volume in sorted(observed_volumes(case), key=lambda volume: volume.name)
             if volume.name != claim.volume_name
             and volume.phase in {"Available", "Released"}
             and volume.claim is not None

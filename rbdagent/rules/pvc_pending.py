@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
-from rbdagent.correlate.pv_matching import is_kept_for, objections, refusals
+from rbdagent.correlate.pv_matching import is_reserved_for, objections, refusals
 from rbdagent.model import (
     Command,
     Finding,
@@ -32,35 +32,35 @@ from rbdagent.rules.pv_controller import (
     NO_VOLUME,
     SILENT,
     SYNC_S,
+    all_volumes,
     annotate_claim,
-    asked_for_life,
+    are_users_observed,
     binder,
+    candidate_text,
     changes,
     claim_named,
-    claims_meant,
+    claims_of_target,
     controller_lease,
     describe_claim,
     describe_volume,
-    every_volume,
+    events_of_claim,
+    external_watchers_text,
     fitting,
     hand_over,
+    has_lifecycle_objects,
     is_over,
     lapsed,
-    last_words,
+    lease_line,
     live_users,
     near,
+    newest_events,
+    objections_text,
     patch_claim,
     since,
-    spoken_candidate,
-    spoken_lease,
-    spoken_objections,
-    spoken_outsiders,
-    told_of_claim,
-    users_seen,
     volume_named,
     weight,
 )
-from rbdagent.verdicts.timing import spoken
+from rbdagent.verdicts.timing import age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -298,7 +298,7 @@ _SETS_DEFAULT_LATER: Final = (1, 26)
 
 def unbound(case: RuleContext) -> Iterator[Finding]:
     """Report RBD403, RBD601 to RBD626: why a claim that was never bound has no volume."""
-    for claim in claims_meant(case):
+    for claim in claims_of_target(case):
         if _is_pending(claim):
             yield from _pending(case, claim)
 
@@ -316,7 +316,7 @@ def _pending(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Findin
     if claim.volume_name is not None:
         yield from _named(case, claim, claim.volume_name)
         return
-    too_old = provisioning.said_too_old(case, claim)
+    too_old = provisioning.reported_too_old(case, claim)
     if too_old is not None:
         yield too_old
         return
@@ -324,7 +324,7 @@ def _pending(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Findin
     if kube is None or isinstance(kube.storage_classes, NotObserved):
         yield _unexplained(case, claim)
         return
-    reserved = [volume for volume in every_volume(case) or () if is_kept_for(claim, volume)]
+    reserved = [volume for volume in all_volumes(case) or () if is_reserved_for(claim, volume)]
     if reserved:
         yield from _reserved(case, claim, sorted(reserved, key=lambda volume: volume.name))
         return
@@ -333,7 +333,7 @@ def _pending(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Findin
 
 def _unexplained(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     """Report RBD403: the storage classes or PVs were not observed."""
-    events = told_of_claim(case, claim)
+    events = events_of_claim(case, claim)
     why = f" {events[-1].message}" if events else ""
     storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
     return finding(
@@ -346,7 +346,7 @@ def _unexplained(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
             *(quoted(event) for event in events[-3:]),
         ),
         commands=(
-            *(() if asked_for_life(case.snapshot.kubernetes) else (_diagnose(claim),)),
+            *(() if has_lifecycle_objects(case.snapshot.kubernetes) else (_diagnose(claim),)),
             describe_claim(claim),
         ),
         severity=weight(case, claim.created_at),
@@ -378,21 +378,21 @@ def _named(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Iterat
             recovery=binder(case, f"a PV {name} exists that is free or names this claim"),
             severity=weight(case, claim.created_at),
         )
-    elif is_kept_for(claim, volume):
-        yield due(case, claim, volume)
+    elif is_reserved_for(claim, volume):
+        yield binding_due(case, claim, volume)
     elif volume.claim is not None:
-        yield _taken(case, claim, volume)
+        yield _already_bound(case, claim, volume)
     else:
         against = refusals(claim, volume)
         if not against:
-            yield due(case, claim, volume)
+            yield binding_due(case, claim, volume)
             return
         yield finding(
             "RBD610",
             f"pvc {claim.ref}",
             f"Claim {claim.ref} requests PV {volume.name} by name and cannot get it: {volume.name} "
-            f"{spoken_objections(against)}.",
-            evidence=(f"{volume.name} is {volume.phase}", *last_words(case, claim)),
+            f"{objections_text(against)}.",
+            evidence=(f"{volume.name} is {volume.phase}", *newest_events(case, claim)),
             commands=changes(claim, volume, against, case)
             or (describe_volume(volume), describe_claim(claim)),
             recovery=binder(case, f"{volume.name} meets the claim's requirements"),
@@ -400,14 +400,16 @@ def _named(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Iterat
         )
 
 
-def _taken(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:
+def _already_bound(
+    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+) -> Finding:
     """Report RBD624: the commands rebind the PV only if its earlier claim is certainly gone."""
     bound = volume.claim
     other = None if bound is None else claim_named(bound, case)
     same_name = str(bound) == str(claim.ref)
     if same_name:
         owner = f"an older claim of the same name, whose uid was {bound.uid if bound else ''}"
-    elif isinstance(other, PersistentVolumeClaim) and is_kept_for(other, volume):
+    elif isinstance(other, PersistentVolumeClaim) and is_reserved_for(other, volume):
         owner = f"claim {bound}, which exists"
     elif other is None:
         owner = f"claim {bound}, which is gone"
@@ -420,8 +422,8 @@ def _taken(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVo
         f"Claim {claim.ref} requests PV {volume.name} by name, but that PV belongs to {owner}.",
         evidence=(
             f"{volume.name} is {volume.phase}, reclaim policy {volume.reclaim_policy}",
-            *((spoken_outsiders(case, volume),) if gone else ()),
-            *last_words(case, claim),
+            *((external_watchers_text(case, volume),) if gone else ()),
+            *newest_events(case, claim),
         ),
         remedy="Make sure that no client in another cluster uses the image. Set the PV to Retain, "
         "then change its claimRef to this claim. The PV controller then binds them."
@@ -446,7 +448,7 @@ def _reserved(
     """Report RBD625, RBD626: PVs whose claimRef refers to this claim."""
     fits = next((volume for volume in reserved if not objections(claim, volume)), None)
     if fits is not None:
-        yield due(case, claim, fits)
+        yield binding_due(case, claim, fits)
         return
     provisioner = _provisioner_of(case, claim)
     danger = (
@@ -460,10 +462,10 @@ def _reserved(
             "RBD625",
             f"pv {volume.name}",
             f"{volume.name} is reserved for claim {claim.ref} and does not fit it: {volume.name} "
-            f"{spoken_objections(against)}.{danger}",
+            f"{objections_text(against)}.{danger}",
             evidence=(
                 f"{volume.name} is {volume.phase}, claimRef {volume.claim}",
-                *last_words(case, claim),
+                *newest_events(case, claim),
             ),
             commands=changes(claim, volume, against, case)
             or (describe_volume(volume), describe_claim(claim)),
@@ -489,7 +491,9 @@ def _class_of(case: RuleContext, claim: PersistentVolumeClaim) -> StorageClass |
     )
 
 
-def due(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:
+def binding_due(
+    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+) -> Finding:
     """Return RBD626: claim and PV fit, and the PV controller has not bound them yet."""
     stamps = (claim.created_at, volume.created_at, volume.phase_since)
     late = all(is_over(SILENT, stamp, case) for stamp in stamps)
@@ -526,7 +530,7 @@ def _by_class(
         return
     fits = fitting(case, claim)
     if fits is not None:
-        yield due(case, claim, fits)
+        yield binding_due(case, claim, fits)
     elif claim.storage_class and found is None:
         yield _class_missing(case, claim, classes)
     elif found is None or found.provisioner == NO_PROVISIONER:
@@ -544,7 +548,7 @@ def _without_provisioner(
     classes: tuple[StorageClass, ...],
 ) -> Finding:
     """Report RBD602, RBD615: no provisioner creates a volume for the claim."""
-    if every_volume(case) is None:
+    if all_volumes(case) is None:
         return _unexplained(case, claim)
     if found is not None:
         why = f"storage class {found.name} provisions none ({NO_PROVISIONER})"
@@ -563,7 +567,7 @@ def _class_missing(
         f"pvc {claim.ref}",
         f"Claim {claim.ref} requests storage class {claim.storage_class}, which does not exist. "
         f"Existing storage classes: {known}.",
-        evidence=(*last_words(case, claim), *_near(case, claim)),
+        evidence=(*newest_events(case, claim), *_near(case, claim)),
         commands=(
             kubectl("get storageclass", str(claim.storage_class)),
             kubectl("get storageclass"),
@@ -596,7 +600,7 @@ def _without_class(
         "RBD615",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} names no storage class, {why}, and no PV fits.",
-        evidence=(*_near(case, claim), *last_words(case, claim)),
+        evidence=(*_near(case, claim), *newest_events(case, claim)),
         commands=(kubectl("get storageclass"), *set_class),
         recovery=recovery,
         severity=weight(case, claim.created_at),
@@ -611,7 +615,7 @@ def _is_before(case: RuleContext, version: tuple[int, int]) -> bool:
 
 def _nothing_fits(case: RuleContext, claim: PersistentVolumeClaim, why: str) -> Finding:
     nearest = near(case, claim)
-    seen = every_volume(case)
+    seen = all_volumes(case)
     # A slice of the snapshot contains only the closest PVs, so the text gives no number.
     count = "No PV fits" if seen else "There is no PV"
     # If several PVs are equally close, it is unknown which of them the user intended.
@@ -622,8 +626,8 @@ def _nothing_fits(case: RuleContext, claim: PersistentVolumeClaim, why: str) -> 
         f"pvc {claim.ref}",
         f"Claim {claim.ref} waits for a PV that fits: {why}. {count}.",
         evidence=(
-            *(spoken_candidate(candidate) for candidate in nearest),
-            *last_words(case, claim),
+            *(candidate_text(candidate) for candidate in nearest),
+            *newest_events(case, claim),
         ),
         commands=(describe_claim(claim), kubectl("get pv"), *fix),
         recovery=binder(case, "a PV fits"),
@@ -634,7 +638,7 @@ def _nothing_fits(case: RuleContext, claim: PersistentVolumeClaim, why: str) -> 
 def _near(
     case: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
 ) -> tuple[str, ...]:
-    return tuple(spoken_candidate(candidate) for candidate in near(case, claim, delayed=delayed))
+    return tuple(candidate_text(candidate) for candidate in near(case, claim, delayed=delayed))
 
 
 def _is_removed(case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass) -> bool:
@@ -645,7 +649,7 @@ def _is_removed(case: RuleContext, claim: PersistentVolumeClaim, found: StorageC
     version = provisioning.server_version(case)
     if since_version is not None and version is not None:
         return version >= since_version
-    return any(Recognised.NO_PLUGIN.is_in(event.message) for event in told_of_claim(case, claim))
+    return any(Recognised.NO_PLUGIN.is_in(event.message) for event in events_of_claim(case, claim))
 
 
 def _plugin_removed(
@@ -658,7 +662,7 @@ def _plugin_removed(
         f"no provisioner creates volumes of storage class {found.name}.",
         evidence=(
             f"storage class {found.name}: {found.provisioner}",
-            *last_words(case, claim),
+            *newest_events(case, claim),
             *_near(case, claim),
         ),
         commands=(kubectl("get storageclass", found.name, options=("-o", "yaml")),),
@@ -682,7 +686,7 @@ def _delayed(
     elif live:
         yield _scheduler_bypassed(case, claim, found, live[0])
     else:
-        seen = users_seen(case, claim)
+        seen = are_users_observed(case, claim)
         yield finding(
             "RBD603",
             f"pvc {claim.ref}",
@@ -693,7 +697,7 @@ def _delayed(
                 if seen
                 else "It was not observed whether a pod uses it."
             ),
-            evidence=last_words(case, claim),
+            evidence=newest_events(case, claim),
         )
 
 
@@ -715,7 +719,7 @@ def _not_scheduled(
             if pod.unschedulable
             else f"pod {pod.ref} has no node",
             *(_near(case, claim) if static else ()),
-            *last_words(case, claim),
+            *newest_events(case, claim),
         ),
         commands=(kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace),),
         severity=Severity.INFO if by_wish else young,
@@ -736,7 +740,7 @@ def _scheduler_bypassed(
             note="only the scheduler chooses a node for the volume, and it never sees the pod"
         )
     else:
-        fits = [volume for volume in every_volume(case) or () if not objections(claim, volume)]
+        fits = [volume for volume in all_volumes(case) or () if not objections(claim, volume)]
         fix = (patch_claim(claim, {"volumeName": fits[0].name}),) if len(fits) == 1 else ()
         recovery = Recovery(
             note="only the scheduler chooses a PV for the claim, and it never sees the pod"
@@ -750,7 +754,7 @@ def _scheduler_bypassed(
             f"storage class {found.name}: {WAITS}",
             f"pod {pod.ref}: nodeName {pod.node_name}, phase {pod.phase}",
             "the claim has no volume.kubernetes.io/selected-node",
-            *last_words(case, claim),
+            *newest_events(case, claim),
         ),
         commands=fix or (describe_claim(claim),),
         recovery=recovery,
@@ -790,11 +794,11 @@ def controller_down(case: RuleContext) -> Iterator[Finding]:
     lease = controller_lease(case)
     evidence = (*_untouched(case), *_not_handed_over(case))
     if lapsed(lease, case) and _is_unsettled(case):
-        evidence += (f"{lease and spoken_lease(lease, case)}: its holder has stopped",)
+        evidence += (f"{lease and lease_line(lease, case)}: its holder has stopped",)
     if not evidence:
         return
     if lease is not None:
-        evidence += (spoken_lease(lease, case),)
+        evidence += (lease_line(lease, case),)
     yield finding(
         "RBD627",
         CONTROLLER_MANAGER,
@@ -823,15 +827,15 @@ def _untouched(case: RuleContext) -> tuple[str, ...]:
         return ()
     first = min(old, key=lambda volume: volume.name)
     more = f", and {len(old) - 1} more" if len(old) > 1 else ""
-    waited = spoken(since(first.phase_since or first.created_at, case))
+    waited = age_text(since(first.phase_since or first.created_at, case))
     return (f"{first.name} has been without a phase for {waited}{more}",)
 
 
 def _not_handed_over(case: RuleContext) -> tuple[str, ...]:
     return tuple(
         f"claim {claim.ref} of storage class {found.name} was not handed to {found.provisioner} in "
-        f"{spoken(since(claim.created_at, case))}"
-        for claim in claims_meant(case)
+        f"{age_text(since(claim.created_at, case))}"
+        for claim in claims_of_target(case)
         if _is_pending(claim)
         and claim.volume_name is None
         and (found := _class_of(case, claim)) is not None
@@ -847,7 +851,7 @@ def _is_unsettled(case: RuleContext) -> bool:
     if volume is not None and volume.phase == "Available" and volume.claim is None:
         # The PV is free: the next step is a claim, not the PV controller.
         volume = None
-    return any(claim.phase != "Bound" for claim in claims_meant(case)) or (
+    return any(claim.phase != "Bound" for claim in claims_of_target(case)) or (
         volume is not None and volume.phase != "Bound"
     )
 

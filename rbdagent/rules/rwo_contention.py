@@ -28,11 +28,11 @@ from rbdagent.rules.attach_detach import is_exclusive
 from rbdagent.rules.context import CONTROLLER, RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import (
-    evidence_of_word,
     has_waited,
     is_ending_in_time,
+    newest_pod_event,
+    pod_event_evidence,
     waiters,
-    word_with,
 )
 from rbdagent.verdicts.evidence import evidence_of, pod_names
 from rbdagent.verdicts.timing import MOVING
@@ -138,9 +138,11 @@ def blocked_by_user(case: RuleContext) -> Iterator[Finding]:
     """Report RBD111, RBD112, RBD719: a running pod rightly holds it, and a pod elsewhere waits."""
     if volumes_of_use(case.use) and not is_exclusive(case.use):
         return
-    for judged in case.those(Verdict.IN_USE):
-        running = [one for one in evidence_of(judged.holder).running if one.deleting_since is None]
-        waiting = [one for one in waiters(case) if one.node_name != judged.holder.node]
+    for holder_verdict in case.holders_with(Verdict.IN_USE):
+        running = [
+            one for one in evidence_of(holder_verdict.holder).running if one.deleting_since is None
+        ]
+        waiting = [one for one in waiters(case) if one.node_name != holder_verdict.holder.node]
         if not running or not waiting:
             continue
         replicas = [one for one in waiting if any(_owner_of_both(one, old) for old in running)]
@@ -151,15 +153,15 @@ def blocked_by_user(case: RuleContext) -> Iterator[Finding]:
         ]
         others = [one for one in waiting if one not in replicas and one not in rolling]
         if rolling:
-            yield _rolling(rolling, running, judged, case)
+            yield _rolling(rolling, running, holder_verdict, case)
         if replicas:
-            yield _replicas(replicas, running, judged, case)
+            yield _replicas(replicas, running, holder_verdict, case)
         if others:
-            yield _others(others, running, judged)
+            yield _others(others, running, holder_verdict)
 
 
-def _held(running: list[Pod], judged: HolderVerdict) -> str:
-    return f"{pod_names(running)} on {judged.holder.node}"
+def _held(running: list[Pod], holder_verdict: HolderVerdict) -> str:
+    return f"{pod_names(running)} on {holder_verdict.holder.node}"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ def _held(running: list[Pod], judged: HolderVerdict) -> str:
 
 
 def _rolling(
-    waiting: list[Pod], running: list[Pod], judged: HolderVerdict, case: RuleContext
+    waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict, case: RuleContext
 ) -> Finding:
     pod = waiting[0]
     mine = _deployment_of(pod, case)
@@ -177,11 +179,12 @@ def _rolling(
     return finding(
         "RBD111",
         f"pod {pod.ref}",
-        f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses, and both "
+        f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses, "
+        "and both "
         f"belong to one workload, Deployment {name}: {keeps} the old pod until the new one is "
         "ready, so this rolling update cannot finish.",
         evidence=(
-            *judged.reasons,
+            *holder_verdict.reasons,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
             *(_strategy_of(found) if found is not None else ()),
         ),
@@ -284,7 +287,7 @@ def _owner_of_both(one: Pod, other: Pod) -> str | None:
 
 
 def _replicas(
-    waiting: list[Pod], running: list[Pod], judged: HolderVerdict, case: RuleContext
+    waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict, case: RuleContext
 ) -> Finding:
     pod = waiting[0]
     owner = next(name for old in running if (name := _owner_of_both(pod, old)) is not None)
@@ -295,10 +298,11 @@ def _replicas(
     return finding(
         "RBD719",
         f"pod {pod.ref}",
-        f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses: both are "
+        f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses: "
+        "both are "
         f"replicas of {kind} {name}, they name one claim, and {case.volume} is for one node only.",
         evidence=(
-            *judged.reasons,
+            *holder_verdict.reasons,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
         ),
         remedy=_LOOK_FIRST if kind == "StatefulSet" else "",
@@ -322,12 +326,12 @@ def _show(pod: Pod) -> Command:
     return kubectl("get pod", pod.ref.name, namespace=pod.ref.namespace, options=wide)
 
 
-def _others(waiting: list[Pod], running: list[Pod], judged: HolderVerdict) -> Finding:
+def _others(waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict) -> Finding:
     return finding(
         "RBD112",
         f"pod {waiting[0].ref}",
-        f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses.",
-        evidence=judged.reasons,
+        f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses.",
+        evidence=holder_verdict.reasons,
         commands=tuple(_show(one) for one in running),
     )
 
@@ -345,8 +349,8 @@ def once_pod(case: RuleContext) -> Iterator[Finding]:
     volume = case.use.persistent_volume
     if volume is None or volume.access_modes != (_ONCE,):
         return
-    word = word_with(case, Recognised.ONE_POD_ONLY.is_in)
-    told = word.pod if word is not None else None
+    pod_event = newest_pod_event(case, Recognised.ONE_POD_ONLY.is_in)
+    told = pod_event.pod if pod_event is not None else None
     for pod in case.use.waiting_pods:
         if not waits_for_volumes(pod):
             continue
@@ -363,7 +367,11 @@ def once_pod(case: RuleContext) -> Iterator[Finding]:
             evidence=(
                 f"access modes {', '.join(volume.access_modes)}",
                 *((pod.unschedulable,) if pod.unschedulable else ()),
-                *(evidence_of_word(word, case) if word is not None and pod is told else ()),
+                *(
+                    pod_event_evidence(pod_event, case)
+                    if pod_event is not None and pod is told
+                    else ()
+                ),
             ),
             commands=(_patched(pod, mine.name, _RECREATE),)
             if mine is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
-from rbdagent.correlate.image_identity import every_node_seen, nodes_of
+from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -27,7 +27,7 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.parse.selector import selects
 from rbdagent.rules.context import SCHEDULER, RuleContext, finding
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.pod_events import evidence_of_word, has_waited, words
+from rbdagent.rules.pod_events import has_waited, newest_pod_events, pod_event_evidence
 from rbdagent.verdicts.timing import LONG, MOVING, is_young
 from rbdagent.verdicts.volume_verdict import driver_of, volumes_of_use
 
@@ -162,7 +162,7 @@ def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
         for claim in (() if kube is None else observed_of(kube.claims))
         if claim.ref.namespace == pod.ref.namespace and claim.ref.name in pod.claims
     }
-    why_not = Recognised.CLAIM_NOT_READY.every_in(pod.unschedulable)
+    why_not = Recognised.CLAIM_NOT_READY.all_in(pod.unschedulable)
     named = {match["name"]: match["why"] for match in why_not}
     if Recognised.CLAIMS_UNBOUND.is_in(pod.unschedulable) or Recognised.NO_VOLUME.is_in(
         pod.unschedulable
@@ -199,7 +199,7 @@ def _tied(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     for volume in volumes_of_use(case.use):
         if not _ties(volume) or kube is None:
             continue
-        terms = " or ".join(_spoken(term) for term in _ties(volume))
+        terms = " or ".join(_term_text(term) for term in _ties(volume))
         nodes = _nodes_for(volume, kube)
         if nodes is None:
             where, severity = "", None
@@ -222,13 +222,13 @@ def _tied(pod: Pod, case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _spoken(term: NodeTerm) -> str:
+def _term_text(term: NodeTerm) -> str:
     return " and ".join(str(requirement) for requirement in term)
 
 
 def _nodes_for(volume: PersistentVolume, kube: KubeView) -> tuple[str, ...] | None:
     """Return the nodes that a PV may be used on; None if not all nodes were observed."""
-    if not every_node_seen(kube):
+    if not are_all_nodes_observed(kube):
         return None
     return tuple(sorted(node.name for node in nodes_of(kube) if fits(volume, node)))
 
@@ -320,7 +320,7 @@ def _counts(driver: str, case: RuleContext) -> tuple[str, ...]:
 def _without_driver(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     """Report RBD731 for the volume's driver: the message names the unregistered driver."""
     own = driver_of(case.use)
-    named = {match["driver"] for match in Recognised.NO_DRIVER.every_in(pod.unschedulable)}
+    named = {match["driver"] for match in Recognised.NO_DRIVER.all_in(pod.unschedulable)}
     for driver in sorted(named if case.use.persistent_volume is None else named & {own}):
         yield finding(
             "RBD731",
@@ -344,10 +344,16 @@ def _of_other_reasons(pod: Pod) -> Finding:
 
 def name_taken(case: RuleContext) -> Iterator[Finding]:
     """Report RBD705: a generic ephemeral volume whose claim name is already in use."""
-    not_owned = {word.pod: word for word in words(case) if Recognised.NOT_OWNER.is_in(word.text)}
+    not_owned = {
+        pod_event.pod: pod_event
+        for pod_event in newest_pod_events(case)
+        if Recognised.NOT_OWNER.is_in(pod_event.text)
+    }
     for pod in case.use.waiting_pods:
-        word = not_owned.get(pod)
-        match = Recognised.NOT_OWNER.search(word.text if word is not None else pod.unschedulable)
+        pod_event = not_owned.get(pod)
+        match = Recognised.NOT_OWNER.search(
+            pod_event.text if pod_event is not None else pod.unschedulable
+        )
         if match is None:
             continue
         name = match["claim"]
@@ -359,8 +365,8 @@ def name_taken(case: RuleContext) -> Iterator[Finding]:
             f"pod {pod.ref}",
             f"{pod.ref} gets no ephemeral volume: claim {name} has the name of the volume's claim, "
             f"but was not created for this pod.{_LEAVING if leaving else ''}",
-            evidence=evidence_of_word(word, case)
-            if word is not None
+            evidence=pod_event_evidence(pod_event, case)
+            if pod_event is not None
             else (_scheduler_message(pod),),
             remedy="Run `rbdagent diagnose` for that claim: it reports what keeps the claim."
             if leaving

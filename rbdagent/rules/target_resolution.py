@@ -181,7 +181,7 @@ def _of_another(volume: PersistentVolume, owner: str) -> Finding:
     )
 
 
-def target_not_seen(case: RuleContext) -> Iterator[Finding]:
+def target_not_observed(case: RuleContext) -> Iterator[Finding]:
     """Report RBD415: the target was not found, and which sources were not observed."""
     use = case.use
     if use.image is not None or use.persistent_volume or use.claim or use.holders:
@@ -210,8 +210,8 @@ def target_not_seen(case: RuleContext) -> Iterator[Finding]:
     ]
     yield finding(
         "RBD415",
-        use.target.given,
-        f"{use.target.given} was not found"
+        use.target.argument,
+        f"{use.target.argument} was not found"
         f"{', and not every source was observed' if not_observed else ''}.",
         evidence=tuple(not_observed),
         commands=(command("rbdagent check"),) if not_observed else (),
@@ -246,6 +246,6 @@ def several_volumes(case: RuleContext) -> Iterator[Finding]:
 RULES: Final = (
     (280, not_rbd),
     (440, duplicate_handle),
-    (540, target_not_seen),
+    (540, target_not_observed),
     (690, several_volumes),
 )

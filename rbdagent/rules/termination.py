@@ -39,9 +39,9 @@ from rbdagent.rules.context import (
     RuleContext,
     finding,
     identity_lines,
-    look_again,
-    look_there,
     pods_on,
+    query_again,
+    query_on_node,
     subject_of,
 )
 from rbdagent.rules.entry import Entry
@@ -53,8 +53,8 @@ from rbdagent.rules.pod_events import (
     waiters,
 )
 from rbdagent.verdicts.evidence import pod_names
-from rbdagent.verdicts.timing import GRACE, LONG, MOVING, age, is_young, seconds, spoken
-from rbdagent.verdicts.volume_verdict import fresh_word, is_listed
+from rbdagent.verdicts.timing import GRACE, LONG, MOVING, age, age_text, is_young, seconds
+from rbdagent.verdicts.volume_verdict import fresh_report, is_listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,7 +194,7 @@ def pod_terminating(case: RuleContext) -> Iterator[Finding]:
 
 
 def _late(pod: Pod, case: RuleContext) -> str:
-    return spoken(age(pod.deleting_since, case.snapshot.observed_at))
+    return age_text(age(pod.deleting_since, case.snapshot.observed_at))
 
 
 def _waiting_sentence(case: RuleContext, node: str | None) -> str:
@@ -211,7 +211,7 @@ def _in_time(pod: Pod, case: RuleContext) -> Finding:
         f"{pod.ref} on {pod.node_name} is terminating, and its time limit is not over yet."
         f"{_waiting_sentence(case, pod.node_name)}",
         evidence=(f"its grace period ends at {pod.deleting_since}",),
-        commands=(look_again(case),),
+        commands=(query_again(case),),
         recovery=Recovery(actor="kubelet", within_s=left),
     )
 
@@ -231,7 +231,7 @@ def _does_not_end(pod: Pod, case: RuleContext) -> Finding:
             f"node {pod.node_name} is Ready",
             *_sleeping(pod, case),
         ),
-        commands=(command("ceph health detail"), look_there(case, str(pod.node_name))),
+        commands=(command("ceph health detail"), query_on_node(case, str(pod.node_name))),
     )
 
 
@@ -250,12 +250,12 @@ def _sleeping(pod: Pod, case: RuleContext) -> tuple[str, ...]:
 def _ended(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     """Report RBD724; a finalizer (RBD654) only keeps the object, and kubelet unmounts anyway."""
     held = any(
-        judged.holder.mapping is not None or judged.holder.watcher is not None
-        for judged in case.judged
+        holder_verdict.holder.mapping is not None or holder_verdict.holder.watcher is not None
+        for holder_verdict in case.holder_verdicts
         # A mapping that another pod there uses belongs to that pod.
-        if judged.holder.node == pod.node_name
-        and not judged.holder.transient
-        and judged.verdict is not Verdict.IN_USE
+        if holder_verdict.holder.node == pod.node_name
+        and not holder_verdict.holder.transient
+        and holder_verdict.verdict is not Verdict.IN_USE
     )
     if (held or not pod.finalizers) and not _is_explained(str(pod.node_name), case):
         yield _not_unmounted(pod, case)
@@ -268,9 +268,11 @@ def _on_lost_node(pod: Pod, node: Node | None, case: RuleContext) -> Iterator[Fi
     state = "is NotReady" if node.ready is False else "is not reporting"
     spec = case.use.image.spec if case.use.image is not None else None
     alive = [
-        subject_of(judged.holder)
-        for judged in case.judged
-        if judged.holder.node == node.name and judged.holder.watcher and not judged.holder.transient
+        subject_of(holder_verdict.holder)
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.node == node.name
+        and holder_verdict.holder.watcher
+        and not holder_verdict.holder.transient
     ]
     watch = (
         f" The node's watch on the image is alive ({', '.join(alive)}): that machine runs and may "
@@ -334,12 +336,12 @@ def safe_order(node: str, image: ImageSpec | None) -> str:
 def _is_explained(node: str, case: RuleContext) -> bool:
     """Return whether another rule reports why this node does not release the volume."""
     return any(
-        judged.verdict in _EXPLAINED
-        or judged.holder.driver_registered is False
-        or (judged.holder.mapping is not None and _is_kubelet_down(case))
-        or _is_reported(judged.holder, case)
-        for judged in case.judged
-        if judged.holder.node == node and not judged.holder.transient
+        holder_verdict.verdict in _EXPLAINED
+        or holder_verdict.holder.driver_registered is False
+        or (holder_verdict.holder.mapping is not None and _is_kubelet_down(case))
+        or _is_reported(holder_verdict.holder, case)
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.node == node and not holder_verdict.holder.transient
     )
 
 
@@ -349,7 +351,7 @@ def _is_kubelet_down(case: RuleContext) -> bool:
 
 def _is_reported(holder: Holder, case: RuleContext) -> bool:
     """Return whether the agent there reports a lost pod, a CSI driver or a kubelet that is down."""
-    published = fresh_word(holder, case.snapshot)
+    published = fresh_report(holder, case.snapshot)
     return published is not None and not _CAUSES.isdisjoint(published.findings)
 
 
@@ -363,13 +365,13 @@ def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
         evidence=(
             f"being deleted since {pod.deleting_since}",
             f"node {pod.node_name} is Ready",
-            *_unknown_there(str(pod.node_name), case),
+            *_not_observed_on(str(pod.node_name), case),
         ),
         commands=_inspect(str(pod.node_name), case),
     )
 
 
-def _unknown_there(node: str, case: RuleContext) -> tuple[str, ...]:
+def _not_observed_on(node: str, case: RuleContext) -> tuple[str, ...]:
     """Return the facts about another node that RBD724 lacks, even if that Node is Ready."""
     if node == case.here:
         return ()
@@ -378,7 +380,7 @@ def _unknown_there(node: str, case: RuleContext) -> tuple[str, ...]:
 
 def _inspect(node: str, case: RuleContext) -> tuple[Command, ...]:
     return (
-        look_again(case) if node == case.here else look_there(case, node),
+        query_again(case) if node == case.here else query_on_node(case, node),
         pods_on(node),
     )
 
@@ -395,7 +397,7 @@ def unmount_fails(case: RuleContext) -> Iterator[Finding]:
         name = attachment.node_name
         if attachment.deleting_since or users_on(name, case) or _is_explained(name, case):
             continue
-        if name == case.here and case.those(Verdict.STAGED):
+        if name == case.here and case.holders_with(Verdict.STAGED):
             continue
         if any(pod.node_name == name and pod.deleting_since for pod in case.use.pods):
             continue
@@ -412,7 +414,7 @@ def unmount_fails(case: RuleContext) -> Iterator[Finding]:
             evidence=(
                 f"{name} lists the volume in volumesInUse",
                 f"VolumeAttachment {attachment.name}: {name}, not being deleted",
-                *_unknown_there(name, case),
+                *_not_observed_on(name, case),
             ),
             commands=_inspect(name, case),
             severity=None if long else Severity.INFO,
@@ -426,7 +428,9 @@ def unmount_fails(case: RuleContext) -> Iterator[Finding]:
 
 def out_of_service(case: RuleContext) -> Iterator[Finding]:
     """Report RBD726: a node has the taint for nodes that are off, but is Ready."""
-    dirty = {judged.holder.node for judged in case.those(Verdict.RETURNED_DIRTY)}
+    dirty = {
+        holder_verdict.holder.node for holder_verdict in case.holders_with(Verdict.RETURNED_DIRTY)
+    }
     kube = case.snapshot.kubernetes
     tainted = [
         node
@@ -459,15 +463,19 @@ def out_of_service(case: RuleContext) -> Iterator[Finding]:
 
 def _nodes_of(case: RuleContext) -> frozenset[str | None]:
     """Return the nodes that hold the volume, are attached to it, or have a pod that needs it."""
-    names = {judged.holder.node for judged in case.judged if not judged.holder.transient}
+    names = {
+        holder_verdict.holder.node
+        for holder_verdict in case.holder_verdicts
+        if not holder_verdict.holder.transient
+    }
     names |= {attachment.node_name for attachment in observed_of(case.use.attachments)}
     return frozenset(names | {pod.node_name for pod in case.use.pods if needs_volumes(pod)})
 
 
 def node_down(case: RuleContext) -> Iterator[Finding]:
     """Report RBD113: a node that is not Ready, with or without a watch in Ceph."""
-    for judged in case.those(Verdict.NODE_DOWN):
-        holder = judged.holder
+    for holder_verdict in case.holders_with(Verdict.NODE_DOWN):
+        holder = holder_verdict.holder
         node = str(holder.node)
         if holder.watcher is not None:
             message = (
@@ -491,7 +499,11 @@ def node_down(case: RuleContext) -> Iterator[Finding]:
             "RBD113",
             f"node {node}",
             message,
-            evidence=(*judged.reasons, *identity_lines(case, holder), *_fencing(case, holder)),
+            evidence=(
+                *holder_verdict.reasons,
+                *identity_lines(case, holder),
+                *_fencing(case, holder),
+            ),
             remedy=safe_order(node, spec) if isinstance(node_object, Node) else "",
             commands=(
                 kubectl("describe node", node),

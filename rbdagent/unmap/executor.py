@@ -92,7 +92,7 @@ class Attempt:
             clock: None if snapshots come from a file, which does not show the present state.
         """
         self._target = target
-        self._look = look
+        self._collect = look
         self._ask_ceph = ask_ceph
         self._leave = leave
         self._history = history
@@ -112,7 +112,7 @@ class Attempt:
         Raises:
             RbdagentError: the target is not mapped here, or is mapped more than once.
         """
-        snapshot = self._look(self._target)
+        snapshot = self._collect(self._target)
         self._public = PublicText(snapshot)
         grace = seconds(self._leave.policy.grace_s)
         diagnosis = diagnose(correlate(snapshot), snapshot, grace=grace)
@@ -126,7 +126,7 @@ class Attempt:
             )
         history = self._history and unmaps_of(self._other_acts(), self._history)
         return plan_unmap(
-            _the_one(diagnosis),
+            _mapping_to_unmap(diagnosis),
             diagnosis.use,
             snapshot,
             history=history,
@@ -223,7 +223,7 @@ class Attempt:
         """Return whether the client of the mapping still watches the image."""
         spec = plan.identity.spec
         # The image is the target: the device no longer exists.
-        image = Target(given=str(spec), kind=TargetKind.IMAGE, image=spec)
+        image = Target(argument=str(spec), kind=TargetKind.IMAGE, image=spec)
         try:
             view = correlate(self._ask_ceph(image)).image_view
         except NotFoundError:
@@ -241,12 +241,12 @@ def _reasons(refusal: UnmapRefusal | None) -> str:
     if refusal is None:
         return ""
     reasons = "; ".join(f"{code}: {reason}" for code, reason in refusal.reasons.items())
-    return ". ".join(filter(None, (reasons, refusal.only_keeper)))
+    return ". ".join(filter(None, (reasons, refusal.prevented_by_text)))
 
 
-def _the_one(diagnosis: Diagnosis) -> HolderVerdict:
+def _mapping_to_unmap(diagnosis: Diagnosis) -> HolderVerdict:
     """Return the only mapping of the target on this node, else another holder, which is refused."""
-    given = diagnosis.use.target.given
+    given = diagnosis.use.target.argument
     asked = command("rbdagent who-holds", given)
     local = [verdict for verdict, _ in diagnosis.mapped]
     if len(local) > 1:

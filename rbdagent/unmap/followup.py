@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from rbdagent.correlate.holders import needs_volumes, runs, waits_for_volumes
 from rbdagent.correlate.image_identity import (
+    are_mappings_observed,
     identity_of_mapping,
     mappings_of,
-    mappings_seen,
     same_image,
     views_of,
     volumes_of,
@@ -27,8 +27,8 @@ from rbdagent.correlate.volume_names import (
     in_volumes_in_use,
     names_of,
     node_named,
-    not_given,
     pods_on,
+    source_not_observed,
     users_of,
 )
 from rbdagent.model import (
@@ -50,7 +50,7 @@ PATIENCE_S: Final = 180.0
 """Seconds. kubelet's back-off ends after 2m2s; the controllers and ceph-csi follow in seconds."""
 
 
-class Outlook(Struct, frozen=True, kw_only=True):
+class FollowupState(Struct, frozen=True, kw_only=True):
     """Holds the present state of an act, and the reasons.
 
     The reasons contain no times, so that two outlooks with the same reasons are equal.
@@ -74,7 +74,7 @@ class _After(Struct, frozen=True, kw_only=True):
         return self.names.image
 
 
-def follow(act: UnmapRecord, snapshot: Snapshot, *, waited_s: float) -> Outlook:
+def follow(act: UnmapRecord, snapshot: Snapshot, *, waited_s: float) -> FollowupState:
     """Return the outlook of an act on the observed node.
 
     Args:
@@ -88,7 +88,7 @@ def follow(act: UnmapRecord, snapshot: Snapshot, *, waited_s: float) -> Outlook:
     running = tuple(filter(runs, observed_of(users)))
     if running:
         said = f"{pod_names(running)} uses it on {after.node} again"
-        return Outlook(state=Convergence.CLEARED, reasons=(said,))
+        return FollowupState(state=Convergence.CLEARED, reasons=(said,))
     against: list[str] = []
     unseen: list[str] = []
     for reason in (*_mapped(after), *_attached(after), *_watched(after), *_waited_for(after)):
@@ -99,11 +99,11 @@ def follow(act: UnmapRecord, snapshot: Snapshot, *, waited_s: float) -> Outlook:
     if against:
         late = waited_s >= PATIENCE_S
         state = Convergence.BLOCKED if late else Convergence.PENDING
-        return Outlook(state=state, reasons=(*against, *unseen))
+        return FollowupState(state=state, reasons=(*against, *unseen))
     if unseen:
-        return Outlook(state=Convergence.PENDING, reasons=tuple(unseen))
+        return FollowupState(state=Convergence.PENDING, reasons=tuple(unseen))
     said = f"nothing on {after.node} maps it, and no VolumeAttachment attaches it to {after.node}"
-    return Outlook(state=Convergence.CLEARED, reasons=(said,))
+    return FollowupState(state=Convergence.CLEARED, reasons=(said,))
 
 
 def _after(act: UnmapRecord, snapshot: Snapshot) -> _After:
@@ -120,7 +120,7 @@ def _after(act: UnmapRecord, snapshot: Snapshot) -> _After:
 def _mapped(after: _After) -> Iterator[str | NotObserved]:
     """Yield each mapping of the image on this node; the caller found no running pod for it."""
     node, image = after.snapshot.node, after.image
-    if node is None or not mappings_seen(node) or image is None:
+    if node is None or not are_mappings_observed(node) or image is None:
         reason = "the mappings of this node"
         if node is not None and isinstance(node.mappings, NotObserved):
             reason = f"{reason}: {node.mappings.reason}"
@@ -151,7 +151,7 @@ def _attached(after: _After) -> Iterator[str | NotObserved]:
 def _attachment(after: _After) -> VolumeAttachment | NotObserved | None:
     kube, own = after.snapshot.kubernetes, after.act.persistent_volume
     if kube is None:
-        return not_given(after.snapshot.sources.kubernetes, "VolumeAttachments")
+        return source_not_observed(after.snapshot.sources.kubernetes, "VolumeAttachments")
     if isinstance(kube.attachments, NotObserved):
         return NotObserved(reason=f"VolumeAttachments: {kube.attachments.reason}")
     if own is None and not after.names.volumes_seen:

@@ -72,14 +72,14 @@ def remember(
     if now is None or node is None or not node.boot_id:
         return earlier
     before = earlier if earlier is not None and _same_boot(earlier, node.boot_id, now) else None
-    unbroken = before is not None and now.uptime_s - before.last_look.uptime_s <= longest_gap_s
-    last_look = before.last_look if before is not None and unbroken else None
+    unbroken = before is not None and now.uptime_s - before.last_observed.uptime_s <= longest_gap_s
+    last_observed = before.last_observed if before is not None and unbroken else None
     known = {mapping.identity: mapping for mapping in before.mappings} if before is not None else {}
     return History(
         boot_id=node.boot_id,
-        last_look=now,
+        last_observed=now,
         mappings=tuple(
-            _remembered(verdict, mapping, known, now, last_look=last_look, own_io=own_io)
+            _remembered(verdict, mapping, known, now, last_observed=last_observed, own_io=own_io)
             for diagnosis in diagnoses
             for verdict, mapping in diagnosis.mapped
         ),
@@ -88,40 +88,44 @@ def remember(
 
 
 def _same_boot(earlier: History, boot_id: str, now: BootTime) -> bool:
-    return earlier.boot_id == boot_id and earlier.last_look.uptime_s <= now.uptime_s
+    return earlier.boot_id == boot_id and earlier.last_observed.uptime_s <= now.uptime_s
 
 
 def _remembered(
-    judged: HolderVerdict,
+    holder_verdict: HolderVerdict,
     mapping: Mapping,
     known: dict[MappingIdentity, MappingHistory],
     now: BootTime,
     *,
-    last_look: BootTime | None,
+    last_observed: BootTime | None,
     own_io: MappingIdentity | None,
 ) -> MappingHistory:
     identity = identity_of(mapping)
     before = known.get(identity)
     needed_at = before.needed_at if before is not None else None
-    orphaned_since = before.orphaned_since if before is not None and last_look is not None else None
+    orphaned_since = (
+        before.orphaned_since if before is not None and last_observed is not None else None
+    )
     remembered = MappingHistory(
         identity=identity,
         first_seen=before.first_seen if before is not None else now,
-        orphaned_since=(orphaned_since or now) if judged.verdict is Verdict.ORPHANED else None,
-        needed_at=now if is_needed(judged.holder) else needed_at,
+        orphaned_since=(orphaned_since or now)
+        if holder_verdict.verdict is Verdict.ORPHANED
+        else None,
+        needed_at=now if is_needed(holder_verdict.holder) else needed_at,
         io_counters=None if isinstance(mapping.io_counters, NotObserved) else mapping.io_counters,
     )
     if remembered.orphaned_since is None:
         return remembered
-    if before is None or last_look is None or before.orphaned_since is None:
+    if before is None or last_observed is None or before.orphaned_since is None:
         return _with_io(remembered, now)
     if identity == own_io:
         return _with_io(remembered, before.no_io_since or now, last_io=before.last_io)
-    return _compared(remembered, before, now, last_look)
+    return _compared(remembered, before, now, last_observed)
 
 
 def _compared(
-    remembered: MappingHistory, before: MappingHistory, now: BootTime, last_look: BootTime
+    remembered: MappingHistory, before: MappingHistory, now: BootTime, last_observed: BootTime
 ) -> MappingHistory:
     """Compare an orphan's I/O counters with those of the previous snapshot of the series."""
     old, new = before.io_counters, remembered.io_counters
@@ -129,7 +133,7 @@ def _compared(
         return _with_io(remembered, before.no_io_since or now, last_io=before.last_io)
     if old is None or new is None:
         return _with_io(remembered, now)
-    seen = ObservedIo(since=last_look, at=now, before=old, after=new)
+    seen = ObservedIo(since=last_observed, at=now, before=old, after=new)
     return _with_io(remembered, now, last_io=seen)
 
 

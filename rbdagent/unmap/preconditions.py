@@ -32,7 +32,6 @@ from rbdagent.model import (
     Holder,
     HolderVerdict,
     IoCounters,
-    Keeper,
     Mapping,
     MappingHistory,
     Mount,
@@ -41,6 +40,7 @@ from rbdagent.model import (
     NotObserved,
     ObservedIo,
     PersistentVolume,
+    PreventingObject,
     ProcessRef,
     Severity,
     Snapshot,
@@ -61,12 +61,12 @@ from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.rules.entry import Entry
 from rbdagent.unmap.orphan_history import identity_of, moment_of
 from rbdagent.verdicts.evidence import (
+    block_holder_text,
     is_staging_path,
+    mount_text,
+    opener_text,
     pod_names,
-    said_of_mount,
-    said_of_opener,
-    said_of_process,
-    said_of_stacked,
+    process_text,
 )
 from rbdagent.verdicts.timing import age
 
@@ -214,7 +214,7 @@ _DEBUGFS: Final = "the kernel's own list of watches and hung requests"
 class Attempt(Struct, frozen=True, kw_only=True):
     """Holds the mapping to unmap, and all known facts about it."""
 
-    judged: HolderVerdict
+    holder_verdicts: HolderVerdict
     use: Volume
     snapshot: Snapshot
     history: History | None
@@ -226,12 +226,12 @@ class Attempt(Struct, frozen=True, kw_only=True):
     @property
     def holder(self) -> Holder:
         """The client that owns the mapping."""
-        return self.judged.holder
+        return self.holder_verdicts.holder
 
     @property
     def mapping(self) -> Mapping:
         """The mapping, which is always on this node: rbdagent unmaps only on its own node."""
-        mapping = self.judged.holder.mapping
+        mapping = self.holder_verdicts.holder.mapping
         assert mapping is not None  # noqa: S101 - plan_unmap() checked it
         return mapping
 
@@ -256,13 +256,13 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Reasons against the unmap that end automatically when enough time has passed."""
     follows: tuple[str, ...] = ()
     """Reasons against the unmap that result from another reported fact."""
-    keepers: tuple[Keeper | None, ...] = ()
+    keepers: tuple[PreventingObject | None, ...] = ()
     """The object that causes each reason in ``against``; empty if no reason has an object."""
     speaks: tuple[str, ...] = ()
 
 
 def plan_unmap(
-    judged: HolderVerdict,
+    holder_verdict: HolderVerdict,
     use: Volume,
     snapshot: Snapshot,
     *,
@@ -274,8 +274,8 @@ def plan_unmap(
     """Return the plan for a mapping of the observed node, or every reason against the unmap.
 
     Args:
-        judged: the holder that owns the mapping; a holder that is not a mapping of this node is
-            refused.
+        holder_verdict: the holder that owns the mapping; a holder that is not a mapping of
+            this node is refused.
         use: the image that it holds.
         snapshot: the snapshot in which both were observed.
         history: the facts from all snapshots up to and including this one; None if there is no
@@ -284,10 +284,10 @@ def plan_unmap(
         switches: the settings that forbid every unmap.
         now: the time of the decision; None for a snapshot from a file.
     """
-    if judged.holder.mapping is None or not judged.holder.is_local:
+    if holder_verdict.holder.mapping is None or not holder_verdict.holder.is_local:
         return _not_of_this_node(use, snapshot)
     attempt = Attempt(
-        judged=judged,
+        holder_verdicts=holder_verdict,
         use=use,
         snapshot=snapshot,
         history=history,
@@ -304,7 +304,7 @@ def plan_unmap(
             identity=identity_of(attempt.mapping),
             persistent_volume=_volume_of(use),
             conditions=conditions,
-            keeper=_only_keeper(outcomes),
+            prevented_by=_only_preventing_object(outcomes),
         )
     return UnmapPlan(
         node=_node_of(snapshot),
@@ -362,7 +362,7 @@ def _condition(number: int, code: str, requirement: str, outcome: Outcome) -> Co
     )
 
 
-def _only_keeper(outcomes: Iterable[Outcome]) -> Keeper | None:
+def _only_preventing_object(outcomes: Iterable[Outcome]) -> PreventingObject | None:
     """Return the only object that causes every reason except time; None if there is none."""
     keepers = {
         keeper
@@ -373,31 +373,31 @@ def _only_keeper(outcomes: Iterable[Outcome]) -> Keeper | None:
 
 
 def _against(
-    unseen: Iterable[str], reasons: Iterable[tuple[str, Keeper | None]]
-) -> tuple[tuple[str, ...], tuple[Keeper | None, ...]]:
+    not_observed: Iterable[str], reasons: Iterable[tuple[str, PreventingObject | None]]
+) -> tuple[tuple[str, ...], tuple[PreventingObject | None, ...]]:
     """Return the reasons and their objects; a fact that was not observed has no object."""
-    both = [*((said, None) for said in unseen), *reasons]
-    return tuple(said for said, _ in both), tuple(keeper for _, keeper in both)
+    both = [*((reason, None) for reason in not_observed), *reasons]
+    return tuple(reason for reason, _ in both), tuple(keeper for _, keeper in both)
 
 
-def _process(attempt: Attempt, process: ProcessRef) -> Keeper:
+def _process(attempt: Attempt, process: ProcessRef) -> PreventingObject:
     """Return the pod of a process, else the process.
 
     The pod still identifies the keeper after the process has exited.
     """
     if process.pod_uid is None:
-        return Keeper(kind="Process", name=shortened(process.program), pid=process.pid)
+        return PreventingObject(kind="Process", name=shortened(process.program), pid=process.pid)
     return _pod(attempt, process.pod_uid)
 
 
-def _pod(attempt: Attempt, uid: str) -> Keeper:
+def _pod(attempt: Attempt, uid: str) -> PreventingObject:
     for pod in pods_of(attempt.snapshot.kubernetes):
         if pod.ref.uid == uid:
-            return Keeper(kind="Pod", namespace=pod.ref.namespace, name=pod.ref.name)
-    return Keeper(kind="Pod", name=uid)
+            return PreventingObject(kind="Pod", namespace=pod.ref.namespace, name=pod.ref.name)
+    return PreventingObject(kind="Pod", name=uid)
 
 
-def _unseen(*facts: tuple[str, object]) -> tuple[str, ...]:
+def _not_observed(*facts: tuple[str, object]) -> tuple[str, ...]:
     return tuple(f"{what}: not observed ({fact.reason})" for what, fact in unobserved(facts))
 
 
@@ -409,7 +409,7 @@ def _unseen(*facts: tuple[str, object]) -> tuple[str, ...]:
 def is_the_same(attempt: Attempt) -> Outcome:
     """1. It is the same mapping of the same image as at least one grace period ago."""
     mapping, remembered = attempt.mapping, attempt.remembered
-    against = list(_unseen(("its image", mapping.spec)))
+    against = list(_not_observed(("its image", mapping.spec)))
     if mapping.kind is not DeviceKind.KRBD:
         against.append(f"{mapping.device} is not a krbd device: its rbd-nbd process must unmap it")
     parts = {
@@ -439,12 +439,12 @@ def is_the_same(attempt: Attempt) -> Outcome:
     return Outcome(against=tuple(against), not_yet=not_yet, speaks=tuple(speaks))
 
 
-def is_mounted_nowhere(attempt: Attempt) -> Outcome:
+def is_not_mounted(attempt: Attempt) -> Outcome:
     """2. No mount namespace has a mount of it or of its device node; no file system is active."""
     mapping = attempt.mapping
     staged = staging_mount(attempt)
     mounts = [mount for mount in mounts_of(mapping) if staged is None or not _copies(mount, staged)]
-    reasons = [(said_of_mount(mount), _of_mount(attempt, mount)) for mount in mounts]
+    reasons = [(mount_text(mount), _of_mount(attempt, mount)) for mount in mounts]
     # If the device is mounted, the mount is the reason for the active file system.
     shown = tuple(
         f"the kernel has an active file system on it: {trace}"
@@ -453,18 +453,18 @@ def is_mounted_nowhere(attempt: Attempt) -> Outcome:
     follows = shown if staged is None and mounts else ()
     if staged is None and not mounts:
         reasons += [(text, None) for text in shown]
-    unseen = _unseen(
+    not_observed = _not_observed(
         ("mounts in all mount namespaces", mapping.mounts),
         ("active file systems in the kernel", mapping.kernel_traces),
     )
-    against, keepers = _against(unseen, reasons)
+    against, keepers = _against(not_observed, reasons)
     speaks = "it is not mounted, and the kernel has no file system on it"
     if staged is not None:
         speaks = f"its staging mount {staged.path} is its only mount, and may be unmounted"
     return Outcome(against=against, keepers=keepers, follows=follows, speaks=(speaks,))
 
 
-def _of_mount(attempt: Attempt, mount: Mount) -> Keeper | None:
+def _of_mount(attempt: Attempt, mount: Mount) -> PreventingObject | None:
     uid = pod_uid_of_path(mount.path)
     if uid is not None:
         return _pod(attempt, uid)
@@ -492,22 +492,21 @@ def _copies(mount: Mount, of: Mount) -> bool:
     return mount.path == of.path and mount.device == of.device and mount.kind is of.kind
 
 
-def is_kept_open_by_nobody(attempt: Attempt) -> Outcome:
+def is_not_open(attempt: Attempt) -> Outcome:
     """3. No block device is stacked on it, and no process has it, or a file on it, open."""
     mapping = attempt.mapping
     mapper = luks_mapper(attempt)
-    unseen = _unseen(
+    not_observed = _not_observed(
         ("device-mapper, loop and swap on it", mapping.holders),
         ("processes that have it open", mapping.openers),
     )
-    reasons: list[tuple[str, Keeper | None]] = [
-        (said_of_stacked(device), None) for device in stacked_on(mapping) if device != mapper
+    reasons: list[tuple[str, PreventingObject | None]] = [
+        (block_holder_text(device), None) for device in stacked_on(mapping) if device != mapper
     ]
     reasons += [
-        (said_of_opener(opener), _process(attempt, opener.process))
-        for opener in openers_of(mapping)
+        (opener_text(opener), _process(attempt, opener.process)) for opener in openers_of(mapping)
     ]
-    against, keepers = _against(unseen, reasons)
+    against, keepers = _against(not_observed, reasons)
     speaks = "no process has it open, and nothing is stacked on it"
     if mapper is not None:
         speaks = f"only its LUKS mapping {mapper.label} is on it, and no process has that open"
@@ -524,10 +523,10 @@ def luks_mapper(attempt: Attempt) -> BlockHolder | None:
     return only if ours and only.of == attempt.mapping.kernel_name else None
 
 
-def is_nowhere_in_kubelets_directories(attempt: Attempt) -> Outcome:
+def is_not_in_kubelet_directories(attempt: Attempt) -> Outcome:
     """4. No staging, publish or block path is mounted; every pod directory of it is a leftover."""
     holder, snapshot = attempt.holder, attempt.snapshot
-    unseen = _unseen(
+    not_observed = _not_observed(
         ("kubelet's staging directories", holder.staging),
         ("kubelet's pod directories", holder.pod_volumes),
     )
@@ -535,7 +534,7 @@ def is_nowhere_in_kubelets_directories(attempt: Attempt) -> Outcome:
     complete = knows_every_pod_on(snapshot.kubernetes, holder.node or "")
     kube = snapshot.kubernetes
     certain = complete and kube is not None and kube.consistent
-    reasons: list[tuple[str, Keeper | None]] = [
+    reasons: list[tuple[str, PreventingObject | None]] = [
         (f"a pod directory of it exists: {directory.path}", _pod(attempt, directory.pod_uid))
         for directory in observed_of(holder.pod_volumes)
         if directory.path not in leftovers or not certain
@@ -551,7 +550,7 @@ def is_nowhere_in_kubelets_directories(attempt: Attempt) -> Outcome:
     speaks += [
         f"a leftover, which does not prevent the unmap: {path}" for path in sorted(leftovers)
     ]
-    against, keepers = _against(unseen, reasons)
+    against, keepers = _against(not_observed, reasons)
     return Outcome(against=against, keepers=keepers, speaks=tuple(speaks))
 
 
@@ -560,28 +559,28 @@ def is_nowhere_in_kubelets_directories(attempt: Attempt) -> Outcome:
 # --------------------------------------------------------------------------------------------------
 
 
-def is_wanted_by_nobody(attempt: Attempt) -> Outcome:
+def is_not_needed(attempt: Attempt) -> Outcome:
     """5. No pod on the node needs it or needed it recently.
 
     Its VolumeAttachment does not exist, is being deleted or is idle.
     """
-    unseen = (*_unseen_pods(attempt), *_kubelet(attempt))
-    against, keepers = _against(unseen, (*_pods(attempt), *_attachment(attempt)))
+    not_observed = (*_pods_not_observed(attempt), *_kubelet(attempt))
+    against, keepers = _against(not_observed, (*_pods(attempt), *_attachment(attempt)))
     lately = (*_pods_lately(attempt), *_attachment_lately(attempt), *_kubelet_lately(attempt))
     attachment = attempt.holder.attachment
     state = "no VolumeAttachment attaches it to this node"
     if isinstance(attachment, VolumeAttachment):
         leaving = attachment.deleting_since is not None
         state = f"VolumeAttachment {attachment.name} is {'being deleted' if leaving else 'idle'}"
-    said = [f"no pod on {attempt.holder.node} needs it", state]
+    reason = [f"no pod on {attempt.holder.node} needs it", state]
     if attempt.holder.in_volumes_in_use is True:
-        said.append(f"{attempt.holder.node} still lists it in volumesInUse")
-    return Outcome(against=against, keepers=keepers, not_yet=lately, speaks=tuple(said))
+        reason.append(f"{attempt.holder.node} still lists it in volumesInUse")
+    return Outcome(against=against, keepers=keepers, not_yet=lately, speaks=tuple(reason))
 
 
-def _unseen_pods(attempt: Attempt) -> Iterable[str]:
+def _pods_not_observed(attempt: Attempt) -> Iterable[str]:
     holder, kube = attempt.holder, attempt.snapshot.kubernetes
-    yield from _unseen(("pods on this node", holder.pods))
+    yield from _not_observed(("pods on this node", holder.pods))
     if kube is None or not knows_every_pod_on(kube, holder.node or ""):
         yield "not every pod of this node was listed"
     elif not kube.consistent:
@@ -590,18 +589,18 @@ def _unseen_pods(attempt: Attempt) -> Iterable[str]:
         yield "PersistentVolumes were read by name: the image may have others"
 
 
-def _pods(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
+def _pods(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
     holder = attempt.holder
     pods = observed_of(holder.pods)
     needing = [pod for pod in pods if needs_volumes(pod)]
     if needing:
         first, *others = needing
-        keeper = Keeper(kind="Pod", namespace=first.ref.namespace, name=first.ref.name)
+        keeper = PreventingObject(kind="Pod", namespace=first.ref.namespace, name=first.ref.name)
         yield f"needed by {pod_names(pods)}", None if others else keeper
     if holder.unknown_pod_uids:
         uid, *more = holder.unknown_pod_uids
-        said = f"a container of pod {uid} uses it, and the API server has no such pod"
-        yield said, None if more else _pod(attempt, uid)
+        reason = f"a container of pod {uid} uses it, and the API server has no such pod"
+        yield reason, None if more else _pod(attempt, uid)
 
 
 def _pods_lately(attempt: Attempt) -> Iterable[str]:
@@ -613,12 +612,12 @@ def _pods_lately(attempt: Attempt) -> Iterable[str]:
         yield f"a pod needed it {_seconds(ago)} ago"
 
 
-def _attachment(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
-    for said in _unseen(("its VolumeAttachment", attempt.holder.attachment)):
-        yield said, None
+def _attachment(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
+    for reason in _not_observed(("its VolumeAttachment", attempt.holder.attachment)):
+        yield reason, None
     for tie in _ties(attempt):
         if age(tie.created_at, attempt.snapshot.observed_at) is None:
-            keeper = Keeper(kind="VolumeAttachment", name=tie.name)
+            keeper = PreventingObject(kind="VolumeAttachment", name=tie.name)
             yield f"VolumeAttachment {tie.name} has no readable creation time", keeper
 
 
@@ -654,7 +653,7 @@ def _attachment_lately(attempt: Attempt) -> Iterable[str]:
 
 def _kubelet(attempt: Attempt) -> Iterable[str]:
     process = kubelet_process(attempt.snapshot)
-    yield from _unseen(("kubelet's process", process))
+    yield from _not_observed(("kubelet's process", process))
     if process is None:
         yield "kubelet does not run: when it starts, it may need the volume"
     elif isinstance(process, ProcessRef) and _running_s(process, attempt) is None:
@@ -685,18 +684,18 @@ def is_kubernetes_own(attempt: Attempt) -> Outcome:
     )
 
 
-def is_left_in_peace(attempt: Attempt) -> Outcome:
+def is_not_being_changed(attempt: Attempt) -> Outcome:
     """7. No map, unmap, mkfs, fsck, mount or cryptsetup runs on it, and no request hangs."""
     flights = attempt.holder.in_flight
     own = attempt.mapping.server_pid
-    reasons: list[tuple[str, Keeper | None]] = [
-        (f"{said_of_process(flight.process)} operates on it", _process(attempt, flight.process))
+    reasons: list[tuple[str, PreventingObject | None]] = [
+        (f"{process_text(flight.process)} operates on it", _process(attempt, flight.process))
         for flight in observed_of(flights)
         if flight.process.pid != own
     ]
     hung = attempt.mapping.hung_requests
     reasons += [(f"a request to Ceph hangs: {request}", None) for request in observed_of(hung)]
-    against, keepers = _against(_unseen(("processes in flight", flights)), reasons)
+    against, keepers = _against(_not_observed(("processes in flight", flights)), reasons)
     speaks = ["no rbd, mkfs, fsck, mount or cryptsetup process names it"]
     if isinstance(hung, NotObserved):
         speaks.append(f"hung requests cannot be observed here ({hung.reason})")
@@ -711,16 +710,16 @@ def is_left_in_peace(attempt: Attempt) -> Outcome:
 def may_be_done_now(attempt: Attempt) -> Outcome:
     """8. Continuously orphaned for the grace period; under the limit; not frozen; allowed."""
     policy, remembered = attempt.policy, attempt.remembered
-    unseen, reasons = tuple(_unseen_switches(attempt)), list(_frozen(attempt))
+    not_observed, reasons = tuple(_guards_not_observed(attempt)), list(_frozen(attempt))
     if not policy.may_unmap:
         reasons.append(("the mode is observe: rbdagent is not allowed to unmap", None))
-    verdict = attempt.judged.verdict
+    verdict = attempt.holder_verdicts.verdict
     follows: tuple[str, ...] = ()
     if verdict not in {Verdict.ORPHANED, Verdict.STAGED}:
         follows = (f"the verdict is {verdict}",)
     row = attempt.since(remembered.orphaned_since) if remembered is not None else None
     not_yet: tuple[str, ...] = ()
-    if unseen or reasons or follows:
+    if not_observed or reasons or follows:
         not_yet = ()
     elif verdict is Verdict.STAGED:
         not_yet = ("the verdict is Staged: kubelet or the CSI driver may be between two steps",)
@@ -734,10 +733,10 @@ def may_be_done_now(attempt: Attempt) -> Outcome:
     unmaps = history.unmaps if history else ()
     done = unmaps_of_last_hour(observed_of(unmaps), observed)
     if done >= policy.most_unmaps_an_hour:
-        said = f"{done} unmaps in the last hour, and the limit is {policy.most_unmaps_an_hour}"
-        reasons.append((said, None))
-    unseen += _unseen(("the record of unmaps", unmaps))
-    against, keepers = _against(unseen, reasons)
+        reason = f"{done} unmaps in the last hour, and the limit is {policy.most_unmaps_an_hour}"
+        reasons.append((reason, None))
+    not_observed += _not_observed(("the record of unmaps", unmaps))
+    against, keepers = _against(not_observed, reasons)
     speaks = f"continuously orphaned for {_seconds(row or 0)}; {done} unmaps in the last hour"
     return Outcome(
         against=against, keepers=keepers, follows=follows, not_yet=not_yet, speaks=(speaks,)
@@ -749,33 +748,33 @@ def unmaps_of_last_hour(unmaps: Iterable[BootTime], now: BootTime | None) -> int
     return sum(now is None or now.uptime_s - begun.uptime_s < _HOUR_S for begun in unmaps)
 
 
-def _unseen_switches(attempt: Attempt) -> Iterable[str]:
+def _guards_not_observed(attempt: Attempt) -> Iterable[str]:
     node, kube = attempt.holder.node_object, attempt.snapshot.kubernetes
-    yield from _unseen(
+    yield from _not_observed(
         ("the file that freezes this node", attempt.switches.freeze_file),
         ("annotations of the Node", node),
     )
     if node is None:
         yield "this node has no Node object"
     if kube is not None and _claim_namespaces(attempt):
-        yield from _unseen(("annotations of the claim's namespace", kube.frozen_namespaces))
+        yield from _not_observed(("annotations of the claim's namespace", kube.frozen_namespaces))
 
 
-def _frozen(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
+def _frozen(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
     file, node = attempt.switches.freeze_file, attempt.holder.node_object
     if isinstance(file, str):
         yield f"frozen by the file {file}", None
     frozen = [
-        Keeper(kind="PersistentVolume", name=volume.name)
+        PreventingObject(kind="PersistentVolume", name=volume.name)
         for volume in _volumes(attempt)
         if volume.frozen
     ]
     if isinstance(node, Node) and node.frozen:
-        frozen.append(Keeper(kind="Node", name=node.name))
+        frozen.append(PreventingObject(kind="Node", name=node.name))
     kube = attempt.snapshot.kubernetes
     names = () if kube is None else observed_of(kube.frozen_namespaces)
     frozen += [
-        Keeper(kind="Namespace", name=name)
+        PreventingObject(kind="Namespace", name=name)
         for name in sorted(_claim_namespaces(attempt).intersection(names))
     ]
     for frozen_object in frozen:
@@ -809,12 +808,12 @@ def is_fully_observed(attempt: Attempt) -> Outcome:
             if gap.fact != _DEBUGFS
         ]
     holder, view = attempt.holder, attempt.use.image_view
-    against += _unseen(("the Ceph blocklist", holder.blocklisted_by))
+    against += _not_observed(("the Ceph blocklist", holder.blocklisted_by))
     if view is None:
         against.append("no Ceph cluster answered for its image")
     else:
-        against += _unseen(("whether its image exists", view.presence))
-        against += _unseen(("the watchers of its image", view.watchers))
+        against += _not_observed(("whether its image exists", view.presence))
+        against += _not_observed(("the watchers of its image", view.watchers))
     against += _not_fresh(attempt)
     return Outcome(against=tuple(against), speaks=("node, Ceph and Kubernetes were all observed",))
 
@@ -843,7 +842,7 @@ def has_no_io(attempt: Attempt) -> Outcome:
     """
     counters = attempt.mapping.io_counters
     if isinstance(counters, NotObserved):
-        return Outcome(against=_unseen(("its I/O counters", counters)))
+        return Outcome(against=_not_observed(("its I/O counters", counters)))
     completed = ", ".join(
         f"{count} {name}" for name, count in _counts(counters).items() if count is not None
     )
@@ -866,15 +865,16 @@ def _io_lately(attempt: Attempt, counters: IoCounters) -> Iterable[str]:
     else:
         quiet_s = attempt.since(remembered.no_io_since)
         if quiet_s is None or quiet_s < grace_s:
-            yield _said_of_io(remembered.last_io, quiet_s or 0.0, grace_s)
+            yield _io_text(remembered.last_io, quiet_s or 0.0, grace_s)
 
 
-def _said_of_io(seen: ObservedIo | None, quiet_s: float, grace_s: float) -> str:
+def _io_text(observed: ObservedIo | None, quiet_s: float, grace_s: float) -> str:
     quiet, grace = _seconds(quiet_s), _seconds(grace_s)
-    if seen is None:
+    if observed is None:
         return f"observed without I/O for {quiet}, and the grace period is {grace}"
     return (
-        f"{_changes(seen.before, seen.after)} between {seen.since.at} and {seen.at.at}; that I/O,"
+        f"{_changes(observed.before, observed.after)} between {observed.since.at} and "
+        f"{observed.at.at}; that I/O,"
         f" {quiet} ago, restarts the grace period ({grace})"
     )
 
@@ -904,12 +904,12 @@ def _count(value: int | None) -> str:
 
 CONDITIONS: Final[tuple[tuple[str, str, Callable[[Attempt], Outcome]], ...]] = (
     ("RBD501", "it is the same mapping as one grace period ago", is_the_same),
-    ("RBD502", "it is not mounted", is_mounted_nowhere),
-    ("RBD503", "no process and no block device uses it", is_kept_open_by_nobody),
-    ("RBD504", "no kubelet path uses it", is_nowhere_in_kubelets_directories),
-    ("RBD505", "no pod and no VolumeAttachment needs it", is_wanted_by_nobody),
+    ("RBD502", "it is not mounted", is_not_mounted),
+    ("RBD503", "no process and no block device uses it", is_not_open),
+    ("RBD504", "no kubelet path uses it", is_not_in_kubelet_directories),
+    ("RBD505", "no pod and no VolumeAttachment needs it", is_not_needed),
     ("RBD506", "Kubernetes created the image", is_kubernetes_own),
-    ("RBD507", "no operation on it is in progress", is_left_in_peace),
+    ("RBD507", "no operation on it is in progress", is_not_being_changed),
     ("RBD508", "the unmap is allowed now", may_be_done_now),
     ("RBD509", "every source was observed just now", is_fully_observed),
     ("RBD510", "it had no I/O for the grace period", has_no_io),
@@ -941,18 +941,18 @@ def _expects(attempt: Attempt) -> tuple[str, ...]:
             f"pod {pod.ref} on {pod.node_name}: NodeStage succeeds, because the image is free"
             for pod in waiting
         )
-    said = []
+    reason = []
     if holder.attachment.deleting_since is None:
-        said.append(
+        reason.append(
             f"kubelet on {holder.node} retries NodeUnstage (within 2m2s), finds no mapping, "
             "and removes the volume from volumesInUse"
         )
         if holder.driver_registered is False:
-            said.append(
+            reason.append(
                 f"NodeUnstage needs the CSI driver on {holder.node}, which does not run now"
             )
-    said.append(f"the controller deletes VolumeAttachment {holder.attachment.name}")
-    return tuple(said)
+    reason.append(f"the controller deletes VolumeAttachment {holder.attachment.name}")
+    return tuple(reason)
 
 
 def _seconds(value: float) -> str:

@@ -106,7 +106,7 @@ class StateDir:
             if isinstance(known, NotObserved):
                 raise RbdagentError(known.reason, hint=known.hint)
             acts = tuple({recorded.key: recorded for recorded in (*known.acts, act)}.values())
-            kept = _kept(acts)
+            kept = _records_to_keep(acts)
             still = {candidate.key for candidate in kept}
             gone = _Acts(
                 acts=tuple(candidate for candidate in acts if candidate.key not in still),
@@ -234,7 +234,7 @@ def _locked(path: Path, how: int) -> int:
         os.close(descriptor)
 
 
-def _kept(acts: tuple[UnmapRecord, ...]) -> tuple[UnmapRecord, ...]:
+def _records_to_keep(acts: tuple[UnmapRecord, ...]) -> tuple[UnmapRecord, ...]:
     """Return the latest acts and the latest refusals, in their order."""
     refused = [act for act in acts if act.outcome is UnmapOutcome.REFUSED]
     others = [act for act in acts if act.outcome is not UnmapOutcome.REFUSED]

@@ -23,7 +23,7 @@ def name_of(daemon: ServiceAddress, use: Volume) -> str:
 
 def supposed(holder: Holder, use: Volume) -> str:
     """Return which daemon a librbd client probably is, and why; "" if no evidence shows it."""
-    match holder.probably:
+    match holder.probable_kind:
         case HolderKind.MGR:
             return f"probably {_MGR}: it has a task of the image ({_tasks(use)})"
         case HolderKind.MIRROR:

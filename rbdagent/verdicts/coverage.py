@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.image_identity import every_node_seen, nodes_of
+from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, reports
 from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.model import NotObserved, PublishedNode, observed_of
-from rbdagent.verdicts.timing import age, is_young, spoken
+from rbdagent.verdicts.timing import age, age_text, is_young
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     The caller has found no holder: neither a watcher, nor a mapping that any agent reports.
     """
     kube = snapshot.kubernetes
-    if kube is None or not every_node_seen(kube):
+    if kube is None or not are_all_nodes_observed(kube):
         return ("the nodes of the cluster",)
     if isinstance(kube.published, NotObserved):
         return (f"what agents of other nodes report ({kube.published.reason})",)
@@ -64,13 +64,13 @@ def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
 def _unreported(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
     """Yield a line that names nodes without a fresh report, unhealthy ones first, at most five."""
     reporting = reporting_nodes(snapshot)
-    unseen = [node for node in others if node.name not in reporting]
-    if not unseen:
+    unreported = [node for node in others if node.name not in reporting]
+    if not unreported:
         return
     last = {report.name: report.observed_at for report in reports(snapshot)}
-    unseen.sort(key=lambda node: (node.ready is True and not node.out_of_service, node.name))
-    named = [_described(node, last.get(node.name), snapshot) for node in unseen[:_MOST_NAMES]]
-    more = f" and {len(unseen) - len(named)} more nodes" if len(unseen) > len(named) else ""
+    unreported.sort(key=lambda node: (node.ready is True and not node.out_of_service, node.name))
+    named = [_described(node, last.get(node.name), snapshot) for node in unreported[:_MOST_NAMES]]
+    more = f" and {len(unreported) - len(named)} more nodes" if len(unreported) > len(named) else ""
     yield f"what is mapped on {', '.join(named)}{more}"
 
 
@@ -91,7 +91,7 @@ def _described(node: Node, reported_at: str | None, snapshot: Snapshot) -> str:
     if reported_at is None:
         return f"{node.name} ({state}no agent reports)"
     since = age(reported_at, snapshot.observed_at)
-    return f"{node.name} ({state}its agent last reported {spoken(since)} ago)"
+    return f"{node.name} ({state}its agent last reported {age_text(since)} ago)"
 
 
 def _in_volumes_in_use(others: list[Node], use: Volume) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _warned_of(use: Volume, snapshot: Snapshot) -> Iterator[str]:
     """Yield recent warnings of agents about the volume: an event outlives the agent's report."""
     for event in use.events:
         if _is_recent_warning(event, snapshot):
-            since = spoken(age(event.last_seen, snapshot.observed_at))
+            since = age_text(age(event.last_seen, snapshot.observed_at))
             yield f"whether this has ended: {event.reason} {since} ago, {event.message}"
 
 

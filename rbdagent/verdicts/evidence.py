@@ -226,10 +226,10 @@ def foreign_mounts(found: Evidence, holder: Holder) -> tuple[Mount, ...]:
 
 def pins(found: Evidence, holder: Holder) -> tuple[str, ...]:
     """Return a sentence for each thing that keeps the device busy although no pod uses it."""
-    lines = [said_of_opener(opener) for opener in found.openers]
-    lines += [said_of_mount(mount) for mount in foreign_mounts(found, holder)]
-    lines += [said_of_mount(mount) for mount in found.other_mounts]
-    lines += [said_of_stacked(device) for device in found.stacked]
+    lines = [opener_text(opener) for opener in found.openers]
+    lines += [mount_text(mount) for mount in foreign_mounts(found, holder)]
+    lines += [mount_text(mount) for mount in found.other_mounts]
+    lines += [block_holder_text(device) for device in found.stacked]
     if not mounts_of(holder.mapping) and found.traces:
         lines.append(
             f"the kernel still has a file system on it ({', '.join(found.traces)}), "
@@ -243,16 +243,16 @@ def pins(found: Evidence, holder: Holder) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def said_of_process(process: ProcessRef) -> str:
+def process_text(process: ProcessRef) -> str:
     """Describe a process: its pid, its command, and the pod of its cgroup."""
     where = f" of pod {process.pod_uid}" if process.pod_uid else ""
     hung = ", in uninterruptible sleep" if process.state == "D" else ""
     return f"process {process.pid} ({process.command or 'no name'}){where}{hung}"
 
 
-def said_of_opener(opener: OpenFile) -> str:
+def opener_text(opener: OpenFile) -> str:
     """Describe how a process keeps the device busy."""
-    process = said_of_process(opener.process)
+    process = process_text(opener.process)
     if opener.on_device:
         return f"{process} has the device open"
     return {
@@ -260,19 +260,19 @@ def said_of_opener(opener: OpenFile) -> str:
         "root": f"{process} has its root directory on it",
         "mapping": f"{process} has a memory-mapped file on it ({opener.path})",
         "executable": f"{process} runs an executable on it ({opener.path})",
-    }.get(opener.how, f"{process} has an open file on it ({opener.path})")
+    }.get(opener.kind, f"{process} has an open file on it ({opener.path})")
 
 
-def said_of_mount(mount: Mount) -> str:
+def mount_text(mount: Mount) -> str:
     """Describe where a device is mounted, and in which mount namespace."""
     if mount.namespace.is_host:
         return f"mounted at {mount.path} on the host"
-    return f"mounted at {mount.path} in the mount namespace of " + said_of_process(
+    return f"mounted at {mount.path} in the mount namespace of " + process_text(
         mount.namespace.process
     )
 
 
-def said_of_stacked(holder: BlockHolder) -> str:
+def block_holder_text(holder: BlockHolder) -> str:
     """Describe what is stacked on the device inside the kernel."""
     label = f" ({holder.label})" if holder.label else ""
     descriptions = {

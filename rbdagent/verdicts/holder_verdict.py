@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import is_finished
-from rbdagent.correlate.image_identity import identity_of_mapping, watchers_seen
+from rbdagent.correlate.image_identity import are_watchers_observed, identity_of_mapping
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.correlate.published_reports import is_nbd
 from rbdagent.model import (
@@ -45,15 +45,15 @@ from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
     lost_processes,
+    mount_text,
     own_processes,
     pins,
     pod_names,
-    said_of_mount,
-    said_of_process,
+    process_text,
     unsorted_processes,
 )
-from rbdagent.verdicts.timing import GRACE, age, is_young, spoken
-from rbdagent.verdicts.volume_verdict import ORDER, fresh_word, maps_by_nbd, report_of
+from rbdagent.verdicts.timing import GRACE, age, age_text, is_young
+from rbdagent.verdicts.volume_verdict import ORDER, fresh_report, maps_by_nbd, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,7 +149,7 @@ def blocklisted(bench: HolderContext) -> RungResult | None:
     )
 
 
-def watch_seen(holder: Holder, view: ImageView | None) -> bool | NotObserved | None:
+def is_watch_observed(holder: Holder, view: ImageView | None) -> bool | NotObserved | None:
     """Return whether the mapping has its watch on the header; None if it does not take a watch.
 
     Read-only and snapshot mappings do not take a watch (kernel 5.5). An image that is gone has no
@@ -180,7 +180,7 @@ def unwatched(bench: HolderContext) -> RungResult | None:
     Recorded after a blocklist entry was removed: I/O worked again, the watch did not return.
     """
     holder, mapping = bench.holder, bench.holder.mapping
-    seen = watch_seen(holder, bench.use.image_view)
+    seen = is_watch_observed(holder, bench.use.image_view)
     if mapping is None or mapping.kind is not DeviceKind.KRBD or seen is None or seen is True:
         return None
     if isinstance(mapping.read_only, NotObserved):
@@ -262,7 +262,7 @@ def in_use(bench: HolderContext) -> RungResult | None:
     )
     for reason, processes in groups:
         if processes:
-            lines = tuple(said_of_process(process) for process in processes)
+            lines = tuple(process_text(process) for process in processes)
             return RungResult(verdict=Verdict.IN_USE, reasons=(reason, *lines))
     return _in_use_by_path(bench) or _in_use_by_directory(bench)
 
@@ -283,7 +283,7 @@ def _in_use_by_path(bench: HolderContext) -> RungResult | None:
         return None
     return RungResult(
         verdict=Verdict.IN_USE,
-        reasons=tuple(f"{said_of_mount(mount)}, a volume path of a pod" for mount in unexplained),
+        reasons=tuple(f"{mount_text(mount)}, a volume path of a pod" for mount in unexplained),
     )
 
 
@@ -335,12 +335,11 @@ def between_steps(bench: HolderContext) -> RungResult | None:
         return RungResult(
             verdict=Verdict.STAGED,
             reasons=tuple(
-                f"{said_of_process(flight.process)} is working on it"
-                for flight in found.bringing_up
+                f"{process_text(flight.process)} is working on it" for flight in found.bringing_up
             ),
         )
     if found.pod_mounts:
-        lines = tuple(said_of_mount(mount) for mount in found.pod_mounts)
+        lines = tuple(mount_text(mount) for mount in found.pod_mounts)
         return RungResult(verdict=Verdict.STAGED, reasons=("its pod has finished", *lines))
     return None
 
@@ -398,7 +397,7 @@ def finishing(bench: HolderContext) -> RungResult | None:
     found = bench.found
     if found.tearing_down:
         lines = tuple(
-            f"{said_of_process(flight.process)} is unmounting, closing or unmapping it"
+            f"{process_text(flight.process)} is unmounting, closing or unmapping it"
             for flight in found.tearing_down
         )
         return RungResult(verdict=Verdict.STAGED, reasons=lines)
@@ -412,7 +411,7 @@ def finishing(bench: HolderContext) -> RungResult | None:
 
 def not_observed(bench: HolderContext) -> RungResult | None:
     """Return `Undetermined` if a fact that `Orphaned` requires was not observed."""
-    missing = unseen_facts(bench)
+    missing = missing_facts(bench)
     if not missing:
         return None
     return RungResult(
@@ -421,7 +420,7 @@ def not_observed(bench: HolderContext) -> RungResult | None:
     )
 
 
-def unseen_facts(bench: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
+def missing_facts(bench: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
     """Return the facts that `Orphaned` requires and that were not observed."""
     holder, mapping = bench.holder, bench.holder.mapping
     assert mapping is not None  # noqa: S101 - only the checks of LOCAL call this
@@ -438,11 +437,11 @@ def unseen_facts(bench: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
         ("pods on this node", holder.pods),
         ("VolumeAttachments", holder.attachment),
         ("the Ceph blocklist", holder.blocklisted_by),
-        ("its watch on the image", watch_seen(holder, bench.use.image_view)),
+        ("its watch on the image", is_watch_observed(holder, bench.use.image_view)),
         ("whether the image exists", _presence(bench.use.image_view)),
     )
     missing = list(unobserved(facts))
-    if watch_seen(holder, bench.use.image_view) is False:
+    if is_watch_observed(holder, bench.use.image_view) is False:
         # The kernel lists the watch, Ceph does not: one of the two observations is out of date.
         reason = "the kernel lists it and Ceph does not: run the command again"
         missing.append(("its watch on the image", NotObserved(reason=reason)))
@@ -470,7 +469,7 @@ def young(bench: HolderContext) -> RungResult | None:
     lines: list[str] = []
     created = attachment.created_at if isinstance(attachment, VolumeAttachment) else None
     if has_attachment and is_young(created, now, bench.grace) is not False:
-        lines.append(f"its VolumeAttachment is {spoken(age(created, now))} old")
+        lines.append(f"its VolumeAttachment is {age_text(age(created, now))} old")
     lines += _recent_kill(bench)
     lines += _kubelet_cleanup(bench)
     if not lines:
@@ -481,7 +480,7 @@ def young(bench: HolderContext) -> RungResult | None:
         verdict=Verdict.STAGED,
         reasons=(
             *lines,
-            f"within the grace period of {spoken(bench.grace)}: wait, then run the command again",
+            f"within the grace period of {age_text(bench.grace)}: wait, then run the command again",
         ),
     )
 
@@ -506,14 +505,14 @@ def _kubelet_cleanup(bench: HolderContext) -> list[str]:
     if fresh is None:
         return [_KUBELET_UNSEEN]
     if fresh:
-        return [f"kubelet started {spoken(age(process.started_at, bench.now))} ago"]
+        return [f"kubelet started {age_text(age(process.started_at, bench.now))} ago"]
     return []
 
 
 def _recent_kill(bench: HolderContext) -> list[str]:
     """Return a line if kubelet stopped a pod here recently: its cleanup may still be running."""
     return [
-        f"pod {event.subject} was stopped {spoken(age(event.last_seen, bench.now))} ago"
+        f"pod {event.subject} was stopped {age_text(age(event.last_seen, bench.now))} ago"
         for event in bench.use.events
         if event.kind == "Pod"
         and event.reason == "Killing"
@@ -676,7 +675,9 @@ def node_down(bench: HolderContext) -> RungResult | None:
     if node.ready is True or holder.is_local:
         return None
     state = "NotReady" if node.ready is False else "Unknown: its kubelet has not reported"
-    since = f" for {spoken(age(node.ready_changed_at, bench.now))}" if node.ready_changed_at else ""
+    since = (
+        f" for {age_text(age(node.ready_changed_at, bench.now))}" if node.ready_changed_at else ""
+    )
     lines = [f"node {node.name} is {state}{since}"]
     if holder.watcher is not None:
         lines.append("its watch is alive: according to Ceph, the machine is running and may write")
@@ -699,7 +700,7 @@ def returned_remotely(bench: HolderContext) -> RungResult | None:
         return None
     if holder.watcher is not None:
         proof = "a client at its address still watches the image"
-    elif fresh_word(holder, bench.snapshot) is not None:
+    elif fresh_report(holder, bench.snapshot) is not None:
         proof = bench.report
     else:
         return None
@@ -727,7 +728,7 @@ def own_check(bench: HolderContext) -> RungResult | None:
     )
 
 
-def pods_there(bench: HolderContext) -> RungResult | None:
+def pods_on_holder_node(bench: HolderContext) -> RungResult | None:
     """Return the verdict that follows from the pods on the holder's node, according to the API."""
     holder, found = bench.holder, bench.found
     if found.running:
@@ -757,7 +758,7 @@ def reported_danger(bench: HolderContext) -> RungResult | None:
     Ceph's own answer is newer: a watch that has returned, or a blocklist entry that is gone.
     """
     holder = bench.holder
-    mapping = fresh_word(holder, bench.snapshot)
+    mapping = fresh_report(holder, bench.snapshot)
     if mapping is None or mapping.verdict not in _DANGERS:
         return None
     if mapping.verdict is not Verdict.DEAD:
@@ -776,7 +777,7 @@ def reported_danger(bench: HolderContext) -> RungResult | None:
 
 def published(bench: HolderContext) -> RungResult | None:
     """Return the verdict that the agent of the holder's node reported, if the report is fresh."""
-    mapping = fresh_word(bench.holder, bench.snapshot)
+    mapping = fresh_report(bench.holder, bench.snapshot)
     if mapping is None or mapping.verdict not in ORDER:
         return None
     if _lacks_its_watch(bench, mapping):
@@ -801,14 +802,14 @@ def _lacks_its_watch(bench: HolderContext, mapping: PublishedMapping) -> bool:
     """
     return (
         bench.holder.watcher is None
-        and watchers_seen(bench.use.image_view)
+        and are_watchers_observed(bench.use.image_view)
         and mapping.read_only is not True
         and mapping.verdict is not Verdict.UNWATCHED
         and not is_nbd(mapping)
     )
 
 
-def not_looked(bench: HolderContext) -> RungResult | None:
+def holder_node_not_observed(bench: HolderContext) -> RungResult | None:
     """Return `Undetermined`: only the holder's own node shows what the holder does."""
     holder = bench.holder
     if holder.node is None:
@@ -816,7 +817,7 @@ def not_looked(bench: HolderContext) -> RungResult | None:
     lines = [f"its use on {holder.node} can be observed only on that node"]
     node, mapping = holder.published_by, holder.published
     if node is not None and mapping is not None:
-        ago = spoken(age(node.observed_at, bench.now))
+        ago = age_text(age(node.observed_at, bench.now))
         lines.append(f"the last report of the agent there is {ago} old: {mapping.verdict}")
     if isinstance(holder.pods, NotObserved):
         lines.append(f"pods there were not observed: {holder.pods.reason}")
@@ -839,9 +840,9 @@ REMOTE: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
     node_down,
     returned_remotely,
     own_check,
-    pods_there,
+    pods_on_holder_node,
     lingering,
     published,
-    not_looked,
+    holder_node_not_observed,
 )
-"""In this order; `not_looked` always returns a result."""
+"""In this order; `holder_node_not_observed` always returns a result."""

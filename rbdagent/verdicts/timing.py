@@ -8,7 +8,7 @@ from typing import Final
 
 from rbdagent.parse.times import age
 
-__all__ = ["AGES", "GRACE", "LONG", "MOVING", "age", "is_young", "seconds", "spoken"]
+__all__ = ["AGES", "GRACE", "LONG", "MOVING", "age", "age_text", "is_young", "seconds"]
 
 GRACE: Final = timedelta(minutes=10)
 """Longer than the six minutes before the controller detaches by force, and than the back-off of
@@ -39,7 +39,7 @@ AGES: Final = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smh])*\b")
 """Ages and times in a text: two outputs about the same state differ only in these."""
 
 
-def spoken(since: timedelta | None) -> str:
+def age_text(since: timedelta | None) -> str:
     """Return an age as kubectl prints it, in the largest unit that fits twice: ``45s``, ``7m``."""
     if since is None:
         return "an unknown time"

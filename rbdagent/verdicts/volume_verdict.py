@@ -12,11 +12,11 @@ from rbdagent.correlate.holders import (
     is_ceph_daemon,
 )
 from rbdagent.correlate.image_identity import (
+    are_mappings_observed,
+    are_pods_observed,
+    are_watchers_observed,
     clusters_of,
     fsids_of,
-    mappings_seen,
-    pods_seen,
-    watchers_seen,
 )
 from rbdagent.correlate.volume_names import (
     covers_claims,
@@ -46,7 +46,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.verdicts.coverage import missing_of_nodes, reporting_nodes
-from rbdagent.verdicts.timing import age, is_young, spoken
+from rbdagent.verdicts.timing import age, age_text, is_young
 
 ORDER: Final = (
     Verdict.UNWATCHED,
@@ -70,15 +70,17 @@ PODS_ELSEWHERE: Final = "pods on other nodes"
 """Not observed if the target names no claim: then only the pods of this node were listed."""
 
 
-def target_verdict(use: Volume, judged: tuple[HolderVerdict, ...], snapshot: Snapshot) -> Verdict:
+def target_verdict(
+    use: Volume, holder_verdict: tuple[HolderVerdict, ...], snapshot: Snapshot
+) -> Verdict:
     """Return the verdict on the target."""
     if use.unbacked:
         return Verdict.NOT_BACKED
-    if conflicting(use, judged, snapshot):
+    if conflicting(use, holder_verdict, snapshot):
         return Verdict.CONFLICT
     if is_ambiguous(use, snapshot):
         return Verdict.UNDETERMINED
-    holding = [candidate for candidate in judged if not candidate.holder.transient]
+    holding = [candidate for candidate in holder_verdict if not candidate.holder.transient]
     if not holding or only_ceph_itself(holding):
         # ceph-mgr and rbd-mirror may watch any image. Another client may hold it unobserved.
         return _verdict_without_holder(use, snapshot)
@@ -86,15 +88,15 @@ def target_verdict(use: Volume, judged: tuple[HolderVerdict, ...], snapshot: Sna
     holding = [candidate for candidate in holding if not is_left_behind(candidate)] or holding
     verdicts = {candidate.verdict for candidate in holding}
     worst = next(verdict for verdict in ORDER if verdict in verdicts)
-    is_shared = worst is Verdict.IN_USE and len(sharing(judged)) > 1
+    is_shared = worst is Verdict.IN_USE and len(sharing(holder_verdict)) > 1
     return Verdict.SHARED if is_shared else worst
 
 
-def is_left_behind(judged: HolderVerdict) -> bool:
+def is_left_behind(holder_verdict: HolderVerdict) -> bool:
     """Return whether it is a dead nbd device that is not mounted, not open and not stacked on."""
-    mapping = judged.holder.mapping
+    mapping = holder_verdict.holder.mapping
     return (
-        judged.verdict is Verdict.DEAD
+        holder_verdict.verdict is Verdict.DEAD
         and mapping is not None
         and mapping.kind is DeviceKind.NBD
         and mapping.mounts == mapping.openers == mapping.holders == ()
@@ -103,12 +105,12 @@ def is_left_behind(judged: HolderVerdict) -> bool:
 
 def only_ceph_itself(holding: list[HolderVerdict]) -> bool:
     """Return whether all holders are Ceph's own daemons."""
-    return all(is_ceph_daemon(judged.holder) for judged in holding)
+    return all(is_ceph_daemon(holder_verdict.holder) for holder_verdict in holding)
 
 
-def sharing(judged: tuple[HolderVerdict, ...]) -> tuple[HolderVerdict, ...]:
+def sharing(holder_verdict: tuple[HolderVerdict, ...]) -> tuple[HolderVerdict, ...]:
     """Return the holders that are in use, one per node."""
-    used = [candidate for candidate in judged if candidate.verdict is Verdict.IN_USE]
+    used = [candidate for candidate in holder_verdict if candidate.verdict is Verdict.IN_USE]
     by_node = {user.holder.node or str(user.holder.watcher): user for user in used}
     return tuple(by_node.values())
 
@@ -119,7 +121,7 @@ def sharing(judged: tuple[HolderVerdict, ...]) -> tuple[HolderVerdict, ...]:
 
 
 def conflicting(
-    use: Volume, judged: tuple[HolderVerdict, ...], snapshot: Snapshot
+    use: Volume, holder_verdict: tuple[HolderVerdict, ...], snapshot: Snapshot
 ) -> tuple[HolderVerdict, ...]:
     """Return the holders that have the image read-write on several nodes without permission.
 
@@ -131,7 +133,7 @@ def conflicting(
         return ()
     writers = {
         candidate.holder.node: candidate
-        for candidate in judged
+        for candidate in holder_verdict
         if candidate.holder.node and _writes(candidate, use, snapshot)
     }
     return tuple(writers[node] for node in sorted(writers)) if len(writers) > 1 else ()
@@ -205,7 +207,7 @@ def is_writable(mapping: Mapping | None) -> bool | NotObserved:
     return derived(mapping.read_only, lambda is_read_only: not is_read_only)
 
 
-def fresh_word(holder: Holder, snapshot: Snapshot) -> PublishedMapping | None:
+def fresh_report(holder: Holder, snapshot: Snapshot) -> PublishedMapping | None:
     """Return the mapping that the agent of another node published, if its report is fresh."""
     fresh = not holder.is_local and has_fresh_report(holder, snapshot)
     return holder.published if fresh else None
@@ -216,26 +218,30 @@ def report_of(holder: Holder, now: str) -> str:
     node, mapping = holder.published_by, holder.published
     if node is None or mapping is None:
         return ""
-    since = spoken(age(node.observed_at, now))
+    since = age_text(age(node.observed_at, now))
     return f"the agent on {node.name} reported {mapping.device} {since} ago"
 
 
-def _writes(judged: HolderVerdict, use: Volume, snapshot: Snapshot) -> bool:
-    holder = judged.holder
-    if holder.transient or judged.verdict in (Verdict.FOREIGN, Verdict.DEAD, Verdict.NODE_DOWN):
+def _writes(holder_verdict: HolderVerdict, use: Volume, snapshot: Snapshot) -> bool:
+    holder = holder_verdict.holder
+    if holder.transient or holder_verdict.verdict in (
+        Verdict.FOREIGN,
+        Verdict.DEAD,
+        Verdict.NODE_DOWN,
+    ):
         return False
     if holder.mapping is not None:
         return is_writable(holder.mapping) is True
-    published = fresh_word(holder, snapshot)
+    published = fresh_report(holder, snapshot)
     # If a client has no watch now, its report may be older than its unmap, unless the report
     # already shows the client without a watch.
-    is_mapped = holder.watcher is not None or judged.verdict is Verdict.UNWATCHED
+    is_mapped = holder.watcher is not None or holder_verdict.verdict is Verdict.UNWATCHED
     if published is not None and published.read_only is False and is_mapped:
         return True
     if holder.watcher is not None:
         by_kernel = holder.watcher.cookie >= FIRST_KERNEL_COOKIE
-        return not holder.is_local and (by_kernel or judged.verdict is Verdict.IN_USE)
-    return judged.verdict is Verdict.IN_USE and not is_read_only(use)
+        return not holder.is_local and (by_kernel or holder_verdict.verdict is Verdict.IN_USE)
+    return holder_verdict.verdict is Verdict.IN_USE and not is_read_only(use)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -248,7 +254,10 @@ def _verdict_without_holder(use: Volume, snapshot: Snapshot) -> Verdict:
         return Verdict.UNDETERMINED
     nodes = attached_on_paper(use, snapshot)
     if nodes:
-        if any(about_to_stage(use, node) or under_way(use, node, snapshot) for node in nodes):
+        if any(
+            about_to_stage(use, node) or is_attachment_in_transition(use, node, snapshot)
+            for node in nodes
+        ):
             return Verdict.STAGED
         return Verdict.STALE_ATTACHMENT
     if missing_for_free(use, snapshot):
@@ -274,13 +283,13 @@ def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         sorted(
             node
             for node in attached
-            if (node == local and mappings_seen(snapshot.node))
+            if (node == local and are_mappings_observed(snapshot.node))
             or (node != local and node in elsewhere)
         )
     )
 
 
-def under_way(use: Volume, node: str, snapshot: Snapshot) -> bool:
+def is_attachment_in_transition(use: Volume, node: str, snapshot: Snapshot) -> bool:
     """Return whether an attachment may be in transition: recent, being deleted, or still listed.
 
     kubelet updates volumesInUse up to ten seconds after it has released a volume, and the
@@ -332,13 +341,13 @@ def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         missing.append("the watchers of the image")
     if not _every_cluster_answered(use, snapshot):
         missing.append("every cluster that may have an image of this name")
-    if not mappings_seen(snapshot.node):
+    if not are_mappings_observed(snapshot.node):
         missing.append("the mappings of this node")
     missing += [f"the image of {mapping.device}" for mapping in missing_devices(snapshot)]
     kube = snapshot.kubernetes
     if not knows_every_volume_of(use.image, kube):
         missing.append("PersistentVolumes")
-    if kube is None or not pods_seen(kube):
+    if kube is None or not are_pods_observed(kube):
         missing.append("pods")
     elif volumes_of_use(use) and not covers_claims(kube, names_of(use.image, (), kube)):
         missing.append(PODS_ELSEWHERE)
@@ -350,7 +359,7 @@ def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
 def _no_watchers(use: Volume) -> bool:
     """Return whether the watchers were observed and all belong to Ceph's own daemons."""
     view = use.image_view
-    if view is None or not watchers_seen(view):
+    if view is None or not are_watchers_observed(view):
         return False
     if view.presence not in (ImagePresence.PRESENT, ImagePresence.TRASH):
         return False

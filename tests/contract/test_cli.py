@@ -259,7 +259,7 @@ def unseen(root: Path) -> Json:
     failed = {"state": "failed", "reason": "no route to host"}
     found = orphaned(root)
     return found | {
-        "target": {"given": "/dev/rbd0", "kind": "device", "name": "/dev/rbd0"},
+        "target": {"argument": "/dev/rbd0", "kind": "device", "name": "/dev/rbd0"},
         "kubernetes": None,
         "sources": found["sources"] | {"kubernetes": failed},
     }

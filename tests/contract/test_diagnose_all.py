@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from rbdagent.cli import run
 from rbdagent.collect.kube.kubeconfig import KubeAccess
-from rbdagent.collect.kube.list_cluster import observe_everything
-from rbdagent.collector import _ceph_of_suspects
-from rbdagent.correlate.cluster_index import whole_of
+from rbdagent.collect.kube.list_cluster import observe_cluster
+from rbdagent.collector import _query_suspect_images
+from rbdagent.correlate.cluster_index import cluster_index_of
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -84,7 +84,7 @@ def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
 
 
 def look(access: KubeAccess, namespace: str | None = None) -> tuple[KubeView, Source]:
-    view, source = observe_everything(access, namespace=namespace, node_name="n1")
+    view, source = observe_cluster(access, namespace=namespace, node_name="n1")
     assert view is not None
     return view, source
 
@@ -198,7 +198,7 @@ def test_server_that_refuses_everything_is_a_failed_source(
 ) -> None:
     for path in ("/api/v1/pods", "/api/v1/persistentvolumeclaims", *OF_CLUSTER):
         api.broken[path] = refuse(403)
-    view, source = observe_everything(access, namespace=None, node_name="n1")
+    view, source = observe_cluster(access, namespace=None, node_name="n1")
     assert view is None
     assert (source.state, source.gaps) == (SourceState.FAILED, ())
     assert "is forbidden" in source.reason
@@ -229,14 +229,14 @@ def without_ceph(maker: Maker) -> Snapshot:
 def test_ceph_is_queried_only_about_suspects() -> None:
     maker, ceph = Maker(Random(0)), Ceph()
     maker.pods[2] = replace(maker.pods[2], phase="Pending")
-    _ceph_of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
+    _query_suspect_images(cluster_index_of(without_ceph(maker)), (), ceph.ask)
     assert ceph.asked == [["image-2"]]
 
 
 def test_ceph_is_queried_about_volumes_of_blocklisted_nodes() -> None:
     maker = Maker(Random(0))
     ceph = Ceph(BlocklistEntry(network=address("worker-2").ip, nonce=77))
-    _ceph_of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
+    _query_suspect_images(cluster_index_of(without_ceph(maker)), (), ceph.ask)
     # Pods on worker-2 use data-1 and data-4.
     assert ceph.asked == [[], ["image-1", "image-4"]]
 
@@ -249,7 +249,7 @@ def test_suspects_above_the_limit_are_counted_as_not_observed(
     for number in range(5):
         maker.pods[number] = replace(maker.pods[number], phase="Unknown")
     maker.pods[4] = replace(maker.pods[4], phase="Pending")
-    _, source = _ceph_of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
+    _, source = _query_suspect_images(cluster_index_of(without_ceph(maker)), (), ceph.ask)
     assert ceph.asked == [["image-4", "image-1"]]
     assert [gap.fact for gap in source.gaps] == [
         "the holders of 3 more images that may have problems"
@@ -263,7 +263,10 @@ def test_ceph_that_does_not_answer_is_queried_once() -> None:
         asked.append(images)
         return None, FAILED
 
-    assert _ceph_of_suspects(whole_of(without_ceph(Maker(Random(0)))), (), ask) == (None, FAILED)
+    assert _query_suspect_images(cluster_index_of(without_ceph(Maker(Random(0)))), (), ask) == (
+        None,
+        FAILED,
+    )
     assert len(asked) == 1
 
 
@@ -517,7 +520,7 @@ def test_call_without_a_target_lists_the_possible_ones(ask: Ask) -> None:
 
 
 def test_a_namespaces_snapshot_is_not_the_clusters(ask: Ask, tmp_path: Path) -> None:
-    target = Target(given="-n shop", kind=TargetKind.NONE, namespace="shop")
+    target = Target(argument="-n shop", kind=TargetKind.NONE, namespace="shop")
     path = written(tmp_path, silent(range(4), target=target))
     assert ask("diagnose", "-n", "shop", "--from", path).code == 3
     for wrong in (("-A",), ("-n", "bank")):
@@ -530,7 +533,7 @@ def test_a_snapshot_of_one_volume_or_node_is_not_the_clusters(ask: Ask, tmp_path
     done = ask("diagnose", "-A", "--from", str(ORPHAN))
     assert (done.code, done.stdout) == (1, "")
     assert "rbdagent diagnose pv/" in done.stderr
-    of_node = written(tmp_path, silent(range(1), target=Target(given="", kind=TargetKind.NONE)))
+    of_node = written(tmp_path, silent(range(1), target=Target(argument="", kind=TargetKind.NONE)))
     done = ask("diagnose", "-A", "--from", of_node)
     assert (done.code, done.stdout) == (1, "")
     assert f"rbdagent list --from {of_node}" in done.stderr
@@ -555,7 +558,9 @@ def test_the_clusters_snapshot_answers_the_other_verbs_too(ask: Ask, broken: str
 def test_watch_ends_with_0_when_nothing_is_stuck(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, what: tuple[str, ...]
 ) -> None:
-    target = Target(given="pvc/shop/data-0", kind=TargetKind.CLAIM, name="data-0", namespace="shop")
+    target = Target(
+        argument="pvc/shop/data-0", kind=TargetKind.CLAIM, name="data-0", namespace="shop"
+    )
     later = silent(range(1), observed_at="2026-11-21T05:07:09Z")
     looks = [silent(range(4)), silent(range(1)), later, silent(range(0))]
     if what != ("-A",):

@@ -90,7 +90,7 @@ def answers(snapshot: Snapshot, file: Path) -> Iterator[tuple[str, Done]]:
         yield f"{verb} -o {form}", ask(verb, target, "--from", str(file), "-o", form)
     for verb, form in OF_ALL:
         given_ = "-A" if verb == "diagnose" else ""
-        whole = replace(snapshot, target=Target(given=given_, kind=TargetKind.NONE))
+        whole = replace(snapshot, target=Target(argument=given_, kind=TargetKind.NONE))
         file.write_text(dump_snapshot(whole))
         every = [given_] if given_ else []
         yield f"{verb} -o {form} of all", ask(verb, *every, "--from", str(file), "-o", form)
@@ -202,7 +202,7 @@ def test_published_status_has_no_unsafe_characters(
     snapshot, act = data.draw(
         st.sampled_from(snapshots).flatmap(lambda recorded: made_ill((recorded, ACT)))
     )
-    whole = replace(snapshot, target=Target(given="", kind=TargetKind.NONE))
+    whole = replace(snapshot, target=Target(argument="", kind=TargetKind.NONE))
     uses = uses_of_node(whole)
     look = CycleResult(
         snapshot=whole,

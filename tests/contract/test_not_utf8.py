@@ -82,7 +82,7 @@ def test_every_verb_prints_every_format(snapshot: Snapshot, tmp_path: Path) -> N
     file = tmp_path / "snapshot.json"
     file.write_text(dump_snapshot(snapshot))
     for verb, form in OF_TARGET:
-        done = ask(verb, snapshot.target.given, "--from", str(file), "-o", form)
+        done = ask(verb, snapshot.target.argument, "--from", str(file), "-o", form)
         assert "defect" not in done.stderr, (verb, form)
         assert done.stdout, (verb, form)
 
@@ -104,7 +104,7 @@ def test_a_snapshot_with_half_a_character_is_refused(snapshot: Snapshot) -> None
 
 @pytest.fixture(scope="module")
 def seen(snapshot: Snapshot) -> CycleResult:
-    whole = replace(snapshot, target=Target(given="", kind=TargetKind.NONE))
+    whole = replace(snapshot, target=Target(argument="", kind=TargetKind.NONE))
     diagnoses = tuple(diagnose(use, whole) for use in uses_of_node(whole).mapped)
     return CycleResult(snapshot=whole, diagnoses=diagnoses, history=None, took_s=0.1, at=0.0)
 

@@ -80,7 +80,7 @@ def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
 
 
 def target(name: str = VOLUME, kind: TargetKind = TargetKind.PERSISTENT_VOLUME) -> Target:
-    return Target(given=name, kind=kind, name=name, namespace="default")
+    return Target(argument=name, kind=kind, name=name, namespace="default")
 
 
 def look(access: KubeAccess, wanted: Target | None = None) -> tuple[KubeView | None, Source]:
@@ -656,13 +656,13 @@ def rbd_node_object(name: str) -> Json:
 
 CONFLICT = seen_by_agent(
     of_image={"watchers": (watcher(), remote_watcher())},
-    target=Target(given="", kind=TargetKind.NONE),
+    target=Target(argument="", kind=TargetKind.NONE),
 )
 
 
 def told_of(neighbours: Neighbours, snapshot: Snapshot = CONFLICT) -> tuple[str, Confidence]:
     """Return the verdict, and the confidence in the holder on the other node."""
-    uses = neighbours.told_of(uses_of_node(snapshot))
+    uses = neighbours.with_results(uses_of_node(snapshot))
     (use,) = uses.mapped
     diagnosis = diagnose(use, uses.snapshot)
     return diagnosis.verdict, diagnosis.holders[-1].holder.confidence
@@ -685,7 +685,7 @@ WAITED_FOR = seen_by_agent(
     of_image={"watchers": (remote_watcher(),)},
     on_node={"mappings": ()},
     in_kube={"pods": (waiting_pod(node="worker-1"),)},
-    target=Target(given="", kind=TargetKind.NONE),
+    target=Target(argument="", kind=TargetKind.NONE),
 )
 
 
@@ -695,15 +695,15 @@ def test_rbdnode_of_a_watching_node_is_requested_once_by_name(
     api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
     neighbours = Neighbours(access, "worker-1")
     for _ in range(2):
-        uses = neighbours.told_of(uses_of_node(WAITED_FOR))
+        uses = neighbours.with_results(uses_of_node(WAITED_FOR))
         (blocked,) = blocked_volumes(uses.snapshot, uses.waited_for)
         assert (blocked.cause, blocked.holder_node) == (Verdict.IN_USE, "worker-2")
     assert api.requests == [f"{RBD_NODES}/worker-2"]
 
 
 def test_no_rbdnode_is_requested_without_another_watcher(api: FakeApi, access: KubeAccess) -> None:
-    alone = seen_by_agent(target=Target(given="", kind=TargetKind.NONE))
-    Neighbours(access, "worker-1").told_of(uses_of_node(alone))
+    alone = seen_by_agent(target=Target(argument="", kind=TargetKind.NONE))
+    Neighbours(access, "worker-1").with_results(uses_of_node(alone))
     assert api.requests == []
 
 
@@ -721,7 +721,7 @@ def test_refused_rbdnode_is_a_gap_and_is_retried(api: FakeApi, access: KubeAcces
     api.lists["rbdnodes"] = [rbd_node_object("worker-2")]
     api.broken[f"{RBD_NODES}/worker-2"] = refuse(403)
     neighbours = Neighbours(access, "worker-1")
-    looked_at = neighbours.told_of(uses_of_node(CONFLICT)).snapshot
+    looked_at = neighbours.with_results(uses_of_node(CONFLICT)).snapshot
     assert [gap.fact for gap in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
     del api.broken[f"{RBD_NODES}/worker-2"]
@@ -730,14 +730,14 @@ def test_refused_rbdnode_is_a_gap_and_is_retried(api: FakeApi, access: KubeAcces
 
 def test_missing_credentials_for_rbdnodes_are_a_gap(tmp_path: Path) -> None:
     access = KubeAccess(kubeconfig=tmp_path / "none", context=None, timeout_s=1)
-    looked_at = Neighbours(access, "worker-1").told_of(uses_of_node(CONFLICT)).snapshot
+    looked_at = Neighbours(access, "worker-1").with_results(uses_of_node(CONFLICT)).snapshot
     assert [gap.fact for gap in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
 
 
 ELSEWHERE = seen_by_agent(
     of_image={"watchers": (remote_watcher(),)},
     on_node={"mappings": ()},
-    target=Target(given=f"pv/{PV}", kind=TargetKind.PERSISTENT_VOLUME, name=PV),
+    target=Target(argument=f"pv/{PV}", kind=TargetKind.PERSISTENT_VOLUME, name=PV),
 )
 
 

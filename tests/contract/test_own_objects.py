@@ -78,7 +78,7 @@ VOLUMES = "/api/v1/persistentvolumes"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 EVERY_VOLUME, EVERY_NODE = f"{VOLUMES}?limit=500", "/api/v1/nodes?limit=500"
 EVERY_ATTACHMENT = f"{ATTACHMENTS}?limit=500"
-ALL: Target = Target(given="", kind=TargetKind.NONE)
+ALL: Target = Target(argument="", kind=TargetKind.NONE)
 
 
 # --------------------------------------------------------------------------------------------------

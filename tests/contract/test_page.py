@@ -119,7 +119,10 @@ def test_every_command_has_a_separate_block_for_copying(scene: Snapshot) -> None
 def test_page_shows_the_state_of_every_step(scene: Snapshot) -> None:
     life = lifecycle_of(scene)
     text = ParsedPage(page_of(scene)).text
-    for stage in (*life.there, *(stage for path in life.back for stage in path.stages)):
+    for stage in (
+        *life.attach_path,
+        *(stage for path in life.detach_paths for stage in path.stages),
+    ):
         state = stage.state.upper() if stage.state is StepState.FAILED else stage.state
         assert f"{stage.step}{state}" in text
         assert stage.said in text

@@ -15,7 +15,7 @@ import pytest
 
 from rbdagent.correlate import correlate, correlate_waiting
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
-from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import (
     CODES_OF_GAPS,
     Diagnosis,
@@ -236,7 +236,7 @@ def test_remedy_saves_the_data_before_it_deletes(diagnosis: Diagnosis) -> None:
 
 def test_gap_is_never_the_cause(look: Look, snapshot: Snapshot) -> None:
     """The recorders did not copy debugfs: nearly every recording has that gap."""
-    life = life_of(correlate(snapshot), snapshot)
+    life = lifecycle_of(correlate(snapshot), snapshot)
     assert life.first_failed is None or life.first_failed.code not in CODES_OF_GAPS
     assert "RBD90" not in headline(life)
     if (look.recording, look.claim, look.node) in (*HEALTHY, *ELSEWHERE):
@@ -245,24 +245,24 @@ def test_gap_is_never_the_cause(look: Look, snapshot: Snapshot) -> None:
 
 def test_headline_of_a_healthy_volume_names_unobserved_facts(tmp_path: Path) -> None:
     snapshot = recorded_snapshot("01-fs-running", "c1", node_name="n1", root=tmp_path)
-    found = headline(life_of(correlate(snapshot), snapshot))
+    found = headline(lifecycle_of(correlate(snapshot), snapshot))
     assert found.startswith("OK as far as observed. Not observed: the kernel's own list of watches")
 
 
 def test_orphan_is_reported_with_the_deletion_that_it_blocks(tmp_path: Path) -> None:
     snapshot = recorded_snapshot("28-orphan-blocks-delete", "cq", node_name="n2", root=tmp_path)
-    findings = life_of(correlate(snapshot), snapshot).findings
+    findings = lifecycle_of(correlate(snapshot), snapshot).findings
     errors = [finding.code for finding in findings if finding.severity is Severity.ERROR]
     assert errors == ["RBD101", "RBD641"]
 
 
 def test_unpublish_is_not_done_while_a_lost_pod_exists(snapshot: Snapshot) -> None:
-    life = life_of(correlate(snapshot), snapshot)
+    life = lifecycle_of(correlate(snapshot), snapshot)
     holders = [judged.holder for judged in life.diagnosis.holders]
     lost = {holder.node for holder in holders if holder.unknown_pod_uids}
     states = {
         stage.state
-        for way in life.back
+        for way in life.detach_paths
         for stage in way.stages
         if way.node in lost and stage.step is LifecycleStep.UNPUBLISH
     }

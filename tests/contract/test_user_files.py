@@ -70,7 +70,7 @@ CONTENTS: Final = {
     "a snapshot with another type": f'{HEAD}, "observedAt": ["{HIDDEN}"]}}',
     "a snapshot with another value": (
         f'{HEAD}, "observedAt": "x", "toolVersion": "x", '
-        f'"target": {{"given": "x", "kind": "{HIDDEN}"}}}}'
+        f'"target": {{"argument": "x", "kind": "{HIDDEN}"}}}}'
     ),
     "TOML": f'password = "{HIDDEN}"\n',
     "TOML with an odd key": f'"{HIDDEN} x" = 1\n',

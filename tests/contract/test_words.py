@@ -22,10 +22,10 @@ from msgspec.structs import replace
 from rbdagent.collect.node import log_sources
 from rbdagent.collect.node import volume_logs as observed
 from rbdagent.collect.node.observer import NodeRoots
-from rbdagent.collect.node.volume_logs import begin_words
+from rbdagent.collect.node.volume_logs import begin_logs
 from rbdagent.collector import collect_snapshot
 from rbdagent.config import Settings
-from rbdagent.correlate.log_names import Called
+from rbdagent.correlate.log_names import LogNames
 from rbdagent.model import (
     CollectScope,
     LogEntry,
@@ -56,20 +56,20 @@ STAGING_BUSY, HUNG, ROLLED_BACK = (
     "2026-11-21T01:32:40Z",
 )
 ITSELF: Final = (
-    Called(
+    LogNames(
         volume=frozenset({PV, HANDLE, str(SPEC), staging_hash(HANDLE)}),
         kernel=frozenset({"rbd0", "client4393"}),
     ),
 )
 HANDLES: Final = "0001-000a-lab-ceph-1-0000000000000001-"
-BUSY: Final = (Called(volume=frozenset({f"{HANDLES}f479515b-16b0-451a-a6c5-f4ab2a7b14aa"})),)
+BUSY: Final = (LogNames(volume=frozenset({f"{HANDLES}f479515b-16b0-451a-a6c5-f4ab2a7b14aa"})),)
 HANGS: Final = (
-    Called(
+    LogNames(
         volume=frozenset({f"{HANDLES}730e891c-7d48-4017-9abe-4823bfc4bbab"}),
         kernel=frozenset({"rbd0", "umount:1331"}),
     ),
 )
-LEAKS: Final = (Called(volume=frozenset({f"{HANDLES}9198df69-fd09-437b-a0c8-c20c4445d606"})),)
+LEAKS: Final = (LogNames(volume=frozenset({f"{HANDLES}9198df69-fd09-437b-a0c8-c20c4445d606"})),)
 
 
 # Files of a host ----------------------------------------------------------------------------------
@@ -130,11 +130,11 @@ def pinned_host(root: Path) -> NodeRoots:
 
 
 def words_of(
-    roots: NodeRoots, calls: tuple[Called, ...] = ITSELF, *, now: str = PINNED, pid: int = 300
+    roots: NodeRoots, calls: tuple[LogNames, ...] = ITSELF, *, now: str = PINNED, pid: int = 300
 ) -> NodeLogs:
     """Return the log entries of a host."""
     running = kubelet(process=process(pid=pid, command="kubelet"))
-    wait = begin_words(roots, node_view(kubelet=running), calls, now=now)
+    wait = begin_logs(roots, node_view(kubelet=running), calls, now=now)
     found = wait(time.monotonic() + 60)
     assert isinstance(found, NodeLogs)
     return found
@@ -228,13 +228,13 @@ def test_kernel_warnings_are_the_newest_of_the_device(
 ) -> None:
     write(tmp_path, "dev/kmsg", in_records(recorded("blocklisted.dmesg")), at=HUNG)
     roots = host(tmp_path, up_s=760)
-    own = words_of(roots, (Called(kernel=frozenset({"rbd1"})),), now=HUNG).kernel
+    own = words_of(roots, (LogNames(kernel=frozenset({"rbd1"})),), now=HUNG).kernel
     assert [word.text for word in heard(own)] == [
         "rbd: rbd1: failed to reregister watch: -108",
         "rbd: rbd1: failed to unwatch: -108",
         "rbd: rbd1: encountered watch error: -107",
     ]
-    both = (Called(kernel=frozenset({"rbd0"})), Called(kernel=frozenset({"rbd1"})))
+    both = (LogNames(kernel=frozenset({"rbd0"})), LogNames(kernel=frozenset({"rbd1"})))
     words = heard(words_of(roots, both, now=HUNG).kernel)
     assert [word.names for word in words] == [("rbd0",)] * 3 + [("rbd1",)] * 3
     assert words[0].text == "rbd: rbd0: write result -108"
@@ -247,7 +247,7 @@ def test_kernel_line_about_a_refused_key_is_kept(
     # pr_err of ceph_crypto_key_decode (net/ceph/crypto.c), which names neither image nor user.
     record = "3,812,1690000000,-;libceph: secret too big 32\n"
     write(tmp_path, "dev/kmsg", in_records(recorded("pinned.dmesg")) + record, at=PINNED)
-    calls = (Called(kernel=frozenset({"libceph: secret too big"})),)
+    calls = (LogNames(kernel=frozenset({"libceph: secret too big"})),)
     (word,) = heard(words_of(host(tmp_path), calls).kernel)
     assert (word.text, word.names) == ("libceph: secret too big 32", ("libceph: secret too big",))
 
@@ -263,7 +263,7 @@ def test_kernel_lines_before_the_current_mapping_are_ignored(tmp_path: Path) -> 
 
 def test_lines_about_another_volume_are_not_kept(tmp_path: Path) -> None:
     """Both logs have many lines about another volume."""
-    words = words_of(pinned_host(tmp_path), (Called(volume=frozenset({"pvc-of-no-pod-here-1"})),))
+    words = words_of(pinned_host(tmp_path), (LogNames(volume=frozenset({"pvc-of-no-pod-here-1"})),))
     assert [heard(answer) for answer in (words.kubelet, words.plugin, words.kernel)] == [()] * 3
 
 
@@ -306,7 +306,7 @@ def test_log_of_the_provisioner_is_not_read_for_the_plugin(tmp_path: Path) -> No
 
 
 def test_without_a_volume_nothing_is_read(tmp_path: Path) -> None:
-    answer = begin_words(host(tmp_path), node_view(), (), now=PINNED)(time.monotonic())
+    answer = begin_logs(host(tmp_path), node_view(), (), now=PINNED)(time.monotonic())
     assert answer == NotObserved(reason="not read: the target leads to no volume")
 
 
@@ -422,7 +422,7 @@ def test_few_short_entries_of_each_volume_are_kept(
     tmp_path: Path, complaints: list[tuple[int, str]]
 ) -> None:
     calls = tuple(
-        Called(volume=frozenset({f"pvc-0000000{number}-8106-4cb4-948f"})) for number in range(5)
+        LogNames(volume=frozenset({f"pvc-0000000{number}-8106-4cb4-948f"})) for number in range(5)
     )
     lines = [
         f'E1121 00:46:{number:02}.000000     1 a.go:1] volume "pvc-0000000{volume}-8106-4cb4-948f" '
@@ -477,7 +477,7 @@ def test_any_log_leads_to_a_result_that_can_be_saved(
     write(tmp_path, f"{PLUGIN}/0.log", plugin, at=PINNED)
     write(tmp_path, "dev/kmsg", kernel, at=PINNED)
     os.utime(write(tmp_path, "var/log/syslog", kubelets, at=PINNED), (at, at))
-    words = words_of(roots, (*ITSELF, *HANGS, Called(kernel=frozenset({"rbd1"}))))
+    words = words_of(roots, (*ITSELF, *HANGS, LogNames(kernel=frozenset({"rbd1"}))))
     shown = json.dumps(encode(words), ensure_ascii=False).encode()
     assert decode(NodeLogs, json.loads(shown), where="test", path="$") == words
 
@@ -494,7 +494,7 @@ def test_log_that_hangs_does_not_hide_the_others(
         return LogExcerpt(since=PINNED)
 
     monkeypatch.setattr(observed, "of_plugin", hangs)
-    wait = begin_words(roots, node_view(), ITSELF, now=PINNED)
+    wait = begin_logs(roots, node_view(), ITSELF, now=PINNED)
     assert asked.wait(60)
     words = wait(time.monotonic() + 2)
     released.set()
@@ -710,7 +710,7 @@ def recorded_host(tmp_path: Path) -> NodeRoots:
     return roots
 
 
-DEVICE: Final = Target(given="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
+DEVICE: Final = Target(argument="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
 
 
 def seen(roots: NodeRoots, also: CollectScope) -> Snapshot:

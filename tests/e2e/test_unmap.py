@@ -134,7 +134,7 @@ def test_users_of_an_orphan_on_the_node_cause_a_refusal(scene: Scene) -> None:
     scene.kill("worker-1", mounted)
     opener = scene.hold_open("worker-1", device)
     refusals["an open raw descriptor"] = scene.refused("worker-1", volume)["RBD503"]
-    assert last_look(vm, device) == _BUSY, "the kernel refuses what is open, too"
+    assert last_check(vm, device) == _BUSY, "the kernel refuses what is open, too"
     scene.kill("worker-1", opener)
     for what, make, undo in (
         ("a linear dm device", f"dmsetup create pin --table '0 8 linear {device} 0'",
@@ -144,11 +144,13 @@ def test_users_of_an_orphan_on_the_node_cause_a_refusal(scene: Scene) -> None:
     ):  # fmt: skip
         vm.run(make)
         refusals[what] = scene.refused("worker-1", volume)["RBD503"]
-        assert last_look(vm, device) == _BUSY, what
+        assert last_check(vm, device) == _BUSY, what
         vm.run(undo)
     assert all(refusals.values()), refusals
-    assert last_look(vm, device, incarnation="diskseq:1") == _ANOTHER, "a device id that came again"
-    assert last_look(vm, device) == 0
+    assert last_check(vm, device, incarnation="diskseq:1") == _ANOTHER, (
+        "a device id that came again"
+    )
+    assert last_check(vm, device) == 0
     scene.lab.clear_fault("worker-1", "NodeUnstage.unmap", volume=handle)
 
 
@@ -156,7 +158,7 @@ _BUSY: Final = 16
 _ANOTHER: Final = 200
 
 
-def last_look(vm: Vm, device: str, *, incarnation: str | None = None) -> int:
+def last_check(vm: Vm, device: str, *, incarnation: str | None = None) -> int:
     """Run the last step: open exclusively, compare, write. Return its result."""
     number = device.removeprefix("/dev/rbd")
     known = incarnation or f"diskseq:{vm.get(f'/sys/block/rbd{number}/diskseq').decode().strip()}"
@@ -280,7 +282,7 @@ def test_reads_of_rbdagent_do_not_change_the_io_counters(scene: Scene) -> None:
     before = vm.get(path)
     scene.look("worker-1", device)
     scene.unmap("worker-1", device)
-    assert last_look(vm, device, incarnation="diskseq:1") == _ANOTHER
+    assert last_check(vm, device, incarnation="diskseq:1") == _ANOTHER
     assert vm.get(path) == before
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rbdagent import config, errors
-from rbdagent.correlate.log_names import Called, Naming
+from rbdagent.correlate.log_names import LogNames, Naming
 from rbdagent.model import CsiSource
 from rbdagent.parse import (
     address,
@@ -345,7 +345,7 @@ def _osdc(text: str) -> object:
 
 _NAMING: Final = Naming.of(
     (
-        Called(
+        LogNames(
             volume=frozenset({"data", "pvc-1", "k8s/img", "a-name.of-more-than-24-letters"}),
             kernel=frozenset({"rbd0", "dm-0", "kworker/0:1"}),
         ),
@@ -358,12 +358,12 @@ def _named(text: str) -> object:
 
 
 def _meant(text: str) -> object:
-    return faults.first_meant(SAYINGS, text)
+    return faults.first_meaning(SAYINGS, text)
 
 
 def _recognised(text: str) -> None:
     for row in recognised.Recognised:
-        list(row.every_in(text))
+        list(row.all_in(text))
 
 
 def _selects(text: str) -> object:
@@ -460,7 +460,7 @@ TARGETS: Final = (
         name="recognised.Recognised",
     ),
     _target(faults.failure_in, _MESSAGES, _of_text(faults.failure_in)),
-    _target(faults.first_meant, _MESSAGES, _of_text(_meant)),
+    _target(faults.first_meaning, _MESSAGES, _of_text(_meant)),
     _target(Naming.in_log, _NAMES, _of_text(_named), Naming.in_kernel),
     _target(load_snapshot, _SNAPSHOTS, _of_text(load_snapshot, where=_WHERE)),
     _target(config.parse_config, _CONFIGS, _of_text(config.parse_config, where=_WHERE)),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rbdagent.collect.ceph.connection import CephAccess, rados_module
-from rbdagent.collect.ceph.images import CephLook
+from rbdagent.collect.ceph.images import CephReader
 from rbdagent.collect.ceph.keys import librados_version
 from rbdagent.model import CephView, EntityAddress, ImageIdentity, ImageSpec, Source
 
@@ -51,7 +51,7 @@ def observe_ceph(
     deadline_s: float,
     known: frozenset[EntityAddress] = frozenset(),
 ) -> tuple[CephView | None, Source]:
-    look = CephLook(clusters)
+    look = CephReader(clusters)
     return look.images(images, known=known, deadline=time.monotonic() + deadline_s)
 
 

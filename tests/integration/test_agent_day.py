@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rbdagent.agent.loop import Agent, CycleResult
 from rbdagent.collect.node.observer import NodeRoots
-from rbdagent.collector import keep_workers
+from rbdagent.collector import start_workers
 from rbdagent.config import Settings
 from rbdagent.model import BootTime, SourceState, UnmapPolicy
 from rbdagent.unmap.executor import UnmapContext
@@ -43,7 +43,7 @@ def test_a_day_of_cycles_leaves_nothing_behind(ceph: CephCluster, tmp_path: Path
         timeout_s=30.0,
         version="test",
     )
-    workers = keep_workers(settings)
+    workers = start_workers(settings)
     wake: Any = None
     agent = Agent(
         settings,

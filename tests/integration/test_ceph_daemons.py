@@ -119,11 +119,13 @@ def test_rbd_mirror_is_probable_if_librados_lists_no_watches(
         ceph=view,
         sources=Sources(node=source, ceph=source, kubernetes=source),
         in_kube={"persistent_volumes": (), "claims": ()},
-        target=target(given=f"k8s/{name}", kind=TargetKind.IMAGE, name="", image=wanted(name).spec),
+        target=target(
+            argument=f"k8s/{name}", kind=TargetKind.IMAGE, name="", image=wanted(name).spec
+        ),
     )
     holders = diagnosis_of(seen).holders
     assert {holder.holder.kind for holder in holders} == {HolderKind.LIBRBD}
-    assert [holder.holder.probably for holder in holders] == [HolderKind.MIRROR]
+    assert [holder.holder.probable_kind for holder in holders] == [HolderKind.MIRROR]
     assert found(seen, "RBD116").severity is Severity.INFO
 
 

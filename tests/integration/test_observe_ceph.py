@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rbdagent.collect.ceph.connection import _RELEASE, Cluster
-from rbdagent.collect.ceph.images import CephLook, check_ceph, near_images
+from rbdagent.collect.ceph.images import CephReader, check_ceph, near_images
 from rbdagent.collect.ceph.keys import can_use
 from rbdagent.model import (
     BlocklistEntry,
@@ -236,7 +236,7 @@ def blocklist_of(ceph: CephCluster) -> tuple[BlocklistEntry, ...]:
 
 def test_a_blocklisted_client_of_rbdagent_is_reported(ceph: CephCluster, held: str) -> None:
     """The OSDs refuse the client with errno 108; the monitors still answer."""
-    look = CephLook([access(ceph)])
+    look = CephReader([access(ceph)])
 
     def watchers() -> tuple[Watcher, ...] | NotObserved:
         view, _ = look.images([wanted(held)], deadline=time.monotonic() + 10)

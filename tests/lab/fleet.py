@@ -196,7 +196,7 @@ def _history(seen: Snapshot) -> History:
     known = tuple(
         MappingHistory(identity=identity_of(mapping), first_seen=at) for mapping in mappings
     )
-    return History(boot_id="", last_look=at, mappings=known)
+    return History(boot_id="", last_observed=at, mappings=known)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class Lab:
         """First pause of the driver's in-use check; 1s is ceph-csi's own, and makes 49 s in all."""
         given = given_cephcsi()
         self.cephcsi = None if given is None else self.state_dir / given.name
-        """The copy of a given ceph-csi that the nodes see, also where this process joins the lab."""
+        """The copy of a given ceph-csi that the nodes see, also where this process joins a lab."""
         self._owner: TextIO | None = None
 
     @functools.cached_property

@@ -281,7 +281,7 @@ class Cell:
     def opener(self) -> OpenFile:
         return OpenFile(
             process=ProcessRef(pid=5000 + self.number, command="sleep"),
-            how=OpenKind.CWD,
+            kind=OpenKind.CWD,
             path="/",
             on_device=False,
             device=DeviceNumber(major=252, minor=self.number),
@@ -1400,7 +1400,7 @@ def _move(cell: Cell, node: str, how: SickNode) -> None:
 def _snapshot_of(cells: list[Cell], nodes: list[str]) -> Snapshot:
     sick = _sick(nodes)
     return snapshot(
-        target=Target(given="-A", kind=TargetKind.NONE),
+        target=Target(argument="-A", kind=TargetKind.NONE),
         node=_node_view(cells, nodes[0]),
         ceph=_ceph(cells, sick),
         kubernetes=_kube(cells, nodes, sick),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate import correlate
-from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.report.html.page import page
 from rbdagent.report.snapshot import load_snapshot
 from tests.lab.browser import browser, opened
@@ -33,7 +33,7 @@ def main() -> int:
     seen = load_snapshot(EXAMPLE.read_text(), where=EXAMPLE.name)
     with tempfile.TemporaryDirectory() as scratch, browser(Path(scratch)) as running:
         shown = Path(scratch) / "page.html"
-        shown.write_text(page(life_of(correlate(seen), seen), seen))
+        shown.write_text(page(lifecycle_of(correlate(seen), seen), seen))
         for dark, picture in PICTURES.items():
             with opened(running, shown, width=_WIDTH, dark=dark) as tab:
                 picture.write_bytes(packed(tab.picture(height=round(tab.value(_AS_FAR_AS)))))

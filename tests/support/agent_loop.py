@@ -86,7 +86,7 @@ class Stage:
             raise found
         assert found.node is not None
         node = replace(found.node, uptime_s=self.times.uptime_s)
-        whole = target(given="", kind=TargetKind.NONE, name="")
+        whole = target(argument="", kind=TargetKind.NONE, name="")
         of = whole if asked.kind is TargetKind.NONE else asked
         return replace(found, node=node, target=of)
 

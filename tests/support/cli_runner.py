@@ -126,6 +126,6 @@ def node_snapshot(recording: str, claim: str, *, root: Path) -> Snapshot:
     images = frozenset(spec.name for spec in specs if not isinstance(spec, NotObserved))
     return replace(
         found,
-        target=Target(given="", kind=TargetKind.NONE),
+        target=Target(argument="", kind=TargetKind.NONE),
         ceph=recorded_ceph(recording, images),
     )

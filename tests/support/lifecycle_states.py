@@ -10,7 +10,7 @@ import msgspec
 
 from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
-from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle import steps
 from rbdagent.model import Command, Lifecycle, Severity
 from rbdagent.report.snapshot import load_snapshot
 
@@ -200,7 +200,7 @@ def lifecycle_of(state: str) -> Lifecycle:
     """Return the lifecycle of the volume in a recorded state."""
     file = FIXTURES / f"{state}.json"
     snapshot = load_snapshot(file.read_text(), where=file.name)
-    return life_of(correlate(snapshot), snapshot)
+    return steps.lifecycle_of(correlate(snapshot), snapshot)
 
 
 def codes_of(state: str) -> list[str]:

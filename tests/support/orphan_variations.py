@@ -64,7 +64,7 @@ MOUNTS: Final = (
 )
 OPENERS: Final = (
     opener(),
-    opener(process=process(pid=9000), how=OpenKind.DESCRIPTOR, on_device=True),
+    opener(process=process(pid=9000), kind=OpenKind.DESCRIPTOR, on_device=True),
     opener(process=process(pid=12, pod_uid=POD_UID)),
 )
 HOLDERS: Final = (

@@ -79,7 +79,7 @@ GONE: Final = "worker-9"
 SPACES: Final = ("shop", "bank")
 COUNT: Final = 5
 GIB: Final = 1 << 30
-EVERYTHING: Final = Target(given="-A", kind=TargetKind.NONE)
+EVERYTHING: Final = Target(argument="-A", kind=TargetKind.NONE)
 _MESSAGES: Final = (
     'Multi-Attach error for volume "{pv}" Volume is already used by pod(s) x',
     "rbd image k8s/{image} is still being used",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from rbdagent.model import Diagnosis
 
-_ALL: Final = Target(given="", kind=TargetKind.NONE)
+_ALL: Final = Target(argument="", kind=TargetKind.NONE)
 _LOOKS: Final = 20
 _APART_S: Final = 60.0
 _UNMAPS: Final = UnmapPolicy(may_unmap=True, grace_s=_LOOKS * _APART_S / 2)

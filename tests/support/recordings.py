@@ -655,7 +655,9 @@ def recorded_snapshot(
     """
     recorded_at = _facts(recording)["observed_at"]
     target_name = recorded_volume(recording, claim)
-    target = Target(given=f"pv/{target_name}", kind=TargetKind.PERSISTENT_VOLUME, name=target_name)
+    target = Target(
+        argument=f"pv/{target_name}", kind=TargetKind.PERSISTENT_VOLUME, name=target_name
+    )
     node, node_source = observed(recorded_node(recording, node_name), root)
     kube = recorded_kube(recording, claim, recorded_at)
     images = frozenset(image.spec.name for image in images_of(target, node, kube))

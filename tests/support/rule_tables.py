@@ -27,7 +27,7 @@ NotReported = dict[str, Table]
 
 NOTHING_ELSE: Final[set[str]] = set()
 BY_POD: Final = target(
-    given="pod/default/web-1", kind=TargetKind.POD, namespace="default", name="web-1"
+    argument="pod/default/web-1", kind=TargetKind.POD, namespace="default", name="web-1"
 )
 
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate import correlate
-from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle import steps
 from rbdagent.model import (
     EntityAddress,
     ObjectRef,
@@ -34,7 +34,7 @@ _WITHOUT_TEXT: Final = {"style"}
 
 
 def lifecycle_of(snapshot: Snapshot) -> Lifecycle:
-    return life_of(correlate(snapshot), snapshot)
+    return steps.lifecycle_of(correlate(snapshot), snapshot)
 
 
 def page_of(snapshot: Snapshot) -> str:
@@ -52,7 +52,7 @@ def in_use() -> Snapshot:
             ),
             "openers": (
                 made.opener(
-                    how=OpenKind.DESCRIPTOR,
+                    kind=OpenKind.DESCRIPTOR,
                     path="/data/x",
                     process=ProcessRef(pid=6790, command="/bin/app", pod_uid=made.POD_UID),
                 ),
@@ -115,14 +115,14 @@ def many_nodes() -> Snapshot:
 
 def without_api() -> Snapshot:
     """Return a snapshot in which Kubernetes could not be queried."""
-    image = Target(given=str(made.SPEC), kind=TargetKind.IMAGE, image=made.SPEC)
+    image = Target(argument=str(made.SPEC), kind=TargetKind.IMAGE, image=made.SPEC)
     return made.snapshot(kubernetes=None, target=image)
 
 
 def unbound() -> Snapshot:
     """Return a snapshot in which a claim has no volume, and its pod has no node."""
     return made.unmapped(
-        target=Target(given="pvc/data", kind=TargetKind.CLAIM, name="data", namespace="default"),
+        target=Target(argument="pvc/data", kind=TargetKind.CLAIM, name="data", namespace="default"),
         ceph=None,
         in_kube={
             "persistent_volumes": (),
@@ -139,10 +139,10 @@ def named(name: str) -> Snapshot:
     waiting = ObjectRef(namespace=name, name=f"{name}-2", uid="waiting-uid")
     process = ProcessRef(pid=392, command=name)
     return made.world(
-        target=Target(given=name, kind=TargetKind.PERSISTENT_VOLUME, name=name),
+        target=Target(argument=name, kind=TargetKind.PERSISTENT_VOLUME, name=name),
         mapped={
             "device": f"/dev/{name}",
-            "openers": (made.opener(process=process), made.opener(how="mapping", path=name)),
+            "openers": (made.opener(process=process), made.opener(kind="mapping", path=name)),
             "mounts": (made.mount(path=name, namespace=made.container(process=process)),),
         },
         on_node={"node_name": name},

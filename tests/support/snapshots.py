@@ -154,7 +154,7 @@ def mount(**overrides: Any) -> Mount:
 def opener(**overrides: Any) -> OpenFile:
     default = OpenFile(
         process=process(),
-        how=OpenKind.CWD,
+        kind=OpenKind.CWD,
         path="/",
         on_device=False,
         device=DeviceNumber(major=252, minor=0),
@@ -454,10 +454,10 @@ IN_USE_NAME: Final = in_use_name(DRIVER, HANDLE)
 
 
 def target(**overrides: Any) -> Target:
-    return _made(Target(given=f"pv/{PV}", kind=TargetKind.PERSISTENT_VOLUME, name=PV), overrides)
+    return _made(Target(argument=f"pv/{PV}", kind=TargetKind.PERSISTENT_VOLUME, name=PV), overrides)
 
 
-BY_IMAGE: Final = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
+BY_IMAGE: Final = target(argument=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
 
 
 def snapshot(**overrides: Any) -> Snapshot:

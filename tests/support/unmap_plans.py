@@ -62,7 +62,7 @@ def seen(
     **parts: Any,
 ) -> Snapshot:
     """Build a snapshot of the device that contains everything that a plan needs."""
-    parts.setdefault("target", target(given=DEVICE, kind=TargetKind.DEVICE, name=DEVICE))
+    parts.setdefault("target", target(argument=DEVICE, kind=TargetKind.DEVICE, name=DEVICE))
     return world(
         mapped={"incarnation": INCARNATION} | (mapped or {}),
         on_node={"uptime_s": UPTIME_S} | (on_node or {}),
@@ -98,7 +98,10 @@ def history(
         last_io=last_io,
     )
     return History(
-        boot_id="b001", last_look=LAST_CYCLE, mappings=(remembered,), unmaps=(moment(60),) * unmaps
+        boot_id="b001",
+        last_observed=LAST_CYCLE,
+        mappings=(remembered,),
+        unmaps=(moment(60),) * unmaps,
     )
 
 

@@ -130,7 +130,7 @@ def test_every_cycle_is_saved_to_disk_and_reported(stage: Stage) -> None:
     assert history is not None
     (remembered,) = history.mappings
     assert remembered.orphaned_since is not None
-    assert (remembered.orphaned_since.uptime_s, history.last_look.uptime_s) == (5000.0, 5060.0)
+    assert (remembered.orphaned_since.uptime_s, history.last_observed.uptime_s) == (5000.0, 5060.0)
     assert len(stage.reported) == 2
     assert stage.log.of("cycle")[0]["Orphaned"] == 1
 

@@ -177,7 +177,7 @@ def holding(count: int, **mapped: Any) -> CycleResult:  # noqa: ANN401 - any fie
         )
         for number in range(count)
     )
-    whole = target(given="", kind=TargetKind.NONE, name="")
+    whole = target(argument="", kind=TargetKind.NONE, name="")
     images = tuple(image_view(spec=device.spec, image_id=device.image_id) for device in mappings)
     look = seen(target=whole, on_node={"mappings": mappings}, in_ceph={"images": images})
     remembered = tuple(

@@ -71,7 +71,7 @@ def waiting(
 ) -> Snapshot:
     """Build the snapshot of an agent: a pod waits on its node for a volume that no client holds."""
     return world(
-        target=target(given="", kind=TargetKind.NONE, name=""),
+        target=target(argument="", kind=TargetKind.NONE, name=""),
         on_node={"mappings": ()} | on_node,
         of_image={"watchers": ()} | of_image,
         in_kube={"pods": (waiting_pod(node=HERE),), "pods_scope": f"node/{HERE}"} | in_kube,

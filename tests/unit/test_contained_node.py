@@ -12,7 +12,7 @@ import pytest
 
 from rbdagent.collect.files import read_bytes
 from rbdagent.collect.node import observer as observed
-from rbdagent.collect.node.contained import keep_node, node_begun
+from rbdagent.collect.node.contained import node_begun, start_node_worker
 from rbdagent.model import NotObserved, SourceState
 from tests.support.node_files import FILES, Tree, gap_of
 
@@ -41,7 +41,7 @@ def keep(tree: Tree) -> Iterator[Callable[[], KeptNode]]:
     made: list[KeptNode] = []
 
     def begin() -> KeptNode:
-        made.append(keep_node(tree.roots, "n1"))
+        made.append(start_node_worker(tree.roots, "n1"))
         return made[-1]
 
     yield begin

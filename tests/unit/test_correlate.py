@@ -232,7 +232,7 @@ def test_two_clusters_with_equal_names_are_separate_in_a_list() -> None:
     seen = world(
         on_node={"mappings": (mapping(), far)},
         ceph=both,
-        target=Target(given="", kind=TargetKind.NONE),
+        target=Target(argument="", kind=TargetKind.NONE),
     )
     uses = correlate_node(seen)
     assert [use.image.fsid for use in uses if use.image] == [FSID, OTHER_FSID]
@@ -685,18 +685,18 @@ def test_every_field_of_an_event_orders_it() -> None:
 
 def test_list_has_one_use_per_image_with_its_claim() -> None:
     seen = world(
-        on_node={"mappings": (mapping(), OTHER)}, target=Target(given="", kind=TargetKind.NONE)
+        on_node={"mappings": (mapping(), OTHER)}, target=Target(argument="", kind=TargetKind.NONE)
     )
     first, second = correlate_node(seen)
     assert first.claim == claim()
-    assert first.target.given == "/dev/rbd0"
+    assert first.target.argument == "/dev/rbd0"
     assert second.persistent_volume is None
 
 
 def test_a_device_without_a_readable_image_is_still_listed() -> None:
     blind = mapping(spec=UNSEEN, image_id=None)
     (use,) = correlate_node(
-        world(on_node={"mappings": (blind,)}, target=Target(given="", kind=TargetKind.NONE))
+        world(on_node={"mappings": (blind,)}, target=Target(argument="", kind=TargetKind.NONE))
     )
     assert [holder.mapping for holder in use.holders] == [blind]
     assert use.image is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbdagent.correlate.log_names import Called, Naming, called_in
+from rbdagent.correlate.log_names import LogNames, Naming, log_names_in
 from rbdagent.model import ImageSpec, StagingDirectory, TargetKind
 from rbdagent.parse.handle import staging_hash
 from tests.support.snapshots import (
@@ -25,7 +25,7 @@ from tests.support.snapshots import (
     world,
 )
 
-EVERYTHING = target(given="", kind=TargetKind.NONE, name="")
+EVERYTHING = target(argument="", kind=TargetKind.NONE, name="")
 OTHER = "0001-000a-lab-ceph-1-0000000000000001-f479515b-16b0-451a-a6c5-f4ab2a7b14aa"
 
 
@@ -33,27 +33,27 @@ OTHER = "0001-000a-lab-ceph-1-0000000000000001-f479515b-16b0-451a-a6c5-f4ab2a7b1
 
 
 def test_volume_has_its_kubernetes_names_and_staging_directory() -> None:
-    (names,) = called_in(world())
+    (names,) = log_names_in(world())
     assert names.volume == {PV, HANDLE, str(SPEC), staging_hash(HANDLE)}
 
 
 def test_volume_has_its_names_on_the_node_without_the_api() -> None:
-    by_image = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
-    (names,) = called_in(world(kubernetes=None, target=by_image))
+    by_image = target(argument=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
+    (names,) = log_names_in(world(kubernetes=None, target=by_image))
     assert names.volume == {HANDLE, str(SPEC), staging_hash(HANDLE)}
 
 
 def test_name_given_by_the_user_is_searched_even_if_unknown() -> None:
-    by_handle = target(given=f"handle/{OTHER}", kind=TargetKind.VOLUME_HANDLE, name=OTHER)
-    (names,) = called_in(unmapped(kubernetes=None, target=by_handle))
+    by_handle = target(argument=f"handle/{OTHER}", kind=TargetKind.VOLUME_HANDLE, name=OTHER)
+    (names,) = log_names_in(unmapped(kubernetes=None, target=by_handle))
     assert {OTHER, staging_hash(OTHER)} <= names.volume
-    (names,) = called_in(unmapped(kubernetes=None))
+    (names,) = log_names_in(unmapped(kubernetes=None))
     assert PV in names.volume
 
 
 def test_kernel_names_are_devices_client_and_processes() -> None:
     flight = in_flight("umount", f"umount /var/lib/{HANDLE}")
-    (names,) = called_in(world(mapped={"holders": (luks(),)}, on_node={"in_flight": (flight,)}))
+    (names,) = log_names_in(world(mapped={"holders": (luks(),)}, on_node={"in_flight": (flight,)}))
     assert names.kernel == {"rbd0", "dm-0", "client4393", "umount:9000"}
 
 
@@ -65,8 +65,8 @@ NO_KEY = event(
 
 
 def test_line_of_a_refused_key_belongs_to_volumes_with_its_event() -> None:
-    refused = called_in(unmapped(in_kube={"pods": (waiting_pod(),), "events": (NO_KEY,)}))
-    others = called_in(unmapped(in_kube={"pods": (waiting_pod(),)}))
+    refused = log_names_in(unmapped(in_kube={"pods": (waiting_pod(),), "events": (NO_KEY,)}))
+    others = log_names_in(unmapped(in_kube={"pods": (waiting_pod(),)}))
     said = "libceph: secret too big 32"
     assert set(Naming.of((*others, *refused)).in_kernel(said)) == {1}
     assert Naming.of(refused).in_kernel(f"EXT4-fs error: {said}") == {}
@@ -82,7 +82,7 @@ def test_each_volume_has_its_own_names_without_a_target() -> None:
         on_node={"mappings": (mapping(), neighbour)},
         of_kubelet={"staging": (staging(), left)},
     )
-    found = called_in(world(target=EVERYTHING, node=seen.node))
+    found = log_names_in(world(target=EVERYTHING, node=seen.node))
     assert [sorted(names.kernel) for names in found] == [
         ["client4393", "rbd0"],
         ["client4393", "rbd1"],
@@ -92,19 +92,19 @@ def test_each_volume_has_its_own_names_without_a_target() -> None:
 
 
 def test_target_without_a_volume_has_no_names() -> None:
-    claim = target(given="pvc/new", kind=TargetKind.CLAIM, namespace="default", name="new")
-    assert called_in(unmapped(target=claim, node=node_view(mappings=()))) == ()
+    claim = target(argument="pvc/new", kind=TargetKind.CLAIM, namespace="default", name="new")
+    assert log_names_in(unmapped(target=claim, node=node_view(mappings=()))) == ()
 
 
 # Which lines name it ------------------------------------------------------------------------------
 
 NAMING = Naming.of(
     (
-        Called(
+        LogNames(
             volume=frozenset({PV, HANDLE, str(SPEC), staging_hash(HANDLE)}),
             kernel=frozenset({"rbd0", "dm-0", "umount:1331"}),
         ),
-        Called(volume=frozenset({"data", "static-handle", "rbd/data"})),
+        LogNames(volume=frozenset({"data", "static-handle", "rbd/data"})),
     )
 )
 
@@ -181,6 +181,6 @@ NAMES = st.sets(st.text("ab-._/1", min_size=1, max_size=8), max_size=3)
 
 @given(st.text(st.sampled_from("ab-._/1 "), max_size=40), NAMES)
 def test_any_name_can_be_searched_in_any_line(text: str, names: set[str]) -> None:
-    found = Naming.of((Called(volume=frozenset(names), kernel=frozenset(names)),))
+    found = Naming.of((LogNames(volume=frozenset(names), kernel=frozenset(names)),))
     assert set().union(*found.in_log(text).values()) <= {name for name in names if name in text}
     assert set().union(*found.in_kernel(text).values()) <= {name for name in names if name in text}

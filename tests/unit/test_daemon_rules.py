@@ -95,9 +95,9 @@ NOT_SUPPOSED: Final = {
 
 def suppositions(seen: Snapshot) -> set[HolderKind]:
     return {
-        holder.holder.probably
+        holder.holder.probable_kind
         for holder in diagnosis_of(seen).holders
-        if holder.holder.probably is not None
+        if holder.holder.probable_kind is not None
     }
 
 
@@ -162,7 +162,7 @@ def test_unknown_client_is_reported_with_the_possible_daemons() -> None:
 def test_known_mgr_is_reported_with_its_name_and_tasks() -> None:
     seen = held(in_ceph={"services": (MGR,)})
     assert judged(seen).reasons == ("ceph-mgr x (flatten)",)
-    assert judged(seen).holder.probably is None
+    assert judged(seen).holder.probable_kind is None
 
 
 @pytest.mark.parametrize(("of_peer", "owner"), [(False, "this"), (True, "a peer")])

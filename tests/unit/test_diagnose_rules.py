@@ -12,7 +12,7 @@ from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
 from rbdagent.errors import NotFoundError
 from rbdagent.lifecycle.cluster_report import among_all
-from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -170,7 +170,7 @@ def test_text_shows_what_an_unresponsive_ceph_means(seen: Snapshot) -> None:
 
 def test_unresponsive_ceph_is_reported_once_for_many_volumes() -> None:
     seen = REPORTED["RBD905"]["no monitor"]
-    life = among_all(life_of(correlate(seen), seen), seen)
+    life = among_all(lifecycle_of(correlate(seen), seen), seen)
     assert "RBD905" not in {finding.code for finding in life.findings}
 
 
@@ -338,7 +338,7 @@ def test_node_that_shares_a_volume_has_no_detach_path(
             "attachments": BOTH_ATTACHED,
         }
     )
-    assert [way.node for way in life_of(correlate(seen), seen).back] == nodes
+    assert [way.node for way in lifecycle_of(correlate(seen), seen).detach_paths] == nodes
 
 
 @pytest.mark.parametrize(

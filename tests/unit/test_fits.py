@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from rbdagent.correlate.pv_matching import (
     Why,
     candidates,
-    is_kept_for,
+    is_reserved_for,
     objections,
     refusals,
-    spoken_size,
+    size_text,
 )
 from rbdagent.model import ObjectRef, PersistentVolume, PersistentVolumeClaim, Requirement
 from tests.support.snapshots import claim, volume
@@ -180,7 +180,7 @@ def test_pv_without_an_objection_is_the_one_the_controller_takes(
 ) -> None:
     taken = find_matching_volume(pvc, [pv], delayed=delayed)
     assert (objections(pvc, pv, delayed=delayed) == ()) == (taken is pv)
-    assert is_kept_for(pvc, pv) == is_bound_to(pv, pvc)
+    assert is_reserved_for(pvc, pv) == is_bound_to(pv, pvc)
 
 
 @MANY
@@ -223,4 +223,4 @@ def test_objections_are_independent(
     ("size", "words"), [(1024**3, "1Gi"), (1536 * 1024**2, "1536Mi"), (1000, "1000"), (0, "0")]
 )
 def test_size_is_written_as_in_kubernetes(size: int, words: str) -> None:
-    assert spoken_size(size) == words
+    assert size_text(size) == words

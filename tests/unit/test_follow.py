@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.model import ContainerState, Convergence, CSINode, Snapshot, UnmapOutcome, UnmapRecord
-from rbdagent.unmap.followup import PATIENCE_S, Outlook, follow
+from rbdagent.unmap.followup import PATIENCE_S, FollowupState, follow
 from tests.support.snapshots import (
     CLIENT,
     IN_USE_NAME,
@@ -177,7 +177,7 @@ def test_image_without_a_volume_waits_only_for_its_mapping() -> None:
     none = in_kube(persistent_volumes=(), claims=(), attachments=(attachment(),))
     assert follow(bare, none, waited_s=0).state is CLEARED
     unseen = in_kube(persistent_volumes=UNSEEN, claims=())
-    assert follow(bare, unseen, waited_s=0) == Outlook(
+    assert follow(bare, unseen, waited_s=0) == FollowupState(
         state=PENDING,
         reasons=("not observed: PersistentVolumes: the VolumeAttachment of the image is unknown",),
     )

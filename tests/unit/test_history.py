@@ -26,7 +26,7 @@ from tests.support.snapshots import JUST_NOW, NO_IO, UNSEEN, node_view, pod, wai
 from tests.support.unmap_plans import identity, seen
 
 GAP_S = 90.0
-EVERYTHING = Target(given="", kind=TargetKind.NONE)
+EVERYTHING = Target(argument="", kind=TargetKind.NONE)
 
 
 def look(uptime_s: float, **parts: Any) -> Snapshot:  # noqa: ANN401 - a builder

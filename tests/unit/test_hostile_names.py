@@ -10,7 +10,7 @@ import pytest
 
 from rbdagent.commands import NOT_PRINTED, line_of, text_of
 from rbdagent.correlate import correlate
-from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from tests.support.rule_rows import diagnose
 from tests.support.rule_rows.families import FAMILIES
@@ -79,7 +79,7 @@ def poisoned(seen: Snapshot, name: str, hostile: str, *, leading: bool) -> Snaps
 
 
 def commands_of(seen: Snapshot) -> list[Command]:
-    life = life_of(correlate(seen), seen)
+    life = lifecycle_of(correlate(seen), seen)
     return [given for finding in life.findings for given in finding.commands]
 
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from rbdagent.model import (
     InTreeRbdSource,
-    Keeper,
     MountKind,
     ObjectRef,
+    PreventingObject,
     Source,
     Sources,
     SourceState,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 TENANT: Final = pod(ref=ObjectRef(namespace="tenant", name="evil", uid="evil-uid"), claims=())
 INLINE: Final = replace(TENANT, inline_images=(InTreeRbdSource(spec=SPEC, monitors=()),))
-POD: Final = Keeper(kind="Pod", namespace="tenant", name="evil")
-LOST: Final = Keeper(kind="Pod", name="evil-uid")
+POD: Final = PreventingObject(kind="Pod", namespace="tenant", name="evil")
+LOST: Final = PreventingObject(kind="Pod", name="evil-uid")
 READER: Final = opener(process=process(pid=70, command="/bin/dd if=/dev/rbd0", pod_uid="evil-uid"))
 THERE: Final = {"pods": (TENANT,)}
 AT_WORK: Final = in_flight("mkfs.ext4", "mkfs.ext4 /dev/rbd0")
@@ -58,7 +58,7 @@ BOUND: Final = mount(
     path="/x", kind=MountKind.DEVICE_BIND, root="/rbd0", namespace=container("evil-uid")
 )
 
-KEPT: Final[dict[str, tuple[str, Keeper, Snapshot]]] = {
+KEPT: Final[dict[str, tuple[str, PreventingObject, Snapshot]]] = {
     "a mount in a container": ("RBD502", POD, seen(mapped={"mounts": (BOUND,)}, in_kube=THERE)),
     "with its file system": (
         "RBD502",
@@ -81,23 +81,23 @@ KEPT: Final[dict[str, tuple[str, Keeper, Snapshot]]] = {
     ),
     "a process of the host": (
         "RBD503",
-        Keeper(kind="Process", name="sleep", pid=4623),
+        PreventingObject(kind="Process", name="sleep", pid=4623),
         seen(mapped={"openers": (opener(),)}),
     ),
     "a pod's directory": (
         "RBD504",
-        Keeper(kind="Pod", namespace="default", name="web-0"),
+        PreventingObject(kind="Pod", namespace="default", name="web-0"),
         seen(of_kubelet={"pod_volumes": (pod_directory(),)}, in_kube={"pods": (pod(),)}),
     ),
     "an inline volume": ("RBD505", POD, seen(in_kube={"pods": (INLINE,)})),
     "an attachment without an age": (
         "RBD505",
-        Keeper(kind="VolumeAttachment", name=attachment().name),
+        PreventingObject(kind="VolumeAttachment", name=attachment().name),
         seen(in_kube={"attachments": (attachment(created_at=None),)}),
     ),
     "a process at work": (
         "RBD507",
-        Keeper(kind="Process", name="mkfs.ext4", pid=9000),
+        PreventingObject(kind="Process", name="mkfs.ext4", pid=9000),
         seen(on_node={"in_flight": (AT_WORK,)}),
     ),
     "a pod's process at work": (
@@ -107,17 +107,17 @@ KEPT: Final[dict[str, tuple[str, Keeper, Snapshot]]] = {
     ),
     "a frozen PV": (
         "RBD508",
-        Keeper(kind="PersistentVolume", name=volume().name),
+        PreventingObject(kind="PersistentVolume", name=volume().name),
         seen(in_kube={"persistent_volumes": (volume(frozen=True),)}),
     ),
     "a frozen node": (
         "RBD508",
-        Keeper(kind="Node", name="worker-1"),
+        PreventingObject(kind="Node", name="worker-1"),
         seen(in_kube={"nodes": (node(frozen=True),)}),
     ),
     "a frozen namespace": (
         "RBD508",
-        Keeper(kind="Namespace", name="default"),
+        PreventingObject(kind="Namespace", name="default"),
         seen(in_kube={"frozen_namespaces": ("default",)}),
     ),
 }
@@ -165,9 +165,11 @@ def refused(look: Snapshot, policy: UnmapPolicy = LEAVE) -> UnmapRefusal:
 
 
 @pytest.mark.parametrize(("code", "keeper", "look"), KEPT.values(), ids=KEPT.keys())
-def test_only_object_behind_a_refusal_is_named(code: str, keeper: Keeper, look: Snapshot) -> None:
+def test_only_object_behind_a_refusal_is_named(
+    code: str, keeper: PreventingObject, look: Snapshot
+) -> None:
     found = refused(look)
-    assert (found.first_code, found.keeper) == (code, keeper)
+    assert (found.first_code, found.prevented_by) == (code, keeper)
     assert f"Apart from time, only {keeper} prevents it." in text.unmap_refusal(found, colour=False)
     named = unmap_refusal(found).prevented_by
     assert named is not None
@@ -177,7 +179,7 @@ def test_only_object_behind_a_refusal_is_named(code: str, keeper: Keeper, look: 
 @pytest.mark.parametrize(("look", "policy"), NOT_ONE.values(), ids=NOT_ONE.keys())
 def test_refusal_with_more_reasons_names_no_object(look: Snapshot, policy: UnmapPolicy) -> None:
     found = refused(look, policy)
-    assert found.keeper is None
+    assert found.prevented_by is None
     assert "prevents it" not in text.unmap_refusal(found, colour=False)
     assert unmap_refusal(found).prevented_by is None
 

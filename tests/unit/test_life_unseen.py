@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rbdagent.correlate import correlate
-from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import LifecycleStep, StepState, Target, TargetKind
 from tests.support.snapshots import (
     SPEC,
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from rbdagent.model import Lifecycle, Snapshot, StepStatus
 
-IMAGE = Target(given=str(SPEC), kind=TargetKind.IMAGE, image=SPEC)
+IMAGE = Target(argument=str(SPEC), kind=TargetKind.IMAGE, image=SPEC)
 
 
 def life(seen: Snapshot) -> Lifecycle:
-    return life_of(correlate(seen), seen)
+    return lifecycle_of(correlate(seen), seen)
 
 
 def states(stages: Iterable[StepStatus]) -> dict[LifecycleStep, StepState]:
@@ -38,11 +38,11 @@ def states(stages: Iterable[StepStatus]) -> dict[LifecycleStep, StepState]:
 
 
 def back_from(name: str, seen: Snapshot) -> dict[LifecycleStep, StepState]:
-    return next(states(way.stages) for way in life(seen).back if way.node == name)
+    return next(states(way.stages) for way in life(seen).detach_paths if way.node == name)
 
 
 def test_bind_and_schedule_are_unseen_without_the_api() -> None:
-    there = states(life(snapshot(kubernetes=None, target=IMAGE)).there)
+    there = states(life(snapshot(kubernetes=None, target=IMAGE)).attach_path)
     assert there[LifecycleStep.PROVISION] is StepState.DONE
     assert there[LifecycleStep.BIND] is StepState.NOT_OBSERVED
     assert there[LifecycleStep.SCHEDULE] is StepState.NOT_OBSERVED
@@ -50,13 +50,13 @@ def test_bind_and_schedule_are_unseen_without_the_api() -> None:
 
 def test_provision_of_a_pv_is_unseen_without_the_api() -> None:
     assert (
-        states(life(snapshot(kubernetes=None)).there)[LifecycleStep.PROVISION]
+        states(life(snapshot(kubernetes=None)).attach_path)[LifecycleStep.PROVISION]
         is StepState.NOT_OBSERVED
     )
 
 
 def test_schedule_is_unseen_without_pods() -> None:
-    there = states(life(world(in_kube={"pods": UNSEEN})).there)
+    there = states(life(world(in_kube={"pods": UNSEEN})).attach_path)
     assert there[LifecycleStep.SCHEDULE] is StepState.NOT_OBSERVED
 
 
@@ -105,7 +105,7 @@ def test_node_that_is_down_breaks_no_step_of_another_node() -> None:
     assert back_from("worker-2", seen)[LifecycleStep.DETACH] is StepState.FAILED
     codes = [
         code
-        for way in life(seen).back
+        for way in life(seen).detach_paths
         if way.node == "worker-1"
         for stage in way.stages
         for code in stage.codes

@@ -71,7 +71,7 @@ class Rounds:
 
 def agent_of(stage: Stage, wake: Any, service: ServiceManager) -> Agent:  # noqa: ANN401 - a fake
     agent = stage.agent()
-    agent._wake, agent._tell = wake, service.looked
+    agent._wake, agent._tell = wake, service.send_status
     return agent
 
 
@@ -88,8 +88,8 @@ def test_first_cycle_reports_ready_and_each_reports_a_status(
     seen = one_cycle(stage)
     service = manager(listener)
     assert listener.heard == []
-    service.looked(seen)
-    service.looked(seen)
+    service.send_status(seen)
+    service.send_status(seen)
     status = "STATUS=1 mapped: 1 InUse"
     assert listener.heard == [f"READY=1\n{status}", status]
 
@@ -98,7 +98,7 @@ def test_status_is_one_line_and_names_unobserved_sources(listener: Listener, sta
     why = Source(state=SourceState.FAILED, reason="two\nlines")
     sources = replace(IN_USE.sources, kubernetes=why, ceph=FAILED)
     stage.snapshots = [replace(IN_USE, sources=sources)]
-    manager(listener).looked(one_cycle(stage))
+    manager(listener).send_status(one_cycle(stage))
     (heard,) = listener.heard
     assert heard.splitlines()[1].endswith("; not observed: ceph, kubernetes")
 

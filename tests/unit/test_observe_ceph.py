@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.collect.ceph.images import CephLook, check_ceph
+from rbdagent.collect.ceph.images import CephReader, check_ceph
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -40,7 +40,7 @@ WATCHER = ("10.77.0.12:0/1932216381", 4394, 18446462598732840961)
 
 
 def observe(tmp_path: Path, images: Sequence[ImageIdentity] = ()) -> tuple[CephView | None, Source]:
-    look = CephLook([access(tmp_path)])
+    look = CephReader([access(tmp_path)])
     return look.images(images, deadline=time.monotonic() + 60)
 
 

@@ -16,7 +16,7 @@ from rbdagent import preflight
 from rbdagent.cli import cli, run
 from rbdagent.collect.ceph import connection as observe_cluster
 from rbdagent.collect.ceph import images as observe_ceph
-from rbdagent.collect.ceph.images import CephLook, check_ceph
+from rbdagent.collect.ceph.images import CephReader, check_ceph
 from rbdagent.collect.failure import DEFECT, as_source_error
 from rbdagent.collect.kube import list_target as observe_kube
 from rbdagent.collect.kube.kubeconfig import KubeAccess
@@ -60,7 +60,7 @@ class InThisProcess:
     """Fake of the forked process: queries Ceph in this process."""
 
     def __init__(self) -> None:
-        self._answer = look._asking((), opens_images=True)()
+        self._answer = look._ceph_worker((), opens_images=True)()
 
     def answer(self, question: Any, _deadline: float) -> Any:
         return self._answer(question)
@@ -179,7 +179,7 @@ def test_failed_cluster_does_not_hide_another(
 ) -> None:
     ceph(image("one"), connect={"broken": error}).install(monkeypatch)
     both = [access(tmp_path, client_id="broken", name="first"), access(tmp_path, name="second")]
-    view, source = CephLook(both).images([identity("one")], deadline=time.monotonic() + 60)
+    view, source = CephReader(both).images([identity("one")], deadline=time.monotonic() + 60)
     assert view is not None
     broken, sound = view.clusters
     assert broken.source.state is SourceState.FAILED
@@ -244,7 +244,7 @@ def test_watchers_of_many_images_are_read_without_librbd(
 
 
 def _observed(tmp_path: Path, images: list[ImageIdentity]) -> Any:
-    look = CephLook([access(tmp_path)], opens_images=False)
+    look = CephReader([access(tmp_path)], opens_images=False)
     view, source = look.images(images, deadline=time.monotonic() + 60)
     assert source.state is SourceState.OBSERVED
     return view

@@ -42,7 +42,7 @@ def test_each_form_of_a_target_is_parsed(
     given: str, namespace: str | None, kind: TargetKind, name: str, where: str
 ) -> None:
     target = parse_target(given, namespace=namespace)
-    assert target == Target(given=given, kind=kind, name=name, namespace=where)
+    assert target == Target(argument=given, kind=kind, name=name, namespace=where)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_namespace_that_contradicts_the_target_is_refused() -> None:
 @given(st.text(max_size=60))
 def test_text_is_a_target_or_a_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
-        assert parse_target(text, namespace=None).given == text
+        assert parse_target(text, namespace=None).argument == text
 
 
 @pytest.mark.parametrize(

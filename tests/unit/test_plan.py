@@ -106,7 +106,7 @@ REFUSED_BY_WHAT_IS_SEEN: Final[tuple[tuple[str, str, Snapshot], ...]] = (
     (
         "RBD503",
         "a raw reader",
-        seen(mapped={"openers": (opener(how=OpenKind.DESCRIPTOR, on_device=True),)}),
+        seen(mapped={"openers": (opener(kind=OpenKind.DESCRIPTOR, on_device=True),)}),
     ),
     ("RBD503", "a working directory in a detached copy", seen(mapped={"openers": (opener(),)})),
     ("RBD503", "openers were not observed", seen(mapped={"openers": UNSEEN})),

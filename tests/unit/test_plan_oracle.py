@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 STATES: Final = int(os.environ.get("RBDAGENT_FUZZ_STATES", "100000"))
 SEED: Final = int(os.environ.get("RBDAGENT_FUZZ_SEED", "1"))
 """Each run of the tier has the same states; ``./dev fuzz`` draws another seed."""
-EVERYTHING: Final = Target(given="", kind=TargetKind.NONE)
+EVERYTHING: Final = Target(argument="", kind=TargetKind.NONE)
 
 MEMORIES: Final[tuple[History | None, ...]] = (
     *(history(),) * 4,

@@ -13,7 +13,7 @@ from rbdagent.model import ProcessRef, UnmapPolicy, UnmapRefusal
 from rbdagent.report.public import PublicText
 from rbdagent.unmap.executor import Attempt, UnmapContext
 from rbdagent.unmap.state_store import StateDir
-from rbdagent.verdicts.evidence import said_of_process
+from rbdagent.verdicts.evidence import process_text
 from tests.support.hostile_texts import is_clean
 from tests.support.snapshots import opener, process, target, world
 from tests.support.unmap_plans import GRACE_S, LAST_CYCLE, history, seen
@@ -78,7 +78,7 @@ def test_sentence_without_a_process_is_unchanged() -> None:
 def test_no_argument_is_public(argument: str) -> None:
     found = process(command=f"/bin/app {argument}")
     look = world(mapped={"openers": (opener(process=found),)})
-    public = PublicText(look)(f"{said_of_process(found)} has the device open")
+    public = PublicText(look)(f"{process_text(found)} has the device open")
     assert public == "process 4623 (app) has the device open"
     assert is_clean(public)
 

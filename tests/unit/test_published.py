@@ -76,7 +76,7 @@ IN_AN_HOUR: Final = "2026-11-21T04:00:00Z"
 
 
 def node_world(**parts: Any) -> Snapshot:
-    return world(target=target(given="", kind=TargetKind.NONE, name=""), **parts)
+    return world(target=target(argument="", kind=TargetKind.NONE, name=""), **parts)
 
 
 def status_of(seen: Snapshot, acts: tuple[UnmapRecord, ...] | NotObserved = ()) -> Json:

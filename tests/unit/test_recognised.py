@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.node_stage import SAYINGS, Saying, meant_by
+from rbdagent.rules.node_stage import SAYINGS, ErrorText, meaning_of
 from tests.lab.install import CHECKOUT
 from tests.support.quoted_messages import PLAYS, QUOTES, Proof, Quote, pod_event
 from tests.support.snapshots import codes
@@ -67,13 +67,13 @@ BY_RULE: Final = {row for saying in SAYINGS for row in saying.kinds if isinstanc
 
 @pytest.mark.parametrize(("row", "quote"), rows(kind for kind in Recognised if kind in BY_RULE))
 def test_real_text_matches_no_row_before_its_own(row: Recognised, quote: Quote) -> None:
-    meant = meant_by(quote.text)
+    meant = meaning_of(quote.text)
     assert meant is not None
     assert row in meant[0].kinds
 
 
 @pytest.mark.parametrize("saying", SAYINGS, ids=lambda saying: f"{saying.code} {saying.kinds[0]}")
-def test_saying_has_the_code_of_its_rows(saying: Saying) -> None:
+def test_saying_has_the_code_of_its_rows(saying: ErrorText) -> None:
     rows = [kind for kind in saying.kinds if isinstance(kind, Recognised)]
     assert saying.code is None or {row.code for row in rows} <= {saying.code, None}
 

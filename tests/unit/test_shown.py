@@ -102,7 +102,7 @@ def test_name_adds_no_line_to_the_list_of_names() -> None:
 
 
 def test_target_text_of_the_user_is_escaped() -> None:
-    seen = replace(world(on_node={"mappings": ()}), target=target(given=f"x{FORGED_LINE}"))
+    seen = replace(world(on_node={"mappings": ()}), target=target(argument=f"x{FORGED_LINE}"))
     table = text.mapping_table(
         [], seen, wide=False, colour=False, of=f"of namespace x{FORGED_LINE}"
     )

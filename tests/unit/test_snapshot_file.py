@@ -54,7 +54,7 @@ def changed(place: Sequence[str | int], value: object) -> str:
         (
             ("target", "given"),
             7,
-            "$.target.given of a snapshot: expected a text, and found a",
+            "$.target.argument of a snapshot: expected a text, and found a",
         ),
         (("target", "kind"), HIDDEN, "$.target.kind of a snapshot: expected a value that this"),
         (("target", "kind"), [HIDDEN], "$.target.kind of a snapshot: expected a text, and found a"),

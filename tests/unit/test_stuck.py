@@ -13,21 +13,21 @@ from msgspec.structs import replace
 
 from rbdagent.collect.kube.list_target import _claim_names, _subjects, _using_pods
 from rbdagent.correlate import correlate
-from rbdagent.correlate.cluster_index import whole_of
+from rbdagent.correlate.cluster_index import cluster_index_of
 from rbdagent.correlate.image_identity import target_claims, target_volumes
 from rbdagent.correlate.pv_matching import candidates
-from rbdagent.correlate.pv_shortlist import KEPT, Shelf
+from rbdagent.correlate.pv_shortlist import KEPT, VolumeShortlist
 from rbdagent.correlate.snapshot_slice import part_of
 from rbdagent.correlate.volume_names import claims_of, key_of
 from rbdagent.lifecycle.cluster_report import (
+    affected_objects,
     among_all,
-    lives_that_are_stuck,
+    report_cluster,
     serious_findings,
-    stuck_in,
 )
-from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.lifecycle.targets import Scope, subjects_of
-from rbdagent.lifecycle.triage import images_of_suspects
+from rbdagent.lifecycle.triage import images_to_query
 from rbdagent.model import (
     ClusterReport,
     Finding,
@@ -102,7 +102,7 @@ def alone(snapshot: Snapshot, target: Target) -> Snapshot:
 
 
 def life_in(snapshot: Snapshot) -> Lifecycle:
-    return among_all(life_of(correlate(snapshot), snapshot), snapshot)
+    return among_all(lifecycle_of(correlate(snapshot), snapshot), snapshot)
 
 
 CodesByTarget = dict[str, set[Finding]]
@@ -111,7 +111,7 @@ CodesByTarget = dict[str, set[Finding]]
 def codes_by_target(found: ClusterReport) -> CodesByTarget:
     """Return the serious findings of each stuck target."""
     return {
-        stuck.life.diagnosis.use.target.given: set(serious_findings(stuck.life))
+        stuck.life.diagnosis.use.target.argument: set(serious_findings(stuck.life))
         for stuck in found.stuck
     }
 
@@ -122,13 +122,13 @@ def unfiltered(snapshot: Snapshot) -> CodesByTarget:
     A target is left out if targets of earlier kinds already have all of its findings.
     """
     found: CodesByTarget = {}
-    targets = subjects_of(whole_of(snapshot)).targets
+    targets = subjects_of(cluster_index_of(snapshot)).targets
     for kind in BY_WHICH_NAME:
         before = {finding for serious in found.values() for finding in serious}
         for target in (target for target in targets if target.kind is kind):
             serious = set(serious_findings(life_in(alone(snapshot, target))))
             if not serious <= before:
-                found[target.given] = serious
+                found[target.argument] = serious
     return found
 
 
@@ -140,10 +140,10 @@ def unfiltered(snapshot: Snapshot) -> CodesByTarget:
 @MANY
 @given(snapshot=CLUSTERS)
 def test_part_of_each_target_leads_to_the_same_life_as_the_whole(snapshot: Snapshot) -> None:
-    whole = whole_of(snapshot)
+    whole = cluster_index_of(snapshot)
     for target in subjects_of(whole).targets:
         part = part_of(whole, target)
-        assert life_in(part) == life_in(alone(snapshot, target)), target.given
+        assert life_in(part) == life_in(alone(snapshot, target)), target.argument
 
 
 def test_events_of_the_same_second_keep_their_order_in_a_part() -> None:
@@ -153,7 +153,7 @@ def test_events_of_the_same_second_keep_their_order_in_a_part() -> None:
         for kind, name in (("Pod", "web-0"), ("PersistentVolumeClaim", "data-0"))
     ]
     snapshot, target = maker.from_afar(), pvc("shop", "data-0")
-    part = life_in(part_of(whole_of(snapshot), target))
+    part = life_in(part_of(cluster_index_of(snapshot), target))
     assert len(part.diagnosis.use.events) == 2
     assert part == life_in(alone(snapshot, target))
 
@@ -163,7 +163,7 @@ def test_events_of_the_same_second_keep_their_order_in_a_part() -> None:
 def test_triage_drops_no_target_with_a_serious_finding(
     snapshot: Snapshot,
 ) -> None:
-    assert codes_by_target(stuck_in(snapshot)) == unfiltered(snapshot)
+    assert codes_by_target(report_cluster(snapshot)) == unfiltered(snapshot)
 
 
 def without(part: str, seen: Snapshot) -> Snapshot:
@@ -195,14 +195,14 @@ def test_rule_row_passes_triage_whatever_was_not_observed(seen: Snapshot) -> Non
     """Assert that `diagnose -A` reports what each target alone reports, also without pods."""
     for parts in ((), ("pods",), ("node",), ("node", "pods"), ("node", "ceph", "pods")):
         partial = reduce(lambda found, part: without(part, found), parts, seen)
-        assert codes_by_target(stuck_in(partial)) == unfiltered(partial), parts
+        assert codes_by_target(report_cluster(partial)) == unfiltered(partial), parts
 
 
 @MANY
 @given(snapshot=CLUSTERS)
 def test_each_rbd_claim_volume_and_pod_is_a_target(snapshot: Snapshot) -> None:
-    kube, whole = kube_of(snapshot), whole_of(snapshot)
-    given = {target.given for target in subjects_of(whole).targets}
+    kube, whole = kube_of(snapshot), cluster_index_of(snapshot)
+    given = {target.argument for target in subjects_of(whole).targets}
     others = {
         volume.name
         for volume in observed_of(kube.persistent_volumes)
@@ -224,7 +224,7 @@ def test_each_rbd_claim_volume_and_pod_is_a_target(snapshot: Snapshot) -> None:
 @MANY
 @given(snapshot=CLUSTERS)
 def test_part_observes_the_same_kinds_as_completely_as_the_whole(snapshot: Snapshot) -> None:
-    kube, whole = kube_of(snapshot), whole_of(snapshot)
+    kube, whole = kube_of(snapshot), cluster_index_of(snapshot)
     for target in subjects_of(whole).targets:
         part = kube_of(part_of(whole, target))
         for name in KubeView.__struct_fields__:
@@ -246,7 +246,7 @@ def test_part_does_not_grow_with_the_cluster() -> None:
 
 def largest_part(made: Many) -> dict[str, int]:
     """Return the largest count of each kind in a part, except in parts of the observed node."""
-    whole, largest = whole_of(made.snapshot), dict.fromkeys(KubeView.__struct_fields__, 0)
+    whole, largest = cluster_index_of(made.snapshot), dict.fromkeys(KubeView.__struct_fields__, 0)
     for target in subjects_of(whole).targets:
         if target.name.rpartition("-")[2] in {str(number) for number in range(HERE)}:
             continue
@@ -261,7 +261,7 @@ def largest_part(made: Many) -> dict[str, int]:
 
 def pvc(namespace: str, name: str) -> Target:
     return Target(
-        given=f"pvc/{namespace}/{name}", kind=TargetKind.CLAIM, name=name, namespace=namespace
+        argument=f"pvc/{namespace}/{name}", kind=TargetKind.CLAIM, name=name, namespace=namespace
     )
 
 
@@ -284,7 +284,7 @@ def test_part_of_an_unbound_claim_has_the_nearest_volumes_only(
         selector=wanted or None,
     )
     snapshot, target = maker.from_afar(), pvc("shop", "data-0")
-    part = part_of(whole_of(snapshot), target)
+    part = part_of(cluster_index_of(snapshot), target)
     assert life_in(part) == life_in(alone(snapshot, target))
     assert len(observed_of(kube_of(part).persistent_volumes)) < len(maker.volumes)
 
@@ -324,7 +324,7 @@ _CLAIMS: Final = st.builds(
 def test_nearest_volumes_equal_those_of_a_comparison_with_all(
     volumes: list[PersistentVolume], claims: list[PersistentVolumeClaim]
 ) -> None:
-    shelf = Shelf(sorted(volumes, key=lambda volume: volume.name))
+    shelf = VolumeShortlist(sorted(volumes, key=lambda volume: volume.name))
     for claim in claims:
         nearest = [candidate.volume for candidate in candidates(claim, shelf.nearest(claim))]
         assert nearest == [fitting.volume for fitting in candidates(claim, volumes)[:KEPT]]
@@ -342,7 +342,7 @@ def test_comparisons_among_5000_volumes_are_limited(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("rbdagent.correlate.pv_shortlist.candidates", counted)
     maker = Maker(Random(0))
-    shelf = Shelf(
+    shelf = VolumeShortlist(
         [replace(maker.volumes[0], name=f"{size:05}", capacity_bytes=size) for size in range(5000)]
     )
     for size in range(20):
@@ -361,7 +361,7 @@ def test_comparisons_among_5000_volumes_are_limited(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_exactly_the_broken_volumes_are_found_with_their_codes(seed: int) -> None:
     made = many(volumes=1000, broken=200, seed=seed)
-    found = codes_by_target(stuck_in(made.snapshot))
+    found = codes_by_target(report_cluster(made.snapshot))
     assert {
         given: code
         for given, code in made.broken.items()
@@ -379,8 +379,8 @@ def test_cluster_of_1000_volumes_has_each_kind_of_problem() -> None:
 
 def test_ceph_is_queried_for_few_healthy_images() -> None:
     made = many(volumes=2000, broken=200, seed=1)
-    whole = whole_of(replace(made.snapshot, ceph=None))
-    asked = images_of_suspects(whole, Scope())
+    whole = cluster_index_of(replace(made.snapshot, ceph=None))
+    asked = images_to_query(whole, Scope())
     # The others: images of healthy but unusual volumes, and those that the observed node maps.
     assert len(asked) < len(made.broken) + HERE + 2000 // 10
 
@@ -394,23 +394,23 @@ def test_images_that_a_pod_waits_for_are_queried_first() -> None:
     ]
     maker.attachments += [replace(maker._attachment(1), detach_error="no", deleting_since=NOW)]
     maker.pods[3] = replace(maker.pods[3], phase="Pending")
-    whole = whole_of(replace(maker.from_afar(), ceph=None))
-    names = [image.spec.name for image in images_of_suspects(whole, Scope())]
+    whole = cluster_index_of(replace(maker.from_afar(), ceph=None))
+    names = [image.spec.name for image in images_to_query(whole, Scope())]
     assert names == ["image-3", "image-1"]
 
 
 def test_healthy_cluster_has_no_stuck_and_no_suspected_volume() -> None:
     snapshot = Maker(Random(0)).from_afar()
-    found = stuck_in(snapshot)
+    found = report_cluster(snapshot)
     assert found.causes == ()
     assert (found.claims, found.volumes, found.pods) == (5, 5, 5)
-    assert images_of_suspects(whole_of(snapshot), Scope()) == ()
+    assert images_to_query(cluster_index_of(snapshot), Scope()) == ()
 
 
 def test_volumes_of_other_drivers_are_skipped_and_counted() -> None:
     maker = Maker(Random(0))
     maker.volumes[0] = replace(maker.volumes[0], source=OtherSource(kind="nfs"), phase="Failed")
-    found = stuck_in(maker.from_afar())
+    found = report_cluster(maker.from_afar())
     assert found.causes == ()
     assert (found.claims, found.volumes, found.pods, found.others) == (4, 4, 4, 1)
 
@@ -419,13 +419,13 @@ def test_idle_volume_is_not_stuck_if_ceph_was_not_queried() -> None:
     """Assert no cause: no pod waits for the volume, so whether a client holds it is irrelevant."""
     maker = Maker(Random(0))
     maker.pods, maker.attachments = [], []
-    assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
+    assert report_cluster(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
 def test_waiting_pod_without_ceph_is_reported_with_rbd119() -> None:
     maker = Maker(Random(0))
     maker.pods[0] = replace(maker.pods[0], phase="Pending", containers=())
-    found = codes_by_target(stuck_in(replace(maker.from_afar(), ceph=None)))
+    found = codes_by_target(report_cluster(replace(maker.from_afar(), ceph=None)))
     assert {given: {finding.code for finding in findings} for given, findings in found.items()} == {
         "pvc/shop/data-0": {"RBD718", "RBD119"}
     }
@@ -436,7 +436,7 @@ def test_pod_that_was_just_scheduled_is_not_stuck() -> None:
     maker.pods[0] = replace(
         maker.pods[0], phase="Pending", containers=(), created_at=NOW, placed_at=NOW
     )
-    assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
+    assert report_cluster(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
 def test_pending_pod_with_a_running_container_is_not_stuck() -> None:
@@ -446,7 +446,7 @@ def test_pending_pod_with_a_running_container_is_not_stuck() -> None:
     """
     maker = Maker(Random(0))
     maker.pods[0] = replace(maker.pods[0], phase="Pending")
-    assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
+    assert report_cluster(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ def broken(become: Callable[[Maker, int], None], *numbers: int) -> ClusterReport
     maker = Maker(Random(0))
     for number in numbers:
         become(maker, number)
-    return stuck_in(maker.from_afar())
+    return report_cluster(maker.from_afar())
 
 
 def _is_unbound(maker: Maker, number: int) -> None:
@@ -484,7 +484,7 @@ def test_claims_that_wait_for_one_provisioner_are_one_cause() -> None:
     found = broken(_is_unbound, 0, 1, 3, 4)
     (cause,) = found.causes
     assert cause.finding.code == "RBD606"
-    assert [victim.life.diagnosis.use.target.given for victim in cause.affected] == [
+    assert [victim.life.diagnosis.use.target.argument for victim in cause.affected] == [
         "pvc/bank/data-1",
         "pvc/bank/data-3",
         "pvc/shop/data-0",
@@ -510,7 +510,7 @@ def test_volumes_on_a_node_that_is_down_are_one_cause() -> None:
     maker = Maker(Random(0))
     # worker-1 has data-0 and data-3.
     maker.nodes[0] = replace(maker.nodes[0], ready=None)
-    found = stuck_in(maker.from_afar())
+    found = report_cluster(maker.from_afar())
     assert [(cause.finding.code, len(cause.affected)) for cause in found.causes] == [("RBD113", 2)]
     assert found.causes[0].finding.subject == "node worker-1"
 
@@ -536,7 +536,7 @@ def test_causes_are_sorted_by_severity_then_by_affected_count() -> None:
         else volume
         for volume in maker.volumes
     ]
-    found = stuck_in(maker.from_afar())
+    found = report_cluster(maker.from_afar())
     assert [(cause.finding.code, len(cause.affected)) for cause in found.causes] == [
         ("RBD106", 1),
         ("RBD606", 2),
@@ -557,9 +557,9 @@ def stuck_without_its_claim(message: str) -> list[str]:
         unschedulable=message,
     )
     maker.attachments = maker.attachments[1:]
-    whole = whole_of(maker.from_afar())
-    found = lives_that_are_stuck(whole, subjects_of(whole).targets)
-    return [item.life.diagnosis.use.target.given for item in found]
+    whole = cluster_index_of(maker.from_afar())
+    found = affected_objects(whole, subjects_of(whole).targets)
+    return [item.life.diagnosis.use.target.argument for item in found]
 
 
 def test_pod_without_its_claim_is_stuck_once_the_scheduler_reports_it() -> None:
@@ -574,7 +574,7 @@ def test_failed_source_is_reported_once_for_the_cluster() -> None:
     _is_unbound(maker, 1)
     snapshot = maker.from_afar()
     failed = replace(snapshot.sources.node, state=SourceState.FAILED, reason="no /proc")
-    found = stuck_in(replace(snapshot, sources=replace(snapshot.sources, node=failed)))
+    found = report_cluster(replace(snapshot, sources=replace(snapshot.sources, node=failed)))
     assert "RBD901" in {finding.code for finding in found.findings}
     assert all(finding.code != "RBD901" for stuck in found.stuck for finding in stuck.life.findings)
 
@@ -607,7 +607,7 @@ def test_scope_selects_by_namespace_or_labels_of_claims_and_pods(
 ) -> None:
     maker = Maker(Random(0))
     _labelled(maker)
-    stuck = stuck_in(maker.from_afar(), scope).stuck
+    stuck = report_cluster(maker.from_afar(), scope).stuck
     assert {item.life.diagnosis.use.target.name for item in stuck} == found
 
 
@@ -616,8 +616,10 @@ def test_volume_of_a_deleted_claim_is_in_the_claims_namespace() -> None:
     maker.volumes[0] = replace(maker.volumes[0], phase="Failed")
     maker.claims, maker.pods, maker.attachments = maker.claims[1:], maker.pods[1:], []
     snapshot = maker.from_afar()
-    in_shop, in_bank = (stuck_in(snapshot, Scope(namespace=name)) for name in ("shop", "bank"))
-    assert [stuck.life.diagnosis.use.target.given for stuck in in_shop.stuck] == ["pv/pv-0"]
+    in_shop, in_bank = (
+        report_cluster(snapshot, Scope(namespace=name)) for name in ("shop", "bank")
+    )
+    assert [stuck.life.diagnosis.use.target.argument for stuck in in_shop.stuck] == ["pv/pv-0"]
     assert in_bank.stuck == ()
 
 
@@ -640,9 +642,9 @@ def test_mapping_without_a_pv_is_reported_in_full_scope_only() -> None:
         claims=tuple(claim for claim in observed_of(kube.claims) if claim.ref.name != name),
     )
     snapshot = replace(made.snapshot, kubernetes=without)
-    everywhere = codes_by_target(stuck_in(snapshot))
+    everywhere = codes_by_target(report_cluster(snapshot))
     assert {finding.code for finding in everywhere["/dev/rbd0"]} == {"RBD101"}
-    assert "/dev/rbd0" not in codes_by_target(stuck_in(snapshot, Scope(namespace="team-0")))
+    assert "/dev/rbd0" not in codes_by_target(report_cluster(snapshot, Scope(namespace="team-0")))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -654,7 +656,7 @@ def test_mapping_without_a_pv_is_reported_in_full_scope_only() -> None:
 def test_unobserved_kind_makes_no_healthy_volume_stuck(what: str) -> None:
     maker = Maker(Random(0))
     maker.of_kube[what] = UNSEEN
-    assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
+    assert report_cluster(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
 def test_part_has_each_pod_whose_uid_is_on_the_node() -> None:
@@ -669,7 +671,10 @@ def test_part_has_each_pod_whose_uid_is_on_the_node() -> None:
     seen = replace(
         made.snapshot, kubernetes=replace(kube, pods=(*observed_of(kube.pods), stranger))
     )
-    before, after = codes_by_target(stuck_in(made.snapshot)), codes_by_target(stuck_in(seen))
+    before, after = (
+        codes_by_target(report_cluster(made.snapshot)),
+        codes_by_target(report_cluster(seen)),
+    )
     lost = next(given for given, code in made.broken.items() if code == "RBD109")
     assert "RBD109" in {finding.code for finding in before[lost]}
     assert "RBD109" not in {finding.code for finding in after.get(lost, ())}

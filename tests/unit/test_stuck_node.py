@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from rbdagent.lifecycle.cluster_report import is_complete, stuck_in
+from rbdagent.lifecycle.cluster_report import is_complete, report_cluster
 from rbdagent.model import PluginSocket, Severity, Snapshot, TargetKind
-from rbdagent.report.stuck import stuck_table
+from rbdagent.report.stuck import affected_table
 from tests.support.snapshots import (
     DRIVER,
     LONG_AGO,
@@ -20,7 +20,7 @@ from tests.support.snapshots import (
     world,
 )
 
-EVERYTHING: Final = target(given="-A", kind=TargetKind.NONE, name="")
+EVERYTHING: Final = target(argument="-A", kind=TargetKind.NONE, name="")
 NO_KUBELET: Final = {"process": None}
 NO_DRIVER: Final = {"sockets": (PluginSocket(driver=DRIVER, path="/s", listening=False),)}
 DOWN: Final = [(NO_KUBELET, "RBD202"), (NO_DRIVER, "RBD201")]
@@ -41,20 +41,20 @@ def test_volume_in_use_is_not_stuck_and_the_node_has_a_warning(
     of_kubelet: dict[str, Any], code: str
 ) -> None:
     seen = all_on_worker_1(of_kubelet)
-    stuck = stuck_in(seen)
+    stuck = report_cluster(seen)
     assert stuck.causes == ()
     assert [(finding.code, finding.severity) for finding in stuck.findings] == [
         (code, Severity.WARNING)
     ]
     assert is_complete(stuck)
-    text = stuck_table(stuck, seen, wide=False, colour=False)
+    text = affected_table(stuck, seen, wide=False, colour=False)
     assert "is stuck" in text.splitlines()[0]
     assert code in text
 
 
 @pytest.mark.parametrize(("of_kubelet", "code"), DOWN, ids=IDS)
 def test_volume_whose_pod_cannot_end_is_stuck(of_kubelet: dict[str, Any], code: str) -> None:
-    stuck = stuck_in(all_on_worker_1(of_kubelet, deleting_since=LONG_AGO))
+    stuck = report_cluster(all_on_worker_1(of_kubelet, deleting_since=LONG_AGO))
     assert [cause.finding.code for cause in stuck.causes] == [code]
     assert stuck.findings == ()
 

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rbdagent.collect import worker as worker_module
-from rbdagent.collect.worker import PersistentWorker, StuckError, Worker, WorkerExitedError
+from rbdagent.collect.worker import (
+    PersistentWorker,
+    UninterruptibleError,
+    Worker,
+    WorkerExitedError,
+)
 from rbdagent.errors import SourceError
 
 if TYPE_CHECKING:
@@ -219,7 +224,7 @@ def test_no_second_process_starts_beside_one_that_cannot_end(
         stuck.setattr(worker_module, "has_ended", lambda *_, **__: False)
         kept.end()
         for _ in range(2):
-            with pytest.raises(StuckError, match=f"process {first} of rbdagent"):
+            with pytest.raises(UninterruptibleError, match=f"process {first} of rbdagent"):
                 kept.answer(None, soon())
     os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
     assert kept.answer(None, soon()) != first

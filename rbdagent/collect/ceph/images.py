@@ -113,7 +113,7 @@ _FEATURES: Final = (
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
-class CephLook:
+class CephReader:
     """Observes every cluster; connections and requests that need no image start immediately.
 
     The connections stay open for the next snapshot.

@@ -14,7 +14,7 @@ from rbdagent.errors import SourceError
 from rbdagent.model import CheckResult, CheckState
 
 if TYPE_CHECKING:
-    from rbdagent.collect.kube.client import Asked
+    from rbdagent.collect.kube.client import PendingRequest
 
 
 class _Right(NamedTuple):
@@ -102,7 +102,7 @@ def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
     return tuple(results)
 
 
-def _lacks_resource(group: Asked) -> CheckResult | None:
+def _lacks_resource(group: PendingRequest) -> CheckResult | None:
     """Return a warning if the API server has no RBDNodes; None if it has, or if not observed.
 
     A SelfSubjectAccessReview checks the RBAC rules only. It also allows resources that do not
@@ -139,7 +139,7 @@ def _sentence(right: _Right) -> str:
     return f"this user may {right.verb} {right.resource}"
 
 
-def _review(api: Api, right: _Right) -> Asked:
+def _review(api: Api, right: _Right) -> PendingRequest:
     name, _, subresource = right.resource.partition("/")
     resource, _, group = name.partition(".")
     attributes = {
@@ -156,7 +156,7 @@ def _review(api: Api, right: _Right) -> Asked:
     return api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
 
 
-def _may(asked: Asked, right: _Right) -> CheckResult:
+def _may(asked: PendingRequest, right: _Right) -> CheckResult:
     sentence = _sentence(right)
     try:
         answer = asked.answer()

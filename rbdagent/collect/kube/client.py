@@ -64,7 +64,7 @@ class TooLargeError(SourceError):
     """The answer of the API server is larger than the limit."""
 
 
-class Asked:
+class PendingRequest:
     """A request that was sent; :meth:`answer` waits for the answer."""
 
     def __init__(self, api: Api, handle: pycurl.Curl, method: str, path: str) -> None:
@@ -167,7 +167,7 @@ class Listing:
 class _Changes:
     """Receives a watch's answer in pieces, and reports each line, which is one change."""
 
-    def __init__(self, asked: Asked, told: Callable[[str, Json], None]) -> None:
+    def __init__(self, asked: PendingRequest, told: Callable[[str, Json], None]) -> None:
         self._asked = asked
         self._on_change = told
         self._refused = False
@@ -223,7 +223,7 @@ class Api:
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
         self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, _CONNECTIONS)
-        self._under_way: dict[pycurl.Curl, Asked] = {}
+        self._under_way: dict[pycurl.Curl, PendingRequest] = {}
 
     def ask(
         self,
@@ -231,15 +231,15 @@ class Api:
         query: Mapping[str, str | int] | None = None,
         *,
         accept: str = "application/json",
-    ) -> Asked:
+    ) -> PendingRequest:
         """Send a GET, and return without waiting."""
         return self._send("GET", f"{path}?{urlencode(query)}" if query else path, path, accept)
 
-    def create(self, path: str, body: Json) -> Asked:
+    def create(self, path: str, body: Json) -> PendingRequest:
         """POST an object, or a review; the server answers a review and does not store it."""
         return self._send("POST", path, path, "application/json", body)
 
-    def patch(self, path: str, body: Json) -> Asked:
+    def patch(self, path: str, body: Json) -> PendingRequest:
         """Merge a body into the object at a path (RFC 7386: null removes a field)."""
         return self._send("PATCH", path, path, "application/json", body)
 
@@ -260,7 +260,7 @@ class Api:
         """
         url = f"{path}?{urlencode({**query, 'watch': 'true'})}"
         handle = self._handle("GET", url, "application/json")
-        asked = Asked(self, handle, "GET", path)
+        asked = PendingRequest(self, handle, "GET", path)
         handle.setopt(pycurl.TIMEOUT_MS, (int(query["timeoutSeconds"]) + _LATE_S) * 1000)
         handle.setopt(pycurl.TCP_KEEPALIVE, 1)
         handle.setopt(pycurl.TCP_KEEPIDLE, _KEEPALIVE_S)
@@ -278,7 +278,7 @@ class Api:
         if status >= _BAD_REQUEST:
             raise _refused("GET", path, status, bytes(asked.body))
 
-    def wait(self, asked: Asked, *, step_s: float = _WAIT_S) -> None:
+    def wait(self, asked: PendingRequest, *, step_s: float = _WAIT_S) -> None:
         """Process all transfers until one request is done.
 
         Args:
@@ -313,14 +313,14 @@ class Api:
 
     def _send(
         self, method: str, url: str, path: str, accept: str, body: Json | None = None
-    ) -> Asked:
+    ) -> PendingRequest:
         handle = self._handle(method, url, accept, body)
-        asked = Asked(self, handle, method, path)
+        asked = PendingRequest(self, handle, method, path)
         handle.setopt(pycurl.WRITEFUNCTION, asked.take)
         self._begin(asked)
         return asked
 
-    def _begin(self, asked: Asked) -> None:
+    def _begin(self, asked: PendingRequest) -> None:
         self._multi.add_handle(asked.handle)
         self._under_way[asked.handle] = asked
         self._multi.perform()
@@ -363,7 +363,7 @@ class Api:
         if given.proxy is not None:
             handle.setopt(pycurl.PROXY, given.proxy)
 
-    def no_answer(self, asked: Asked, what: str) -> SourceError:
+    def no_answer(self, asked: PendingRequest, what: str) -> SourceError:
         """Return an error that states why no answer arrived."""
         number, message = asked.failed or (0, "")
         hint = "kubectl get --raw /readyz shows whether the API server is up"

@@ -28,7 +28,11 @@ from rbdagent.collect.kube.requests import (
     listed,
 )
 from rbdagent.correlate.holders import needs_volumes, runs
-from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, mappings_seen
+from rbdagent.correlate.image_identity import (
+    are_mappings_observed,
+    identity_of_mapping,
+    mappings_of,
+)
 from rbdagent.correlate.node_usage import directories_of, volumes_on_node
 from rbdagent.correlate.volume import indexed, names_of_mapping
 from rbdagent.model import (
@@ -110,7 +114,7 @@ def lately(searched: dict[str, float]) -> dict[str, float]:
     return {subject: at for subject, at in searched.items() if at > since}
 
 
-class NamedLook:
+class NamedReader:
     """The requests of one cycle: each answer leads to the next requests."""
 
     def __init__(
@@ -185,7 +189,7 @@ class NamedLook:
         found = {volume for names in self._names().values() for volume in names.volumes}
         found |= self._of_lost_claims(observed_of(seen))
         volumes = frozenset(volume.name for volume in found)
-        if isinstance(seen, NotObserved) or not mappings_seen(self._node):
+        if isinstance(seen, NotObserved) or not are_mappings_observed(self._node):
             # Without an observation, the PVs of the previous cycle stay in the cache.
             volumes |= self._before.volumes
         return Known(
@@ -256,7 +260,7 @@ class NamedLook:
         return Snapshot(
             observed_at="",
             tool_version="",
-            target=Target(given="", kind=TargetKind.NONE),
+            target=Target(argument="", kind=TargetKind.NONE),
             node=self._node,
             ceph=None,
             kubernetes=view,

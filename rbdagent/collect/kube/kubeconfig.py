@@ -19,7 +19,7 @@ from rbdagent.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rbdagent.collect.kube.plugins import Given, Plugin
+    from rbdagent.collect.kube.plugins import Plugin, PluginCredentials
 
 Json = dict[str, Any]
 
@@ -155,10 +155,10 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
         )
     if "exec" in user[0] or "auth-provider" in user[0]:
         # Imported here: few kubeconfigs need the module, and its imports take time.
-        from rbdagent.collect.kube.plugins import given_by
+        from rbdagent.collect.kube.plugins import credentials_of_plugin
 
         plugin = _plugin(existing, name, user)
-        return _with(given_by(plugin, answer_s=access.answer_s), cluster)
+        return _with(credentials_of_plugin(plugin, answer_s=access.answer_s), cluster)
     return _static(cluster, user)
 
 
@@ -269,7 +269,7 @@ def _plugin(files: Sequence[Path], context: str, user: _Entry) -> Plugin:
     return Plugin(files=tuple(files), context=context, program=program)
 
 
-def _with(given: Given, cluster: _Entry) -> Credentials:
+def _with(given: PluginCredentials, cluster: _Entry) -> Credentials:
     """Return the credentials for a cluster that a plugin returned."""
     cert = given.cert
     return replace(

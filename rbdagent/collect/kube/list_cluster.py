@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from rbdagent.collect.kube.client import Api
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from rbdagent.collect.kube.list_provisioning import (
-    Meant,
-    ask_life,
+    TargetObjects,
     gap,
-    gaps_of_life,
+    lifecycle_gaps,
     list_workloads,
-    with_life,
+    request_lifecycle,
+    with_lifecycle,
     with_provisioners,
 )
 from rbdagent.collect.kube.list_target import begin_reports, gaps_of
@@ -56,7 +56,7 @@ _PODS = tuple[Pod, ...] | NotObserved
 _EVENTS = tuple[KubeEvent, ...] | NotObserved
 
 
-def observe_everything(
+def observe_cluster(
     access: KubeAccess, *, namespace: str | None, node_name: str
 ) -> tuple[KubeView | None, Source]:
     """Return all API objects that volumes depend on.
@@ -99,15 +99,15 @@ def _request_all(
     attachments = listed(api, ATTACHMENTS, read.attachment)
     nodes = listed(api, NODES, read.node)
     csi_nodes = listed(api, CSI_NODES, read.csi_node)
-    life = ask_life(api)
+    life = request_lifecycle(api)
     workloads = list_workloads(api, namespace)
     published = begin_reports(api)
     found_pods, scope = pods()
     found_events, further = events()
     found_claims, found_volumes = claims(), volumes()
     # The controllers of all pods are listed; no controller is requested by its name.
-    lifecycle = life(Meant((), (), ()))._replace(workloads=workloads())
-    meant = Meant((), _in_progress(found_claims), _in_progress(found_volumes))
+    lifecycle = life(TargetObjects((), (), ()))._replace(workloads=workloads())
+    meant = TargetObjects((), _in_progress(found_claims), _in_progress(found_volumes))
     lifecycle = with_provisioners(api, lifecycle, meant)
     view = KubeView(
         server=api.server,
@@ -123,8 +123,8 @@ def _request_all(
         consistent=True,
         published=published(),
     )
-    view = with_life(view, lifecycle)
-    return view, (*gaps_of_life(view), *gap("RBDNodes", view.published), *further)
+    view = with_lifecycle(view, lifecycle)
+    return view, (*lifecycle_gaps(view), *gap("RBDNodes", view.published), *further)
 
 
 def _in_progress(listed: tuple[_V, ...] | NotObserved) -> tuple[_V, ...]:

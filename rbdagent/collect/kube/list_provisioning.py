@@ -79,7 +79,7 @@ class Provisioners(NamedTuple):
     pods: tuple[DriverPod, ...] | NotObserved = NOTHING_WAITS
 
 
-class Meant(NamedTuple):
+class TargetObjects(NamedTuple):
     """Holds the objects that belong to the target."""
 
     pods: tuple[Pod, ...]
@@ -87,20 +87,20 @@ class Meant(NamedTuple):
     volumes: tuple[PersistentVolume, ...]
 
 
-def with_life(view: KubeView, life: ProvisioningSources) -> KubeView:
+def with_lifecycle(view: KubeView, lifecycle: ProvisioningSources) -> KubeView:
     """Return a view with the objects of the lifecycle."""
     return replace(
         view,
-        storage_classes=life.storage_classes,
-        drivers=life.drivers,
-        workloads=life.workloads,
-        version=life.version,
-        leases=life.provisioners.leases,
-        driver_pods=life.provisioners.pods,
+        storage_classes=lifecycle.storage_classes,
+        drivers=lifecycle.drivers,
+        workloads=lifecycle.workloads,
+        version=lifecycle.version,
+        leases=lifecycle.provisioners.leases,
+        driver_pods=lifecycle.provisioners.pods,
     )
 
 
-def gaps_of_life(view: KubeView) -> tuple[Gap, ...]:
+def lifecycle_gaps(view: KubeView) -> tuple[Gap, ...]:
     """Return gaps for the kinds that were requested but not observed."""
     return (
         *gap("storage classes", view.storage_classes),
@@ -116,13 +116,13 @@ def gap(fact: str, found: object) -> tuple[Gap, ...]:
     return () if found == NOTHING_WAITS else gaps_in([(fact, found)])
 
 
-def ask_life(api: Api) -> Callable[[Meant], ProvisioningSources]:
+def request_lifecycle(api: Api) -> Callable[[TargetObjects], ProvisioningSources]:
     """Send the first requests; return a function that sends those for the target, and waits."""
     classes = listed(api, CLASSES, read.storage_class)
     drivers = listed(api, DRIVERS, read.object_name)
     version = api.ask(_VERSION)
 
-    def wait(meant: Meant) -> ProvisioningSources:
+    def wait(meant: TargetObjects) -> ProvisioningSources:
         found = classes()
         workloads = workloads_of(api, meant.pods)
         provisioners = Provisioners()
@@ -142,21 +142,23 @@ def ask_life(api: Api) -> Callable[[Meant], ProvisioningSources]:
     return wait
 
 
-def with_provisioners(api: Api, life: ProvisioningSources, meant: Meant) -> ProvisioningSources:
+def with_provisioners(
+    api: Api, lifecycle: ProvisioningSources, meant: TargetObjects
+) -> ProvisioningSources:
     """Request the provisioners that only the observed objects name."""
     if not _waits(meant):
-        return life
-    names = _provisioners(meant, observed_of(life.storage_classes))
-    return life._replace(provisioners=provisioners_of(api, names))
+        return lifecycle
+    names = _provisioners(meant, observed_of(lifecycle.storage_classes))
+    return lifecycle._replace(provisioners=provisioners_of(api, names))
 
 
-def _waits(meant: Meant) -> bool:
+def _waits(meant: TargetObjects) -> bool:
     """Return whether a claim or PV waits for a controller, not for a node."""
     every: tuple[PersistentVolumeClaim | PersistentVolume, ...] = (*meant.claims, *meant.volumes)
     return any(item.phase != "Bound" or item.deleting_since is not None for item in every)
 
 
-def _provisioners(meant: Meant, classes: tuple[StorageClass, ...]) -> set[str]:
+def _provisioners(meant: TargetObjects, classes: tuple[StorageClass, ...]) -> set[str]:
     """Return the names of the provisioners that create, or have created, the target's volumes."""
     names = {claim.storage_class for claim in meant.claims}
     found = {storage_class.provisioner for storage_class in classes if storage_class.name in names}

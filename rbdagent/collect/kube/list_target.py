@@ -10,7 +10,13 @@ from urllib.parse import quote
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
-from rbdagent.collect.kube.list_provisioning import Meant, ask_life, gap, gaps_of_life, with_life
+from rbdagent.collect.kube.list_provisioning import (
+    TargetObjects,
+    gap,
+    lifecycle_gaps,
+    request_lifecycle,
+    with_lifecycle,
+)
 from rbdagent.collect.kube.requests import (
     ATTACHMENTS,
     CLAIMS,
@@ -57,7 +63,7 @@ from rbdagent.parse.volume import image_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rbdagent.collect.kube.client import Asked, Listing
+    from rbdagent.collect.kube.client import Listing, PendingRequest
 
 _T = TypeVar("_T")
 
@@ -100,16 +106,16 @@ def observe_kube(
     del images  # The correlation matches PVs; the list is the same for every image.
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-        view, gaps = _Look(api, node_name).view(target, also)
+        view, gaps = _TargetReader(api, node_name).view(target, also)
     except NotFoundError:
         raise
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
-    of_life = gaps_of_life(view) if CollectScope.LIFECYCLE in also else ()
+    of_life = lifecycle_gaps(view) if CollectScope.LIFECYCLE in also else ()
     return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *gaps, *of_life))
 
 
-class _Look:
+class _TargetReader:
     """A series of requests to the API: each answer leads to the next requests.
 
     Requests are sent in parallel and as early as possible. A method that sends a request returns a
@@ -124,7 +130,7 @@ class _Look:
         # For every kind of target, another PV may lead to the same image.
         every = functools.cache(self._list(VOLUMES, read.persistent_volume))
         start = self._start(target, every)
-        ask_further = ask_life(self._api) if CollectScope.LIFECYCLE in also else None
+        ask_further = request_lifecycle(self._api) if CollectScope.LIFECYCLE in also else None
         frozen = self._frozen_namespaces() if CollectScope.UNMAP_GUARDS in also else None
         attachments = self._list(ATTACHMENTS, read.attachment)
         nodes = self._list(NODES, read.node)
@@ -176,8 +182,8 @@ class _Look:
         using_pods = [
             pod for pod in observed_of(found_pods) if (pod.ref.namespace, pod.ref.name) in using
         ]
-        return with_life(
-            view, ask_further(Meant(tuple(using_pods), observed_of(claims), meant))
+        return with_lifecycle(
+            view, ask_further(TargetObjects(tuple(using_pods), observed_of(claims), meant))
         ), gaps
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
@@ -221,7 +227,7 @@ class _Look:
         claims = all_observed(self._find_all(paths, read.claim)())
         return derived(claims, self._volumes_of), claims, (pod,)
 
-    def _must(self, asked: Asked, target: Target, reader: Callable[[Json], _T]) -> _T:
+    def _must(self, asked: PendingRequest, target: Target, reader: Callable[[Json], _T]) -> _T:
         try:
             return read.parse_object(reader, asked.answer(), what=asked.path)
         except StatusError as error:
@@ -229,7 +235,7 @@ class _Look:
                 raise
             near = near_names(self._api, target)
             raise NotFoundError(
-                f"{target.given}: {self._api.server} has no such {_KIND_WORDS[target.kind]}",
+                f"{target.argument}: {self._api.server} has no such {_KIND_WORDS[target.kind]}",
                 hint=_hint(target, near),
                 near=near,
             ) from error

@@ -40,7 +40,7 @@ class Plugin(Struct, frozen=True, kw_only=True):
         return f"kubeconfig {self.files[0]}: the credential plugin of context {self.context!r}{own}"
 
 
-class Given(Struct, frozen=True, kw_only=True):
+class PluginCredentials(Struct, frozen=True, kw_only=True):
     """Holds a plugin's credentials: a token, or a certificate and its key, both PEM."""
 
     token: str | None = None
@@ -52,11 +52,11 @@ class Given(Struct, frozen=True, kw_only=True):
 
 
 _one_at_a_time: Final = threading.Lock()
-_cached: Final[dict[Plugin, tuple[float, Given]]] = {}
+_cached: Final[dict[Plugin, tuple[float, PluginCredentials]]] = {}
 """The last credentials of each plugin, and its start: a snapshot opens several connections."""
 
 
-def given_by(plugin: Plugin, *, answer_s: float) -> Given:
+def credentials_of_plugin(plugin: Plugin, *, answer_s: float) -> PluginCredentials:
     """Return the credentials of a plugin, which runs once per snapshot.
 
     Args:
@@ -76,7 +76,7 @@ def given_by(plugin: Plugin, *, answer_s: float) -> Given:
         return found
 
 
-def _run(plugin: Plugin, limit_s: float) -> Given:
+def _run(plugin: Plugin, limit_s: float) -> PluginCredentials:
     if importlib.util.find_spec("kubernetes") is None:
         raise SourceError(
             f"{plugin} cannot run: the Python package kubernetes, which runs it, is not installed",
@@ -88,7 +88,7 @@ def _run(plugin: Plugin, limit_s: float) -> Given:
         hint="kubectl get --raw /version with the same context shows the plugin's output",
     )
     try:
-        found = msgspec.json.decode(_output(plugin, limit_s), type=Given)
+        found = msgspec.json.decode(_output(plugin, limit_s), type=PluginCredentials)
     except (OSError, subprocess.CalledProcessError, ValueError, RecursionError) as error:
         raise failed from error
     if found.token is None and found.cert is None:

@@ -13,7 +13,7 @@ from rbdagent.parse import kubernetes as read
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rbdagent.collect.kube.client import Api, Asked
+    from rbdagent.collect.kube.client import Api, PendingRequest
 
 _T = TypeVar("_T")
 Json = dict[str, Any]
@@ -61,7 +61,7 @@ def listed(
     return wait
 
 
-def found_object(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved | None:
+def found_object(asked: PendingRequest, reader: Callable[[Json], _T]) -> _T | NotObserved | None:
     """Wait for an object; return None if no object has that name."""
     try:
         return read.parse_object(reader, asked.answer(), what=asked.path)

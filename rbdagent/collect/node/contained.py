@@ -30,7 +30,7 @@ _MARGIN_S: Final = 0.5
 """Time for the observing process to report a read that hangs, before it is ended."""
 
 
-def keep_node(roots: NodeRoots, node_name: str) -> KeptNode:
+def start_node_worker(roots: NodeRoots, node_name: str) -> KeptNode:
     """Start a long-running process that observes the node.
 
     Call this before the current process has threads.

@@ -406,7 +406,7 @@ class ProcessPass:
             path = ""
         _add(
             entry,
-            OpenFile(process=entry.ref, how=how, path=path, on_device=on_device, device=device),
+            OpenFile(process=entry.ref, kind=how, path=path, on_device=on_device, device=device),
             share,
         )
 
@@ -614,7 +614,7 @@ def _mappings(
                 name = fields[5].decode(errors="replace") if len(fields) > 5 else ""
                 yield OpenFile(
                     process=entry.ref,
-                    how=OpenKind.MAPPING,
+                    kind=OpenKind.MAPPING,
                     path=name,
                     on_device=False,
                     device=number,

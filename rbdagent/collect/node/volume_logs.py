@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rbdagent.collect.node.observer import NodeRoots
-    from rbdagent.correlate.log_names import Called
+    from rbdagent.correlate.log_names import LogNames
     from rbdagent.model import NodeView
 
 WITHIN_S: Final = 5.0
@@ -72,13 +72,13 @@ _NO_LOGS: Final = (
 )
 
 
-class Look(NamedTuple):
+class LogSearch(NamedTuple):
     """The search terms, and the time of the search."""
 
     roots: NodeRoots
     kubelet: ProcessRef | None
     naming: Naming
-    calls: tuple[Called, ...]
+    calls: tuple[LogNames, ...]
     now: float
     """Seconds since the epoch."""
 
@@ -94,8 +94,8 @@ class _Entry(NamedTuple):
     retry_at: str | None = None
 
 
-def begin_words(
-    roots: NodeRoots, view: NodeView, calls: tuple[Called, ...], *, now: str
+def begin_logs(
+    roots: NodeRoots, view: NodeView, calls: tuple[LogNames, ...], *, now: str
 ) -> Callable[[float], NodeLogs | NotObserved]:
     """Start to read the logs; return a function that waits for the excerpts until a deadline.
 
@@ -109,7 +109,7 @@ def begin_words(
         nothing = NotObserved(reason="not read: the target leads to no volume")
         return lambda _: nothing
     process = view.kubelet.process if isinstance(view.kubelet, KubeletView) else None
-    look = Look(
+    search = LogSearch(
         roots=roots,
         kubelet=process if isinstance(process, ProcessRef) else None,
         naming=Naming.of(calls),
@@ -117,7 +117,7 @@ def begin_words(
         now=datetime.fromisoformat(now).timestamp(),
     )
     begun = time.monotonic()
-    wait = start([functools.partial(read, look) for read in (of_kubelet, of_plugin, of_kernel)])
+    wait = start([functools.partial(read, search) for read in (of_kubelet, of_plugin, of_kernel)])
 
     def words(deadline: float) -> NodeLogs:
         answers = [_answer(answer) for answer in wait(min(deadline, begun + WITHIN_S))]
@@ -169,24 +169,24 @@ class _File(NamedTuple):
     """The number of earlier starts of the container."""
 
 
-def of_plugin(look: Look) -> LogExcerpt | NotObserved:
+def of_plugin(search: LogSearch) -> LogExcerpt | NotObserved:
     """Read the logs of ceph-csi's node plugin, which the container runtime writes for kubelet.
 
     ``NAMESPACE_POD_UID/CONTAINER/INSTANCE.log`` below /var/log/pods
     (k8s.io/kubernetes/pkg/kubelet/kuberuntime, BuildContainerLogsDirectory).
     """
-    containers = _containers(look.roots.host_root)
+    containers = _containers(search.roots.host_root)
     if isinstance(containers, NotObserved):
         return containers
-    since = look.now - _AGE_S
+    since = search.now - _AGE_S
     entries: list[_Entry] = []
     for files in containers[:_MOST_CONTAINERS]:
-        part = _container(files[:_MOST_FILES], look)
+        part = _container(files[:_MOST_FILES], search)
         if isinstance(part, NotObserved):
             return part
         since = max(since, part[0])
         entries += part[1]
-    return _excerpt(entries, since, look, _AGE_S)
+    return _excerpt(entries, since, search, _AGE_S)
 
 
 def _containers(host_root: Path) -> list[list[_File]] | NotObserved:
@@ -238,10 +238,10 @@ def _files(directory: str) -> list[_File] | NotObserved:
     return sorted(found, reverse=True)
 
 
-def _container(files: list[_File], look: Look) -> tuple[float, list[_Entry]] | NotObserved:
+def _container(files: list[_File], search: LogSearch) -> tuple[float, list[_Entry]] | NotObserved:
     """Return the entries of a container's log, and the time of the first line that was read."""
-    oldest = look.now - _AGE_S
-    since = look.now
+    oldest = search.now - _AGE_S
+    since = search.now
     parts: list[tuple[int, list[Message]]] = []
     for file in files:
         if parts and file.written_at < oldest:
@@ -254,7 +254,7 @@ def _container(files: list[_File], look: Look) -> tuple[float, list[_Entry]] | N
         since = max(oldest, min(since, part.began))
         if not part.is_all or since == oldest:
             break
-    return since, _of_containers(parts[::-1], look)
+    return since, _of_containers(parts[::-1], search)
 
 
 class _Part(NamedTuple):
@@ -277,7 +277,7 @@ def _part(file: _File) -> _Part | NotObserved:
     return _Part(list(messages(lines)), lines[0].at or file.written_at, tail.is_all)
 
 
-def _of_containers(parts: list[tuple[int, list[Message]]], look: Look) -> list[_Entry]:
+def _of_containers(parts: list[tuple[int, list[Message]]], search: LogSearch) -> list[_Entry]:
     """Return the errors of every call, and the calls without a response.
 
     After a restart, a container does not continue the calls of the previous one.
@@ -286,12 +286,12 @@ def _of_containers(parts: list[tuple[int, list[Message]]], look: Look) -> list[_
     waiting: list[_Entry] = []
     for _, group in itertools.groupby(parts, key=lambda part: part[0]):
         log_messages = [message for _, part in group for message in part]
-        wrong, waiting = _of_calls(log_messages, look)
+        wrong, waiting = _of_calls(log_messages, search)
         entries += wrong
     return entries + waiting
 
 
-def _of_calls(log_messages: list[Message], look: Look) -> tuple[list[_Entry], list[_Entry]]:
+def _of_calls(log_messages: list[Message], search: LogSearch) -> tuple[list[_Entry], list[_Entry]]:
     entries: list[_Entry] = []
     open_calls: dict[str, _Entry] = {}
     methods: dict[str, str] = {}
@@ -301,7 +301,7 @@ def _of_calls(log_messages: list[Message], look: Look) -> tuple[list[_Entry], li
         head = _NUMBERED.match(message.text)
         number, text = ("", message.text) if head is None else (head["id"], head["text"])
         has_responses |= text.startswith(_RESPONSE)
-        named = look.naming.in_log(message.text)
+        named = search.naming.in_log(message.text)
         if not named or message.at is None:
             continue
         call = _call(text, message.at) if number else None
@@ -362,18 +362,18 @@ _VOLUME_NAME: Final = re.compile(
 _FAILED_CALL: Final = re.compile(r"(?P<call>[A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)?) failed\b")
 
 
-def of_kubelet(look: Look) -> LogExcerpt | NotObserved:
+def of_kubelet(search: LogSearch) -> LogExcerpt | NotObserved:
     """Read kubelet's log: from the journal, else from a file."""
     refused = []
     syslogs = [functools.partial(_syslog, path) for path in _SYSLOGS]
-    places: tuple[Callable[[Look], _Read], ...] = (_journal, _plain, *syslogs)
+    places: tuple[Callable[[LogSearch], _Read], ...] = (_journal, _plain, *syslogs)
     for read in places:
-        found = read(look)
+        found = read(search)
         if isinstance(found, NotObserved):
             refused.append(found)
         elif found is not None:
             since, log_messages = found
-            return _excerpt(_kubelet_errors(log_messages, look), since, look, _AGE_S)
+            return _excerpt(_kubelet_errors(log_messages, search), since, search, _AGE_S)
     return NotObserved(
         reason="; ".join(answer.reason for answer in refused),
         hint=next((answer.hint for answer in refused if answer.hint), _NO_LOGS),
@@ -384,12 +384,12 @@ _Read = tuple[float, list[Message]] | NotObserved | None
 """The time of the first line, and the messages; None if the file does not exist."""
 
 
-def _journal(look: Look) -> _Read:
+def _journal(search: LogSearch) -> _Read:
     unit = None
-    if look.kubelet is not None:
-        unit = kubelets_unit(look.roots.procfs, look.kubelet.pid)
+    if search.kubelet is not None:
+        unit = kubelets_unit(search.roots.procfs, search.kubelet.pid)
     raw = read_journal(
-        look.roots.host_root,
+        search.roots.host_root,
         GUESSED_UNITS if unit is None else (unit,),
         age_s=_AGE_S,
         most=_TAIL,
@@ -405,38 +405,38 @@ def _journal(look: Look) -> _Read:
         )
     is_cut = len(lines) >= MOST_LINES or len(raw) >= _TAIL
     since = lines[0].at if is_cut and lines else None
-    return since or look.now - _AGE_S, list(messages(lines))
+    return since or search.now - _AGE_S, list(messages(lines))
 
 
-def _plain(look: Look) -> _Read:
+def _plain(search: LogSearch) -> _Read:
     """Read the log file that kubelet writes."""
-    tail = read_tail(_path(look, _PLAIN), _TAIL)
+    tail = read_tail(_path(search, _PLAIN), _TAIL)
     if not isinstance(tail, Tail):
         return tail
     log_messages = list(messages(Line("", decoded(raw_line)) for raw_line in tail.raw.split(b"\n")))
     lines = [Line("", "", message.at, message.stamp) for message in log_messages]
-    return _with_times(log_messages, lines, tail, _PLAIN, look)
+    return _with_times(log_messages, lines, tail, _PLAIN, search)
 
 
-def _path(look: Look, path: str) -> str:
+def _path(search: LogSearch, path: str) -> str:
     """Return the path of a host's file below the host's root; its directory may be a link."""
     directory, _, name = path.rpartition("/")
-    return f"{look.roots.host_root}{followed(look.roots.host_root, directory)}/{name}"
+    return f"{search.roots.host_root}{followed(search.roots.host_root, directory)}/{name}"
 
 
-def _syslog(path: str, look: Look) -> _Read:
-    tail = read_tail(_path(look, path), _TAIL)
+def _syslog(path: str, search: LogSearch) -> _Read:
+    tail = read_tail(_path(search, path), _TAIL)
     if not isinstance(tail, Tail):
         return tail
     lines = [
         line for raw_line in tail.raw.split(b"\n") if (line := parse_syslog(raw_line)) is not None
     ]
     log_messages = list(messages(line for line in lines if _WRITERS.match(line.writer)))
-    return _with_times(log_messages, lines, tail, path, look)
+    return _with_times(log_messages, lines, tail, path, search)
 
 
 def _with_times(
-    log_messages: list[Message], lines: list[Line], tail: Tail, path: str, look: Look
+    log_messages: list[Message], lines: list[Line], tail: Tail, path: str, search: LogSearch
 ) -> _Read:
     """Return the messages with times; the file's time supplies a missing year or time zone."""
     if not log_messages:
@@ -452,7 +452,7 @@ def _with_times(
     )
     if since is None or last is None:
         return NotObserved(reason=f"{path}: the times of its lines do not match the file's time")
-    if last < look.now - _AGE_S:
+    if last < search.now - _AGE_S:
         # Old lines in the file do not prove that kubelet still writes to it.
         return NotObserved(reason=f"{path}: no line of kubelet since {_iso(last)}")
     return since, [
@@ -460,11 +460,11 @@ def _with_times(
     ]
 
 
-def _kubelet_errors(log_messages: list[Message], look: Look) -> Iterator[_Entry]:
+def _kubelet_errors(log_messages: list[Message], search: LogSearch) -> Iterator[_Entry]:
     for message in log_messages:
         if message.severity == "I" or message.at is None:
             continue
-        named = look.naming.in_log(message.text)
+        named = search.naming.in_log(message.text)
         if not named:
             continue
         text = message.text.replace('\\"', '"')
@@ -500,23 +500,23 @@ _MAPPED: Final = re.compile(
 """The line of a new device; earlier lines with this name belong to another image."""
 
 
-def of_kernel(look: Look) -> LogExcerpt | NotObserved:
+def of_kernel(search: LogSearch) -> LogExcerpt | NotObserved:
     """Read the kernel's warnings about the present mappings of the devices."""
-    lines = read_ring(look.roots.host_root, look.roots.procfs)
+    lines = read_ring(search.roots.host_root, search.roots.procfs)
     if isinstance(lines, NotObserved):
         return lines
-    up_s = uptime(look.roots.procfs)
+    up_s = uptime(search.roots.procfs)
     if up_s is None or not lines:
         return NotObserved(reason="the kernel's log or its uptime cannot be read")
-    booted = look.now - up_s
+    booted = search.now - up_s
     began = booted + lines[0].seconds
-    return _excerpt(_warnings(lines, booted, look), began, look, _KERNELS_AGE_S)
+    return _excerpt(_warnings(lines, booted, search), began, search, _KERNELS_AGE_S)
 
 
-def _warnings(lines: Iterable[KernelLine], booted: float, look: Look) -> list[_Entry]:
+def _warnings(lines: Iterable[KernelLine], booted: float, search: LogSearch) -> list[_Entry]:
     entries: dict[int, list[_Entry]] = {}
     owners: dict[str, list[int]] = {}
-    for number, called in enumerate(look.calls):
+    for number, called in enumerate(search.calls):
         for name in called.kernel:
             owners.setdefault(name, []).append(number)
     for line in lines:
@@ -525,7 +525,7 @@ def _warnings(lines: Iterable[KernelLine], booted: float, look: Look) -> list[_E
             entries.pop(number, None)
         if line.level > _WARNING:
             continue
-        for number, names in look.naming.in_kernel(line.text).items():
+        for number, names in search.naming.in_kernel(line.text).items():
             warning = _Entry(booted + line.seconds, line.text, {number: names})
             entries.setdefault(number, []).append(warning)
     return [entry for found in entries.values() for entry in found]
@@ -539,9 +539,11 @@ _COUNTED: Final = re.compile(r"(?<![-(])(?<!status )\b\d{2,}\b")
 """Numbers that differ between repeated entries, except error numbers and exit codes."""
 
 
-def _excerpt(entries: Iterable[_Entry], since: float, look: Look, age_s: float) -> LogExcerpt:
+def _excerpt(
+    entries: Iterable[_Entry], since: float, search: LogSearch, age_s: float
+) -> LogExcerpt:
     """Return the last entries about every volume; a repeated entry is kept once and counted."""
-    oldest, newest = look.now - age_s, look.now + _CLOCK_SKEW_S
+    oldest, newest = search.now - age_s, search.now + _CLOCK_SKEW_S
     # A call without a response is in progress, so it is kept whatever its age.
     recent = [
         entry
@@ -550,7 +552,7 @@ def _excerpt(entries: Iterable[_Entry], since: float, look: Look, age_s: float) 
     ]
     recent.sort(key=lambda entry: entry.at, reverse=True)
     kept: dict[tuple[object, ...], LogEntry] = {}
-    count = dict.fromkeys(range(len(look.calls)), 0)
+    count = dict.fromkeys(range(len(search.calls)), 0)
     for entry in recent:
         key = (_COUNTED.sub("0", entry.text), entry.call, frozenset(entry.named))
         if key in kept:
@@ -559,7 +561,7 @@ def _excerpt(entries: Iterable[_Entry], since: float, look: Look, age_s: float) 
             kept[key] = _log_entry(entry)
             for number in entry.named:
                 count[number] += 1
-    since = min(max(since, oldest), look.now)
+    since = min(max(since, oldest), search.now)
     return LogExcerpt(since=_iso(since), words=tuple(kept.values()))
 
 

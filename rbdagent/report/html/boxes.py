@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rbdagent.lifecycle.steps import why_unseen
+from rbdagent.lifecycle.steps import not_observed_reason
 from rbdagent.model import (
     Confidence,
     ImagePresence,
@@ -18,12 +18,12 @@ from rbdagent.model import (
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.report.pod_names import pod_names
 from rbdagent.verdicts.evidence import (
+    block_holder_text,
     evidence_of,
+    mount_text,
+    opener_text,
+    process_text,
     processes_on,
-    said_of_mount,
-    said_of_opener,
-    said_of_process,
-    said_of_stacked,
 )
 
 if TYPE_CHECKING:
@@ -95,19 +95,21 @@ def _size(size_bytes: int | None) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def trunk_boxes(life: Lifecycle, snapshot: Snapshot) -> tuple[Box, ...]:
+def trunk_boxes(lifecycle: Lifecycle, snapshot: Snapshot) -> tuple[Box, ...]:
     """Return the boxes that all holders share."""
     kube = snapshot.kubernetes
     return (
-        _pod(life, why_unseen(snapshot, kube.pods if kube else None)),
-        _claim(life, why_unseen(snapshot, kube.claims if kube else None)),
-        _volume(life, why_unseen(snapshot, kube.persistent_volumes if kube else None)),
-        _image(life, snapshot),
+        _pod(lifecycle, not_observed_reason(snapshot, kube.pods if kube else None)),
+        _claim(lifecycle, not_observed_reason(snapshot, kube.claims if kube else None)),
+        _volume(
+            lifecycle, not_observed_reason(snapshot, kube.persistent_volumes if kube else None)
+        ),
+        _image(lifecycle, snapshot),
     )
 
 
-def _pod(life: Lifecycle, not_observed: str) -> Box:
-    pod = life.pod
+def _pod(lifecycle: Lifecycle, not_observed: str) -> Box:
+    pod = lifecycle.pod
     if pod is None:
         return _absent("pod", not_observed, "none found")
     phase = "being deleted" if pod.deleting_since else pod.phase
@@ -115,8 +117,8 @@ def _pod(life: Lifecycle, not_observed: str) -> Box:
     return Box(kind="pod", names=(str(pod.ref),), notes=(phase, node))
 
 
-def _claim(life: Lifecycle, not_observed: str) -> Box:
-    use = life.diagnosis.use
+def _claim(lifecycle: Lifecycle, not_observed: str) -> Box:
+    use = lifecycle.diagnosis.use
     if use.claim is not None:
         claim = use.claim
         phase = "being deleted" if claim.deleting_since else claim.phase
@@ -129,8 +131,8 @@ def _claim(life: Lifecycle, not_observed: str) -> Box:
     return Box(kind="claim", names=(str(claim_ref),), notes=(note,), state=state)
 
 
-def _volume(life: Lifecycle, not_observed: str) -> Box:
-    use = life.diagnosis.use
+def _volume(lifecycle: Lifecycle, not_observed: str) -> Box:
+    use = lifecycle.diagnosis.use
     volume = use.persistent_volume
     if volume is None:
         return _absent("pv", not_observed, "none known")
@@ -142,8 +144,8 @@ def _volume(life: Lifecycle, not_observed: str) -> Box:
     )
 
 
-def _image(life: Lifecycle, snapshot: Snapshot) -> Box:
-    use = life.diagnosis.use
+def _image(lifecycle: Lifecycle, snapshot: Snapshot) -> Box:
+    use = lifecycle.diagnosis.use
     image, view = use.image, use.image_view
     if image is None:
         return Box(kind="image", names=("none known",), state=BoxState.NONE)
@@ -176,7 +178,7 @@ def _watched(view: ImageView) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def watcher_box(life: Lifecycle, holder: Holder | None) -> Box:
+def watcher_box(lifecycle: Lifecycle, holder: Holder | None) -> Box:
     """Return the box of a holder's watcher; without a holder, the box has none."""
     watcher = holder.watcher if holder else None
     if holder is not None and watcher is not None:
@@ -187,7 +189,7 @@ def watcher_box(life: Lifecycle, holder: Holder | None) -> Box:
             names=(f"client.{watcher.client}",),
             notes=_notes(str(watcher.address), transient, locked),
         )
-    view = life.diagnosis.use.image_view
+    view = lifecycle.diagnosis.use.image_view
     if view is None:
         return _absent("watcher", "Ceph was not queried about the image", "")
     not_observed = view.watchers.reason if isinstance(view.watchers, NotObserved) else ""
@@ -204,9 +206,9 @@ def holder_node_box(holder: Holder, snapshot: Snapshot) -> Box:
     return _node(holder.node, snapshot, confidence, _attachment_state(holder.attachment))
 
 
-def attached_node_box(name: str, life: Lifecycle, snapshot: Snapshot) -> Box:
+def attached_node_box(name: str, lifecycle: Lifecycle, snapshot: Snapshot) -> Box:
     """Return the box of a node that has not mapped the image, with the state of its attachment."""
-    attachment = _attachment_to(name, life.diagnosis.use.attachments)
+    attachment = _attachment_to(name, lifecycle.diagnosis.use.attachments)
     return _node(name, snapshot, _attachment_state(attachment))
 
 
@@ -288,10 +290,10 @@ def _mounts(holder: Holder, mapping: Mapping, snapshot: Snapshot) -> Box:
         for mount in evidence.pod_mounts
     ]
     lines += [
-        f"at {mount.path} in the mount namespace of {said_of_process(mount.namespace.process)}"
+        f"at {mount.path} in the mount namespace of {process_text(mount.namespace.process)}"
         for mount in evidence.container_mounts
     ]
-    lines += [said_of_mount(mount) for mount in evidence.other_mounts]
+    lines += [mount_text(mount) for mount in evidence.other_mounts]
     return _lines("mounts", lines, snapshot)
 
 
@@ -301,9 +303,9 @@ def _processes(holder: Holder, mapping: Mapping, snapshot: Snapshot) -> Box:
     evidence = evidence_of(holder)
     opener_pids = {opener.process.pid for opener in evidence.openers}
     others = (process for process in processes_on(evidence) if process.pid not in opener_pids)
-    lines = [said_of_opener(opener) for opener in evidence.openers]
-    lines += [said_of_process(process) for process in others]
-    lines += [said_of_stacked(block) for block in (*evidence.own_luks, *evidence.stacked)]
+    lines = [opener_text(opener) for opener in evidence.openers]
+    lines += [process_text(process) for process in others]
+    lines += [block_holder_text(block) for block in (*evidence.own_luks, *evidence.stacked)]
     if evidence.traces and not mapping.mounts:
         lines.append("the kernel still has a file system on it")
     return _lines("processes", lines, snapshot, not_observed=reasons)

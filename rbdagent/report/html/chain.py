@@ -75,15 +75,15 @@ class Chain(Struct, frozen=True, kw_only=True):
     lanes: tuple[Lane, ...]
 
 
-def chain_of(life: Lifecycle, snapshot: Snapshot) -> Chain:
+def chain_of(lifecycle: Lifecycle, snapshot: Snapshot) -> Chain:
     """Return the chain as far as it is known; codes that break no other link break the fork."""
-    trunk, lanes = _trunk(life, snapshot), tuple(_lanes(life, snapshot))
+    trunk, lanes = _trunk(lifecycle, snapshot), tuple(_lanes(lifecycle, snapshot))
     linked_boxes = (*trunk, *(linked_box for lane in lanes for linked_box in lane.boxes))
     links = [linked_box.link for linked_box in linked_boxes if linked_box.link]
     shown = {code for link in links for code in link.codes}
-    steps = {code: step for step in LifecycleStep for code in _codes(life.findings, step)}
+    steps = {code: step for step in LifecycleStep for code in _codes(lifecycle.findings, step)}
     left = tuple(code for code in steps if code not in shown)
-    fork = _link(life, (), steps[left[0]] if left else None, codes=left)
+    fork = _link(lifecycle, (), steps[left[0]] if left else None, codes=left)
     return Chain(trunk=trunk, fork=fork, lanes=lanes)
 
 
@@ -93,12 +93,16 @@ def chain_of(life: Lifecycle, snapshot: Snapshot) -> Chain:
 
 
 def _link(
-    life: Lifecycle, stages: Iterable[StepStatus], step: LifecycleStep | None, *, codes: Codes = ()
+    lifecycle: Lifecycle,
+    stages: Iterable[StepStatus],
+    step: LifecycleStep | None,
+    *,
+    codes: Codes = (),
 ) -> Link:
     """Return the link of a step; further finding codes, besides those of its stage, break it."""
     stage = next((stage for stage in stages if stage.step is step), None)
     all_codes = tuple(dict.fromkeys((*(stage.codes if stage else ()), *codes)))
-    first = life.first_failed
+    first = lifecycle.first_failed
     is_first = first is not None and first.code in all_codes
     failed = StepState.FAILED if codes or is_first else None
     state = failed or (stage.state if stage else None)
@@ -121,16 +125,16 @@ def _codes(findings: Iterable[Finding], step: LifecycleStep) -> Codes:
 # --------------------------------------------------------------------------------------------------
 
 
-def _trunk(life: Lifecycle, snapshot: Snapshot) -> tuple[LinkedBox, ...]:
-    released = _codes(life.findings, LifecycleStep.RELEASE)
-    reclaimed = _codes(life.findings, LifecycleStep.RECLAIM)
+def _trunk(lifecycle: Lifecycle, snapshot: Snapshot) -> tuple[LinkedBox, ...]:
+    released = _codes(lifecycle.findings, LifecycleStep.RELEASE)
+    reclaimed = _codes(lifecycle.findings, LifecycleStep.RECLAIM)
     links = (
         None,
         Link(),
-        _link(life, life.there, LifecycleStep.BIND, codes=released),
-        _link(life, life.there, LifecycleStep.PROVISION, codes=reclaimed),
+        _link(lifecycle, lifecycle.attach_path, LifecycleStep.BIND, codes=released),
+        _link(lifecycle, lifecycle.attach_path, LifecycleStep.PROVISION, codes=reclaimed),
     )
-    boxes = trunk_boxes(life, snapshot)
+    boxes = trunk_boxes(lifecycle, snapshot)
     return tuple(LinkedBox(link=link, box=box) for link, box in zip(links, boxes, strict=True))
 
 
@@ -155,26 +159,28 @@ _DETACH_STEPS: Final = (
 """The steps that lead to watcher, node, device, mounts and processes."""
 
 
-def _lanes(life: Lifecycle, snapshot: Snapshot) -> Iterable[Lane]:
+def _lanes(lifecycle: Lifecycle, snapshot: Snapshot) -> Iterable[Lane]:
     """Yield a lane for each holder, each node that is only attached, and the pod's node."""
-    pod = life.pod
-    detach_paths = {path.node: path.stages for path in life.back}
+    pod = lifecycle.pod
+    detach_paths = {path.node: path.stages for path in lifecycle.detach_paths}
     pod_node = None if pod is None or pod.node_name in detach_paths else pod.node_name
     nodes = set()
-    for judged in life.diagnosis.holders:
-        nodes.add(judged.holder.node)
-        yield _holder_lane(life, snapshot, judged, detach_paths, pod_node)
+    for holder_verdict in lifecycle.diagnosis.holders:
+        nodes.add(holder_verdict.holder.node)
+        yield _holder_lane(lifecycle, snapshot, holder_verdict, detach_paths, pod_node)
     for node in (*detach_paths, *([pod_node] if pod_node else ())):
         if node not in nodes:
-            yield _unmapped_lane(life, snapshot, node, detach_paths)
+            yield _unmapped_lane(lifecycle, snapshot, node, detach_paths)
     if pod is not None and pod.node_name is None:
         boxes = (Box(kind="node", names=("none yet",), state=BoxState.NONE),)
         relation = f"pod {pod.ref} has no node yet"
-        yield _lane(life, "", relation, boxes, life.there, (LifecycleStep.SCHEDULE,))
+        yield _lane(
+            lifecycle, "", relation, boxes, lifecycle.attach_path, (LifecycleStep.SCHEDULE,)
+        )
 
 
 def _lane(
-    life: Lifecycle,
+    lifecycle: Lifecycle,
     name: str,
     relation: str,
     boxes: tuple[Box, ...],
@@ -187,7 +193,9 @@ def _lane(
     """Return a lane with linked boxes; ``use_codes`` break its last link."""
     last = len(boxes) - 1
     linked_boxes = tuple(
-        LinkedBox(link=_link(life, stages, step, codes=use_codes if n == last else ()), box=box)
+        LinkedBox(
+            link=_link(lifecycle, stages, step, codes=use_codes if n == last else ()), box=box
+        )
         for n, (step, box) in enumerate(zip(steps, boxes, strict=False))
     )
     return Lane(
@@ -199,56 +207,56 @@ def _lane(
     )
 
 
-def _pod_relation(life: Lifecycle) -> str:
+def _pod_relation(lifecycle: Lifecycle) -> str:
     """Return whether the pod of the target runs on its node already; empty without a pod."""
-    if life.pod is None:
+    if lifecycle.pod is None:
         return ""
     is_published = any(
         stage.step is LifecycleStep.PUBLISH and stage.state is StepState.DONE
-        for stage in life.there
+        for stage in lifecycle.attach_path
     )
-    return f"pod {life.pod.ref} {'runs' if is_published else 'will run'} here"
+    return f"pod {lifecycle.pod.ref} {'runs' if is_published else 'will run'} here"
 
 
 def _holder_lane(
-    life: Lifecycle,
+    lifecycle: Lifecycle,
     snapshot: Snapshot,
-    judged: HolderVerdict,
+    holder_verdict: HolderVerdict,
     detach_paths: DetachPaths,
     pod_node: str | None,
 ) -> Lane:
-    holder = judged.holder
-    findings = (finding for finding in life.findings if finding.subject == subject_of(holder))
+    holder = holder_verdict.holder
+    findings = (finding for finding in lifecycle.findings if finding.subject == subject_of(holder))
     is_of_pod = pod_node is not None and holder.node == pod_node
     steps = _DETACH_STEPS if holder.node in detach_paths else _ATTACH_STEPS
-    stages = life.there if is_of_pod else detach_paths.get(holder.node or "", ())
+    stages = lifecycle.attach_path if is_of_pod else detach_paths.get(holder.node or "", ())
     return _lane(
-        life,
+        lifecycle,
         holder.node or "an unknown machine",
-        _pod_relation(life) if is_of_pod else "",
+        _pod_relation(lifecycle) if is_of_pod else "",
         (
-            watcher_box(life, holder),
+            watcher_box(lifecycle, holder),
             holder_node_box(holder, snapshot),
             *mapping_boxes(holder, snapshot),
         ),
         stages,
         steps,
-        verdict=judged.verdict,
+        verdict=holder_verdict.verdict,
         use_codes=_codes(findings, LifecycleStep.USE),
     )
 
 
 def _unmapped_lane(
-    life: Lifecycle, snapshot: Snapshot, node: str, detach_paths: DetachPaths
+    lifecycle: Lifecycle, snapshot: Snapshot, node: str, detach_paths: DetachPaths
 ) -> Lane:
     """Return the lane of a node that has not mapped the image, from the states of its stages."""
     steps = _DETACH_STEPS if node in detach_paths else _ATTACH_STEPS
-    stages = detach_paths.get(node, life.there)
-    relation = "" if node in detach_paths else _pod_relation(life)
+    stages = detach_paths.get(node, lifecycle.attach_path)
+    relation = "" if node in detach_paths else _pod_relation(lifecycle)
     boxes = (
-        watcher_box(life, None),
-        attached_node_box(node, life, snapshot),
+        watcher_box(lifecycle, None),
+        attached_node_box(node, lifecycle, snapshot),
         step_box("device", stages, steps[2]),
         step_box("mounts", stages, steps[3]),
     )
-    return _lane(life, node, relation, boxes, stages, steps)
+    return _lane(lifecycle, node, relation, boxes, stages, steps)

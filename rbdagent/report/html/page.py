@@ -43,10 +43,12 @@ _HEAD: Final = Html(
 )
 
 
-def page(life: Lifecycle, snapshot: Snapshot) -> str:
+def page(lifecycle: Lifecycle, snapshot: Snapshot) -> str:
     """Return the output of ``diagnose -o html`` in ASCII: safe for every terminal and server."""
-    target = life.diagnosis.use.target.given
-    head = joined((_HEAD, el("title", f"{target}: {headline(life)}"), el("style", STYLE_SHEET)))
+    target = lifecycle.diagnosis.use.target.argument
+    head = joined(
+        (_HEAD, el("title", f"{target}: {headline(lifecycle)}"), el("style", STYLE_SHEET))
+    )
     body = joined(
         (
             el(
@@ -54,8 +56,15 @@ def page(life: Lifecycle, snapshot: Snapshot) -> str:
                 el("p", "rbdagent diagnose ", el("code", target)),
                 el("p", f"observed {snapshot.observed_at}"),
             ),
-            el("main", _root_cause(life), _chain(life, snapshot), _steps(life), _findings(life),
-                _holders(life, snapshot), _sources(snapshot)),
+            el(
+                "main",
+                _root_cause(lifecycle),
+                _chain(lifecycle, snapshot),
+                _steps(lifecycle),
+                _findings(lifecycle),
+                _holders(lifecycle, snapshot),
+                _sources(snapshot),
+            ),
             el("footer", el("p", f"rbdagent {snapshot.tool_version}")),
         )
     )  # fmt: skip
@@ -103,12 +112,12 @@ def _class_of_verdict(verdict: Verdict | None) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _root_cause(life: Lifecycle) -> Html:
-    first = life.first_failed
+def _root_cause(lifecycle: Lifecycle) -> Html:
+    first = lifecycle.first_failed
     if first is None:
-        is_waiting = any(stage.state is StepState.WAITING for stage in life.there)
+        is_waiting = any(stage.state is StepState.WAITING for stage in lifecycle.attach_path)
         class_name = "waiting" if is_waiting else "done"
-        verdict = life.diagnosis.verdict
+        verdict = lifecycle.diagnosis.verdict
         details: tuple[Html, ...] = (el("p", f"{verdict}: {WORDS[verdict]}."),)
     else:
         class_name = "warning" if first.severity is Severity.WARNING else "failed"
@@ -121,7 +130,7 @@ def _root_cause(life: Lifecycle) -> Html:
     return el(
         "div",
         _icon(class_name),
-        el("div", el("h1", headline(life)), *details),
+        el("div", el("h1", headline(lifecycle)), *details),
         class_=f"answer card {class_name}",
     )
 
@@ -131,8 +140,8 @@ def _root_cause(life: Lifecycle) -> Html:
 # --------------------------------------------------------------------------------------------------
 
 
-def _chain(life: Lifecycle, snapshot: Snapshot) -> Html:
-    chain = chain_of(life, snapshot)
+def _chain(lifecycle: Lifecycle, snapshot: Snapshot) -> Html:
+    chain = chain_of(lifecycle, snapshot)
     trunk = el("ol", *(_linked_box(linked_box) for linked_box in chain.trunk), class_="trunk")
     fork = (_link(chain.fork),) if chain.fork.state else ()
     lanes = el("ul", *(_lane(lane) for lane in chain.lanes), class_="lanes")
@@ -191,9 +200,11 @@ def _box(box: Box) -> Html:
 # --------------------------------------------------------------------------------------------------
 
 
-def _steps(life: Lifecycle) -> Html:
-    detach_paths = ((f"Detach path from {path.node}", path.stages) for path in life.back)
-    paths = (("Attach path", life.there), *detach_paths)
+def _steps(lifecycle: Lifecycle) -> Html:
+    detach_paths = (
+        (f"Detach path from {path.node}", path.stages) for path in lifecycle.detach_paths
+    )
+    paths = (("Attach path", lifecycle.attach_path), *detach_paths)
     return _section(
         "Steps",
         el("div", *(_path(title, stages) for title, stages in paths), class_="ways"),
@@ -222,11 +233,13 @@ def _step(stage: StepStatus) -> Html:
 # --------------------------------------------------------------------------------------------------
 
 
-def _findings(life: Lifecycle) -> Html:
-    if not life.findings:
+def _findings(lifecycle: Lifecycle) -> Html:
+    if not lifecycle.findings:
         return Html()
-    ids = {finding.code: finding for finding in reversed(life.findings)}
-    cards = (_finding(finding, is_target=ids[finding.code] is finding) for finding in life.findings)
+    ids = {finding.code: finding for finding in reversed(lifecycle.findings)}
+    cards = (
+        _finding(finding, is_target=ids[finding.code] is finding) for finding in lifecycle.findings
+    )
     return _section("Findings", el("div", *cards, class_="findings"))
 
 
@@ -261,31 +274,35 @@ def _facts(rows: Iterable[tuple[str, str]]) -> Html:
     return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in rows))
 
 
-def _holders(life: Lifecycle, snapshot: Snapshot) -> Html:
-    if not life.diagnosis.holders:
+def _holders(lifecycle: Lifecycle, snapshot: Snapshot) -> Html:
+    if not lifecycle.diagnosis.holders:
         return Html()
-    shown = {line for finding in life.findings for line in finding.evidence}
-    cards = (_holder(judged, snapshot, shown) for judged in life.diagnosis.holders)
+    shown = {line for finding in lifecycle.findings for line in finding.evidence}
+    cards = (
+        _holder(holder_verdict, snapshot, shown) for holder_verdict in lifecycle.diagnosis.holders
+    )
     return _section("Holders", el("div", *cards, class_="holders"))
 
 
-def _holder(judged: HolderVerdict, snapshot: Snapshot, shown: set[str]) -> Html:
+def _holder(holder_verdict: HolderVerdict, snapshot: Snapshot, shown: set[str]) -> Html:
     """Return the card of a holder, without the reasons that findings have shown as evidence."""
-    cells = {name: cell.strip("<>") for name, cell in holder_cells(judged, snapshot).items()}
+    cells = {
+        name: cell.strip("<>") for name, cell in holder_cells(holder_verdict, snapshot).items()
+    }
     title = f"{cells.pop('NODE')} {cells.pop('DEVICE')}"
     del cells["VERDICT"]
-    more = [reason for reason in judged.reasons if reason not in shown]
+    more = [reason for reason in holder_verdict.reasons if reason not in shown]
     reasons = el("ul", *(el("li", reason) for reason in more))
     return el(
         "article",
-        el("h3", el("span", title, class_="names"), _pill(judged.verdict)),
+        el("h3", el("span", title, class_="names"), _pill(holder_verdict.verdict)),
         _facts(
             (
                 *((name.capitalize(), cell) for name, cell in cells.items()),
                 *((("Reasons", reasons),) if more else ()),
             )
         ),
-        class_=f"card {_class_of_verdict(judged.verdict)}",
+        class_=f"card {_class_of_verdict(holder_verdict.verdict)}",
     )
 
 

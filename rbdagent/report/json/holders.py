@@ -135,12 +135,12 @@ def holder_report(diagnosis: model.Diagnosis, snapshot: model.Snapshot) -> Holde
 
 def holders(diagnosis: model.Diagnosis, names: Mapping[str, str]) -> tuple[Holder, ...]:
     """Return the holders of a volume; ``names`` are those of pods by their uid."""
-    return tuple(holder(judged, names) for judged in diagnosis.holders)
+    return tuple(holder(holder_verdict, names) for holder_verdict in diagnosis.holders)
 
 
-def holder(judged: model.HolderVerdict, names: Mapping[str, str]) -> Holder:
+def holder(holder_verdict: model.HolderVerdict, names: Mapping[str, str]) -> Holder:
     """Return one holder; ``names`` are those of pods by their uid."""
-    client = judged.holder
+    client = holder_verdict.holder
     mapping, published = client.mapping, client.published
     elsewhere = _not_observed(client)
     read_only = mapping.read_only if mapping else None
@@ -157,11 +157,11 @@ def holder(judged: model.HolderVerdict, names: Mapping[str, str]) -> Holder:
     }
     return Holder(
         kind=client.kind,
-        probable_kind=client.probably,
+        probable_kind=client.probable_kind,
         node=client.node,
         confidence=client.confidence,
-        verdict=judged.verdict,
-        reasons=judged.reasons,
+        verdict=holder_verdict.verdict,
+        reasons=holder_verdict.reasons,
         device=mapping.device if mapping else published.device if published else None,
         read_only=_observed(read_only),
         client_id=_client_id(client),
@@ -174,7 +174,7 @@ def holder(judged: model.HolderVerdict, names: Mapping[str, str]) -> Holder:
         held_by=_block_holders(devices),
         pods=_pods(client.pods),
         attachment=_attachment(client.attachment),
-        since=judged.since,
+        since=holder_verdict.since,
         not_observed={
             key: fact.reason for key, fact in facts.items() if isinstance(fact, NotObserved)
         },
@@ -249,7 +249,7 @@ def _open_files(
             pid=opener.process.pid,
             command=opener.process.command,
             pod=_pod_of(opener.process, names),
-            kind=opener.how,
+            kind=opener.kind,
             path=opener.path,
         )
         for opener in openers

@@ -115,14 +115,14 @@ def cluster_report(found: model.ClusterReport, snapshot: model.Snapshot) -> Clus
 
 
 def _root_cause(cause: model.Cause) -> RootCause:
-    affected = tuple(stuck.life.diagnosis.use.target.given for stuck in cause.affected)
+    affected = tuple(stuck.life.diagnosis.use.target.argument for stuck in cause.affected)
     return RootCause(**asdict(finding(cause.finding)), affected=affected)
 
 
 def _lifecycle(
-    life: model.Lifecycle, snapshot: model.Snapshot, names: Mapping[str, str]
+    lifecycle: model.Lifecycle, snapshot: model.Snapshot, names: Mapping[str, str]
 ) -> Lifecycle:
-    diagnosis = life.diagnosis
+    diagnosis = lifecycle.diagnosis
     return Lifecycle(
         observed_at=snapshot.observed_at,
         target=target(diagnosis.use),
@@ -131,12 +131,12 @@ def _lifecycle(
         holders=holders(diagnosis, names),
         findings=findings(diagnosis.findings),
         next=commands(diagnosis.next_commands),
-        pod=None if life.pod is None else pod(life.pod),
-        attach_path=_steps(life.there),
+        pod=None if lifecycle.pod is None else pod(lifecycle.pod),
+        attach_path=_steps(lifecycle.attach_path),
         detach_paths=tuple(
-            DetachPath(node=path.node, steps=_steps(path.stages)) for path in life.back
+            DetachPath(node=path.node, steps=_steps(path.stages)) for path in lifecycle.detach_paths
         ),
-        root_cause=None if life.first_failed is None else finding(life.first_failed),
+        root_cause=None if lifecycle.first_failed is None else finding(lifecycle.first_failed),
     )
 
 

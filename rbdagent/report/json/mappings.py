@@ -74,12 +74,12 @@ def mapping_list(diagnoses: Sequence[model.Diagnosis], snapshot: model.Snapshot)
         observed_at=snapshot.observed_at,
         items=tuple(
             Mapping(
-                **asdict(holder(judged, names)),
+                **asdict(holder(holder_verdict, names)),
                 image=image(diagnosis.use.image),
                 persistent_volume=name_of_pv(diagnosis.use),
             )
             for diagnosis in diagnoses
-            for judged in diagnosis.local
+            for holder_verdict in diagnosis.local
         ),
         findings=findings(finding for diagnosis in diagnoses for finding in diagnosis.findings),
         sources=sources(snapshot),

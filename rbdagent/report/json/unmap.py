@@ -95,7 +95,7 @@ def unmap_refusal(refusal: model.UnmapRefusal) -> UnmapRefusal:
     return UnmapRefusal(
         **_mapping_of(refusal),
         codes=refusal.codes,
-        prevented_by=_prevented_by(refusal.keeper),
+        prevented_by=_prevented_by(refusal.prevented_by),
         conditions=_conditions(refusal.conditions),
     )
 
@@ -143,7 +143,7 @@ def _conditions(conditions: Iterable[model.Condition]) -> tuple[Condition, ...]:
     )
 
 
-def _prevented_by(keeper: model.Keeper | None) -> Preventer | None:
+def _prevented_by(keeper: model.PreventingObject | None) -> Preventer | None:
     if keeper is None:
         return None
     return Preventer(

@@ -47,7 +47,7 @@ def target(volume: model.Volume) -> Target:
     """Return the volume that an output is about."""
     claim = volume.claim
     return Target(
-        argument=volume.target.given,
+        argument=volume.target.argument,
         persistent_volume=name_of_pv(volume),
         claim=Claim(namespace=claim.ref.namespace, name=claim.ref.name) if claim else None,
     )

@@ -86,7 +86,7 @@ EXISTS: Final = event(
 )
 REFUSED: Final = event("rbd: map failed: (108) Cannot send after transport endpoint shutdown")
 BY_POD: Final = target(
-    given="pod/default/web-0", kind=TargetKind.POD, namespace="default", name="web-0"
+    argument="pod/default/web-0", kind=TargetKind.POD, namespace="default", name="web-0"
 )
 FORMER: Final = LockHolder(client=99, address=replace(ADDRESS, nonce=1), lock_id="auto 184464")
 OLD_LOCK: Final = LockHolder(client=12, address=None, lock_id="kubelet_lock_magic_worker-9")

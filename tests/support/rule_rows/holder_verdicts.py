@@ -73,7 +73,7 @@ EXPORTER: Final = pod(
     ref=ObjectRef(namespace="monitoring", name="exporter", uid=EXPORTER_UID), claims=()
 )
 FRESH_KUBELET: Final = ProcessRef(pid=3, command="kubelet", started_at=JUST_NOW)
-BY_DEVICE: Final = target(given="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
+BY_DEVICE: Final = target(argument="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
 HAND_MADE: Final[dict[str, Any]] = {
     "mapped": {"spec": ImageSpec(pool="k8s", name="by-hand")},
     "of_image": {"spec": ImageSpec(pool="k8s", name="by-hand"), "metadata": ()},
@@ -240,7 +240,7 @@ PINNED: Final[Table] = {
     "the working directory of a process, in no mountinfo (4)": world(
         mapped={"openers": (opener(),), "kernel_traces": ("/sys/fs/ext4/rbd0",)}
     ),
-    "an open file": world(mapped={"openers": (opener(how=OpenKind.DESCRIPTOR, path="/x"),)}),
+    "an open file": world(mapped={"openers": (opener(kind=OpenKind.DESCRIPTOR, path="/x"),)}),
     "a process on the staging mount (18)": world(
         mapped={"mounts": (mount(),), "openers": (opener(),)}
     ),

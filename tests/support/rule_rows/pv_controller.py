@@ -53,7 +53,7 @@ FIVE_MINUTES_AGO: Final = "2026-11-21T02:55:00Z"
 HALF_AN_HOUR_AGO: Final = "2026-11-21T02:30:00Z"
 ELSEWHERE: Final = "volumes.example.org"
 BY_CLAIM: Final = target(
-    given="pvc/default/data", kind=TargetKind.CLAIM, namespace="default", name="data"
+    argument="pvc/default/data", kind=TargetKind.CLAIM, namespace="default", name="data"
 )
 OURS: Final = ObjectRef(namespace="default", name="data", uid="claim-uid")
 OURS_BY_NAME: Final = replace(OURS, uid=None)
@@ -506,7 +506,7 @@ REPORTED: Final[dict[str, Table]] = {
             volume(),
             volume(name="pv-old", claim=OURS_BY_NAME, phase="Available", reclaim_policy="Retain"),
             claims=(claim(**BOUND),),
-            target=Target(given="pv/pv-old", kind=TargetKind.PERSISTENT_VOLUME, name="pv-old"),
+            target=Target(argument="pv/pv-old", kind=TargetKind.PERSISTENT_VOLUME, name="pv-old"),
         ),
     },
     "RBD640": {
@@ -710,7 +710,7 @@ NOT_REPORTED: Final[dict[str, Table]] = {
                 "persistent_volumes": (volume(phase="Available", claim=OURS_BY_NAME),),
                 "claims": (),
             },
-            target=target(given="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0"),
+            target=target(argument="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0"),
         ),
         "claims were refused": of_volume(phase="Available", claim=OURS_BY_NAME, claims=UNSEEN),
     },
