@@ -148,7 +148,7 @@ class PersistentWorker(Generic[_Question, _Answer]):
         """Send a question, and wait for the answer, see :meth:`Worker.answer`.
 
         Raises:
-            StuckError: the previous process still runs; no second one is started.
+            UninterruptibleError: the previous process still runs; no second one is started.
         """
         self.ask(question)
         return self.receive(deadline)

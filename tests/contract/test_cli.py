@@ -309,7 +309,7 @@ def test_exit_code_follows_from_findings_and_completeness(
     (tmp_path / "node").mkdir()
     found = look(tmp_path / "node")
     path = written(tmp_path, json.dumps(found))
-    done = ask("who-holds", found["target"]["given"], "--from", str(path), *flags)
+    done = ask("who-holds", found["target"]["argument"], "--from", str(path), *flags)
     assert done.code == code, done.stdout
 
 
@@ -768,7 +768,7 @@ def test_the_file_may_change_what_counts_as_a_failure(ask: Ask, tmp_path: Path) 
     snapshot = tmp_path / "snapshot.json"
     snapshot.write_text(json.dumps(found))
     file = written(tmp_path, 'fail-on = "info"\n')
-    command = ("who-holds", found["target"]["given"], "--from", str(snapshot))
+    command = ("who-holds", found["target"]["argument"], "--from", str(snapshot))
     assert ask(*command, "--config", str(file)).code == 3
     assert ask(*command, "--config", str(file), "--fail-on", "error").code == 0
 

@@ -31,7 +31,7 @@ def rbdagent(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def target_of(path: Path) -> str:
-    return str(json.loads(path.read_text())["target"]["given"])
+    return str(json.loads(path.read_text())["target"]["argument"])
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

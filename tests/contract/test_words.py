@@ -735,7 +735,7 @@ def test_snapshot_for_the_lifecycle_contains_log_entries(
 def test_other_snapshots_read_no_log(
     recorded_host: NodeRoots, also: CollectScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observed, "begin_words", None)
+    monkeypatch.setattr(observed, "begin_logs", None)
     found = seen(recorded_host, also)
     assert found.node is not None
     assert isinstance(found.node.words, NotObserved)

@@ -84,7 +84,7 @@ def _install() -> None:
 def _show_recorded() -> None:
     import json
 
-    target = json.loads(_EXAMPLE.read_text())["target"]["given"]
+    target = json.loads(_EXAMPLE.read_text())["target"]["argument"]
     words = ["who-holds", target, "--from", str(_EXAMPLE.relative_to(CHECKOUT))]
     print(f"$ rbdagent {shlex.join(words)}", flush=True)
     program = venv_python().parent / "rbdagent"

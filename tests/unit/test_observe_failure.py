@@ -98,7 +98,7 @@ class FakeLook:
 def healthy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(observe_node, "observe_node", lambda *_, **__: (node_view(), OBSERVED))
     monkeypatch.setattr(observe_kube, "observe_kube", lambda *_, **__: (kube(), OBSERVED))
-    monkeypatch.setattr(observe_ceph, "CephLook", FakeLook)
+    monkeypatch.setattr(observe_ceph, "CephReader", FakeLook)
     return monkeypatch
 
 

@@ -52,7 +52,7 @@ def changed(place: Sequence[str | int], value: object) -> str:
     ("place", "value", "words"),
     [
         (
-            ("target", "given"),
+            ("target", "argument"),
             7,
             "$.target.argument of a snapshot: expected a text, and found a",
         ),

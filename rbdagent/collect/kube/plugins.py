@@ -48,7 +48,7 @@ class PluginCredentials(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return no field: all of them are secret."""
-        return "Given()"
+        return "PluginCredentials()"
 
 
 _one_at_a_time: Final = threading.Lock()
