@@ -67,7 +67,7 @@ from rbdagent.rules.pod_events import (
     waiters,
 )
 from rbdagent.verdicts.evidence import pod_names
-from rbdagent.verdicts.timing import LONG, MOVING, age, age_text, is_young
+from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
 from rbdagent.verdicts.volume_verdict import attached_on_paper, volumes_of_use
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ ENTRIES: Final = (
         recovery=Recovery(
             actor="the attach/detach controller",
             condition="the other node has released the volume",
-            within_s=122,
+            within_s=RETRY_S,
         ),
         step=LifecycleStep.ATTACH,
     ),
@@ -289,7 +289,7 @@ ENTRIES: Final = (
     ),
 )
 
-_VERIFIED: Final = timedelta(seconds=122)
+_VERIFIED: Final = seconds(RETRY_S)
 """The controller checks every minute whether the volumes that its cached state lists as attached
 have a VolumeAttachment. It retries a postponed operation at most 2m2s later."""
 _DETACHING: Final = timedelta(minutes=2)
@@ -551,9 +551,7 @@ def attach_fails(case: RuleContext) -> Iterator[Finding]:
             severity=Severity.INFO
             if is_back or (code == "RBD731" and _is_new(attachment, case))
             else None,
-            recovery=Recovery(actor=ATTACHER, within_s=_VERIFIED.total_seconds())
-            if is_back
-            else None,
+            recovery=Recovery(actor=ATTACHER, within_s=RETRY_S) if is_back else None,
         )
 
 

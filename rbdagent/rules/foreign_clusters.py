@@ -31,6 +31,7 @@ from rbdagent.rules.pod_events import knows_every_user, waiters
 from rbdagent.rules.pv_controller import retain
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.holder_verdict import knows_every_node_at
+from rbdagent.verdicts.timing import RETRY_S
 from rbdagent.verdicts.volume_verdict import is_writable, volumes_of_use
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ ENTRIES: Final = (
         remedy="Set the PV to Retain here and there. In the other cluster find the PV of this "
         "image, and scale its pods down there, or here. Fence nothing unless that machine is off.",
         recovery=Recovery(
-            actor="kubelet", condition="the other cluster has released the image", within_s=122
+            actor="kubelet", condition="the other cluster has released the image", within_s=RETRY_S
         ),
         step=LifecycleStep.STAGE,
     ),

@@ -57,7 +57,7 @@ from rbdagent.verdicts.evidence import (
     process_text,
     processes_on,
 )
-from rbdagent.verdicts.timing import MOVING
+from rbdagent.verdicts.timing import MOVING, RETRY_S
 from rbdagent.verdicts.volume_verdict import (
     PODS_ELSEWHERE,
     conflicting,
@@ -123,7 +123,9 @@ ENTRIES: Final = (
         remedy="End the process or restart the pod that keeps the device open. kubelet then unmaps "
         "the device with its next retry, if it still tracks the volume. If only the kernel holds "
         "the device, drain and reboot the node.",
-        recovery=Recovery(actor="kubelet", condition="nothing keeps the device open", within_s=122),
+        recovery=Recovery(
+            actor="kubelet", condition="nothing keeps the device open", within_s=RETRY_S
+        ),
         step=LifecycleStep.UNSTAGE,
     ),
     Entry(
@@ -274,7 +276,7 @@ ENTRIES: Final = (
         risk="ceph-csi refuses to stage the volume while this client watches the image.",
         remedy="Find the owner of the client by its address. rbdagent never acts on this client.",
         recovery=Recovery(
-            actor="kubelet", condition="that client has released the image", within_s=122
+            actor="kubelet", condition="that client has released the image", within_s=RETRY_S
         ),
         step=LifecycleStep.STAGE,
     ),
@@ -360,7 +362,6 @@ ENTRIES: Final = (
 )
 
 _RETRY = "kubelet retries automatically, at most 2m2s apart"
-_RETRY_S = 122.0
 _BY_KUBELET_THERE = Recovery(
     actor="kubelet and the CSI driver there", note="unless kubelet no longer tracks the volume"
 )
@@ -726,7 +727,7 @@ def _once_released(holder: Holder) -> tuple[str, Recovery]:
         case True:
             return (
                 f"When that ends, {_RETRY}, and the volume becomes free.",
-                Recovery(actor="kubelet", condition=released, within_s=_RETRY_S),
+                Recovery(actor="kubelet", condition=released, within_s=RETRY_S),
             )
         case False:
             return (
@@ -847,7 +848,7 @@ def _recovery_of_orphan(holder: Holder) -> Recovery | None:
     match _is_tracked(holder):
         case True:
             once = "its next NodeUnstage succeeds"
-            return Recovery(actor="kubelet", condition=once, within_s=_RETRY_S)
+            return Recovery(actor="kubelet", condition=once, within_s=RETRY_S)
         case False:
             return None
         case None:

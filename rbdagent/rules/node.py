@@ -44,6 +44,7 @@ from rbdagent.rules.context import (
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import newest_pod_event
 from rbdagent.verdicts.evidence import evidence_of, pod_names, process_text
+from rbdagent.verdicts.timing import RETRY_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,7 @@ ENTRIES: Final = (
         "gets Multi-Attach. A force delete does not help: it removes only the API object.",
         remedy="Bring the CSI node plugin back on that node. kubelet then completes the operation.",
         recovery=Recovery(
-            actor="kubelet", condition="the driver answers there again", within_s=122
+            actor="kubelet", condition="the driver answers there again", within_s=RETRY_S
         ),
         step=LifecycleStep.UNSTAGE,
     ),
@@ -94,7 +95,7 @@ ENTRIES: Final = (
         "node: this releases the lock in the plugin's memory, but ends no process in "
         "uninterruptible sleep.",
         recovery=Recovery(
-            actor="the operation itself and kubelet", condition="Ceph answers", within_s=122
+            actor="the operation itself and kubelet", condition="Ceph answers", within_s=RETRY_S
         ),
         step=LifecycleStep.STAGE,
     ),

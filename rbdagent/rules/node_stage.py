@@ -47,7 +47,7 @@ from rbdagent.rules.pod_events import (
     waiters,
 )
 from rbdagent.verdicts.evidence import pod_names
-from rbdagent.verdicts.timing import LONG, MOVING, age, is_young, seconds
+from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, is_young, seconds
 from rbdagent.verdicts.volume_verdict import (
     driver_of,
     is_read_only,
@@ -65,11 +65,8 @@ _NOT_STARTED: Final = "None: the pod has not started."
 
 
 def _retried(once: str) -> Recovery:
-    """Return the recovery by kubelet's retries, 500 ms apart, doubled up to 2m2s.
-
-    kubelet retries indefinitely (exponentialbackoff).
-    """
-    return Recovery(actor="kubelet", condition=once, within_s=122)
+    """Return the recovery by kubelet's retries, which never end."""
+    return Recovery(actor="kubelet", condition=once, within_s=RETRY_S)
 
 
 ENTRIES: Final = (
@@ -87,7 +84,7 @@ ENTRIES: Final = (
         "of the host or of a range (`ceph osd blocklist ls` shows it), if that node is to work "
         "again.",
         recovery=Recovery(
-            actor="kubelet", condition="the last mapping of that client is gone", within_s=122
+            actor="kubelet", condition="the last mapping of that client is gone", within_s=RETRY_S
         ),
         step=LifecycleStep.STAGE,
     ),
@@ -105,7 +102,7 @@ ENTRIES: Final = (
         remedy="See the findings about the holder. Once the holder has released the image, the "
         "waiting NodeStage continues within seconds.",
         recovery=Recovery(
-            actor="kubelet", condition="that client has released the image", within_s=122
+            actor="kubelet", condition="that client has released the image", within_s=RETRY_S
         ),
         step=LifecycleStep.STAGE,
     ),
@@ -1025,7 +1022,7 @@ def _event_finding(code: str, pod_events: list[PodEvent], case: RuleContext) -> 
         remedy=found[0].remedy if found is not None else "",
         commands=commands,
         severity=Severity.INFO if is_minor else None,
-        recovery=Recovery(actor="kubelet", within_s=_BACK_OFF_S) if is_back else recovery,
+        recovery=Recovery(actor="kubelet", within_s=RETRY_S) if is_back else recovery,
     )
 
 
@@ -1156,7 +1153,7 @@ def is_registered_by_now(text: str, said: str | None, node: str | None, case: Ru
     kube, driver = case.snapshot.kubernetes, driver_of(case.use)
     if kube is None or driver is None or not Recognised.DRIVER_NOT_REGISTERED.is_in(text):
         return False
-    if is_young(said, case.snapshot.observed_at, seconds(_BACK_OFF_S)) is not True:
+    if is_young(said, case.snapshot.observed_at, seconds(RETRY_S)) is not True:
         return False
     return any(
         listed.node_name == node and driver in listed.drivers
@@ -1191,7 +1188,6 @@ def is_not_installed(driver: str, case: RuleContext) -> bool:
 
 _IN_USE_WAIT_S: Final = 54.0
 """How long ceph-csi waits for a watch to end before it returns an error (measured)."""
-_BACK_OFF_S: Final = 122.0
 
 
 def still_being_used(case: RuleContext) -> Iterator[Finding]:
@@ -1215,7 +1211,7 @@ def still_being_used(case: RuleContext) -> Iterator[Finding]:
         evidence=pod_event_evidence(pod_event, case)[: 1 + _is_old(pod_event, case)],
         remedy="Wait for kubelet's next retry." if continues else _mirror_remedy(watching),
         severity=Severity.INFO if continues else None,
-        recovery=Recovery(actor="kubelet", within_s=_IN_USE_WAIT_S + _BACK_OFF_S)
+        recovery=Recovery(actor="kubelet", within_s=_IN_USE_WAIT_S + RETRY_S)
         if continues
         else None,
     )
@@ -1223,7 +1219,7 @@ def still_being_used(case: RuleContext) -> Iterator[Finding]:
 
 def _is_old(pod_event: PodEvent, case: RuleContext) -> bool:
     since = age(pod_event.event.last_seen, case.snapshot.observed_at)
-    return since is not None and since.total_seconds() > 2 * _BACK_OFF_S
+    return since is not None and since.total_seconds() > 2 * RETRY_S
 
 
 def _other_watchers(watching: list[HolderVerdict]) -> str:

@@ -35,7 +35,7 @@ from rbdagent.rules.pod_events import (
     waiters,
 )
 from rbdagent.verdicts.evidence import evidence_of, pod_names
-from rbdagent.verdicts.timing import MOVING
+from rbdagent.verdicts.timing import MOVING, RETRY_S
 from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ ENTRIES: Final = (
         recovery=Recovery(
             actor="the attach/detach controller",
             condition="the pod that uses it has ended",
-            within_s=122,
+            within_s=RETRY_S,
         ),
         step=LifecycleStep.ATTACH,
     ),
@@ -87,7 +87,7 @@ ENTRIES: Final = (
         risk="None for the data: the wait protects it.",
         remedy="End the other pod. For a Deployment, set the strategy to Recreate.",
         recovery=Recovery(
-            actor="the scheduler and kubelet", condition="the other pod has ended", within_s=122
+            actor="the scheduler and kubelet", condition="the other pod has ended", within_s=RETRY_S
         ),
         step=LifecycleStep.SCHEDULE,
     ),
@@ -105,7 +105,7 @@ ENTRIES: Final = (
         "separate volume for each replica; or use a volume for many nodes (CephFS). Check a "
         "StatefulSet's persistentVolumeClaimRetentionPolicy before scaling it down.",
         recovery=Recovery(
-            actor=CONTROLLER, condition="one of the two pods has ended", within_s=122
+            actor=CONTROLLER, condition="one of the two pods has ended", within_s=RETRY_S
         ),
         step=LifecycleStep.ATTACH,
     ),

@@ -28,7 +28,7 @@ from rbdagent.parse.selector import selects
 from rbdagent.rules.context import SCHEDULER, RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import has_waited, newest_pod_events, pod_event_evidence
-from rbdagent.verdicts.timing import LONG, MOVING, is_young
+from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, is_young
 from rbdagent.verdicts.volume_verdict import driver_of, volumes_of_use
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ ENTRIES: Final = (
         risk="None: the pod has not started.",
         remedy="Run `rbdagent diagnose` for that claim: it reports why the claim is not ready.",
         recovery=Recovery(
-            actor="the scheduler and kubelet", condition="the claim is bound", within_s=122
+            actor="the scheduler and kubelet", condition="the claim is bound", within_s=RETRY_S
         ),
         step=LifecycleStep.SCHEDULE,
     ),

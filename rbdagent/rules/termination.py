@@ -53,7 +53,7 @@ from rbdagent.rules.pod_events import (
     waiters,
 )
 from rbdagent.verdicts.evidence import pod_names
-from rbdagent.verdicts.timing import GRACE, LONG, MOVING, age, age_text, is_young, seconds
+from rbdagent.verdicts.timing import GRACE, LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
 from rbdagent.verdicts.volume_verdict import fresh_report, is_listed
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ ENTRIES: Final = (
         "healthy and the process does not end, reboot the node. Never delete the pod by force "
         "before that.",
         recovery=Recovery(
-            actor="kubelet", condition="the pod's processes have ended", within_s=122
+            actor="kubelet", condition="the pod's processes have ended", within_s=RETRY_S
         ),
         step=LifecycleStep.UNPUBLISH,
     ),

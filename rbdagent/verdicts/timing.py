@@ -8,7 +8,7 @@ from typing import Final
 
 from rbdagent.parse.times import age
 
-__all__ = ["AGES", "GRACE", "LONG", "MOVING", "age", "age_text", "is_young", "seconds"]
+__all__ = ["AGES", "GRACE", "LONG", "MOVING", "RETRY_S", "age", "age_text", "is_young", "seconds"]
 
 GRACE: Final = timedelta(minutes=10)
 """Longer than the six minutes before the controller detaches by force, and than the back-off of
@@ -19,9 +19,13 @@ MOVING: Final = timedelta(minutes=1)
 """A free volume follows its pod within ten seconds to one minute, through the kubelets of two
 nodes, the controller and the attacher (recorded)."""
 
+RETRY_S: Final = 122
+"""Seconds until kubelet or the attach/detach controller retries a failed operation, at most: 500 ms
+after the first failure, and twice as long after each further one (maxDurationBeforeRetry,
+pkg/util/goroutinemap/exponentialbackoff of Kubernetes 1.36)."""
+
 LONG: Final = timedelta(minutes=3)
-"""kubelet, the controllers and the attacher retry a failed operation at most 2m2s later. An
-operation that still waits after that depends on another component."""
+"""Longer than `RETRY_S`: an operation that still waits after that depends on another component."""
 
 
 def seconds(value: float) -> timedelta:
