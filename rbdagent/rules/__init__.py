@@ -1,7 +1,8 @@
 """Rules: functions that produce findings from the joined facts.
 
 A rule is a function from a case to findings: one code, or a family of alternative codes. Each file
-holds a family: the texts of its codes (`ENTRIES`), its functions, and their ranks (`RULES`).
+holds a family: the texts of its codes (`ENTRIES`), its functions, and their ranks (`RULES`). Only
+that file reports these codes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rbdagent.rules import (
     attach_detach,
     ceph_image,
     coverage_gaps,
+    error_texts,
     finalizers,
     foreign_clusters,
     holders,
@@ -69,6 +71,13 @@ FINDINGS: Final[Mapping[str, Entry]] = MappingProxyType(
     {entry.code: entry for family in _FAMILIES for entry in family.ENTRIES}
 )
 """The entry of each code of a finding."""
+ERROR_TEXTS: Final = (
+    error_texts.OF_OTHER_RULES,
+    *attach_detach.ERROR_TEXTS,
+    *scheduling.ERROR_TEXTS,
+    *node_stage.ERROR_TEXTS,
+)
+"""The meaning of each error text, in this order: the first that matches applies."""
 
 WEIGHT: Final = {
     Severity.CRITICAL: 0,

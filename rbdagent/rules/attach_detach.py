@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import command, filled, kubectl, over_ssh
+from rbdagent.commands import command, kubectl, over_ssh, template
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.image_identity import volumes_of
 from rbdagent.correlate.volume_names import (
@@ -47,15 +47,18 @@ from rbdagent.rules.context import (
     quoted,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.node_stage import (
-    BY_NOW,
-    clear_first,
-    fields_of,
-    has_just_come,
-    is_not_installed,
-    is_registered_by_now,
-    meaning_of,
+from rbdagent.rules.error_texts import (
+    ErrorText,
+    attach_errors,
+    attach_finding,
+    code_of,
+    describe_attachment,
+    event_finding,
+    events_by_code,
+    failed_attachments,
+    unrecognised_events,
 )
+from rbdagent.rules.node_stage import clear_first, is_not_installed
 from rbdagent.rules.pod_events import (
     PodEvent,
     has_waited,
@@ -67,7 +70,7 @@ from rbdagent.rules.pod_events import (
     waiters,
 )
 from rbdagent.verdicts.evidence import pod_names
-from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
+from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, seconds
 from rbdagent.verdicts.volume_verdict import attached_on_paper, volumes_of_use
 
 if TYPE_CHECKING:
@@ -289,6 +292,17 @@ ENTRIES: Final = (
     ),
 )
 
+ERROR_TEXTS: Final = (
+    ErrorText(
+        (Recognised.ATTACHER_SILENT,),
+        "RBD712",
+        "external-attacher does not respond",
+        (template("kubectl get deployments -A -o wide"),),
+    ),
+    ErrorText((Recognised.WAIT_FOR_ATTACH,), None),
+)
+"""In this order; the first that matches applies."""
+
 _VERIFIED: Final = seconds(RETRY_S)
 """The controller checks every minute whether the volumes that its cached state lists as attached
 have a VolumeAttachment. It retries a postponed operation at most 2m2s later."""
@@ -480,10 +494,6 @@ def _is_attached_at_all(source: object, case: RuleContext) -> bool:
     )
 
 
-def _describe(attachment: VolumeAttachment) -> Command:
-    return kubectl("describe volumeattachment", attachment.name)
-
-
 def _not_picked_up(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
     since = age(attachment.created_at, case.snapshot.observed_at)
     if since is None or since < MOVING or is_not_installed(attachment.attacher, case):
@@ -496,7 +506,7 @@ def _not_picked_up(pod: Pod, attachment: VolumeAttachment, case: RuleContext) ->
         f"requested {age_text(since)} ago, and external-attacher of {attachment.attacher} has not "
         "responded.",
         evidence=(_attachment_line(attachment), "no attachError"),
-        commands=(LIST_CONTROLLERS, _describe(attachment)),
+        commands=(LIST_CONTROLLERS, describe_attachment(attachment)),
     )
 
 
@@ -527,44 +537,26 @@ def _not_mounting(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> 
 
 
 def attach_fails(case: RuleContext) -> Iterator[Finding]:
-    """Report RBD413, or the code that the attachError in the VolumeAttachment means."""
-    for attachment in observed_of(case.use.attachments):
-        if attachment.attached or attachment.deleting_since or not attachment.attach_error:
-            continue
-        show = (_describe(attachment),)
-        meant = meaning_of(attachment.attach_error)
-        if meant is None or meant[0].code is None:
-            code, means = "RBD413", attachment.attach_error
-            commands: tuple[Command, ...] = show
-        else:
-            fields = fields_of(attachment.node_name, case, meant[1])
-            code, means = meant[0].code, meant[0].means.format_map(fields) + "."
-            commands = (*filled(meant[0].commands, fields), *show)
-        is_back = code == "RBD731" and _is_back(attachment, case)
-        yield finding(
-            code,
-            f"volumeattachment {attachment.name}",
-            f"{case.volume} cannot be attached to {attachment.node_name}: {means}"
-            f"{BY_NOW if is_back else ''}",
-            evidence=(attachment.attach_error,),
-            commands=commands,
-            severity=Severity.INFO
-            if is_back or (code == "RBD731" and _is_new(attachment, case))
-            else None,
-            recovery=Recovery(actor=ATTACHER, within_s=RETRY_S) if is_back else None,
-        )
+    """Report RBD413, RBD712: the attachError of a VolumeAttachment, if no other family knows it."""
+    for code, attachment in attach_errors(ERROR_TEXTS, case):
+        yield attach_finding(code, attachment, case)
+    for attachment in failed_attachments(case):
+        if code_of(attachment.attach_error) is None:
+            yield attach_finding("RBD413", attachment, case)
 
 
-def _is_back(attachment: VolumeAttachment, case: RuleContext) -> bool:
-    """Return whether the driver is back; an attachError is never older than its attachment."""
-    error, created_at = attachment.attach_error, attachment.created_at
-    return is_registered_by_now(error, created_at, attachment.node_name, case)
-
-
-def _is_new(attachment: VolumeAttachment, case: RuleContext) -> bool:
-    """Return whether the attachment or the node is so new that the driver may still start."""
-    young = is_young(attachment.created_at, case.snapshot.observed_at, MOVING) is True
-    return young or has_just_come(attachment.node_name, case)
+def attach_events(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD413, RBD712: what the event of a waiting pod reports about the attach."""
+    for code, pod_events in events_by_code(ERROR_TEXTS, case).items():
+        yield event_finding(code, pod_events, case)
+    unknown = [
+        pod_event
+        for pod_event in unrecognised_events(case)
+        if Recognised.ATTACH_FAILED.is_in(pod_event.text)
+    ]
+    # The VolumeAttachments show more than the events.
+    if unknown and isinstance(case.use.attachments, NotObserved):
+        yield event_finding("RBD413", unknown, case)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -575,7 +567,7 @@ def _is_new(attachment: VolumeAttachment, case: RuleContext) -> bool:
 def detach_fails(case: RuleContext) -> Iterator[Finding]:
     """Report RBD409, RBD410, RBD713, RBD714, RBD716: attachments that should be gone, but exist."""
     for attachment in observed_of(case.use.attachments):
-        show = (_describe(attachment),)
+        show = (describe_attachment(attachment),)
         if attachment.deleting_since is not None:
             yield from _leaving(attachment, show, case)
         if node_named(attachment.node_name, case.snapshot) is None:
@@ -722,21 +714,17 @@ def two_attachments(case: RuleContext) -> Iterator[Finding]:
 
 
 def stale_attachment(case: RuleContext) -> Iterator[Finding]:
-    """Report RBD408: attached, but not held by the node; RBD120 while that may be transient.
+    """Report RBD408: attached, but not held by the node; INFO while that may be transient.
 
     The controller detaches a moment after kubelet has reported what it released. One snapshot
     cannot distinguish this moment from a stale cached state, which does no harm until a pod waits.
     """
-    nothing_staged = case.verdict is Verdict.STAGED and not case.holders_with(Verdict.STAGED)
-    if case.verdict is not Verdict.STALE_ATTACHMENT and not nothing_staged:
+    if case.verdict is not Verdict.STALE_ATTACHMENT:
         return
     attached = observed_of(case.use.attachments)
     long = any(has_waited(pod, case.snapshot, MOVING) for pod in waiters(case))
     for node in attached_on_paper(case.use, case.snapshot):
         attachment = next(found for found in attached if found.node_name == node)
-        if nothing_staged:
-            yield _between(node, attachment, case)
-            continue
         down = _is_down(node, case)
         yield _stale(node, attachment, case, down=down, transient=not (long or down))
 
@@ -766,7 +754,7 @@ def _stale(
         f"node {node}",
         " ".join(message),
         evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),
-        commands=(_describe(attachment),),
+        commands=(describe_attachment(attachment),),
         severity=_stale_severity(seen=seen, transient=transient),
         recovery=_stale_recovery(down=down, transient=transient),
     )
@@ -790,21 +778,6 @@ def _is_down(node: str, case: RuleContext) -> bool:
     return isinstance(found, Node) and found.ready is not True
 
 
-def _between(node: str, attachment: VolumeAttachment, case: RuleContext) -> Finding:
-    leaving = attachment.deleting_since
-    return finding(
-        "RBD120",
-        f"node {node}",
-        f"{case.volume} is attached to {node}, but is not mapped there yet, or is not mapped any "
-        "more. Wait, then run the command again.",
-        evidence=(
-            f"VolumeAttachment {attachment.name}: created {attachment.created_at}"
-            + (f", being deleted since {leaving}" if leaving else ""),
-        ),
-        commands=(query_again(case),),
-    )
-
-
 RULES: Final = (
     (400, stale_attachment),
     (410, attachment_idle),
@@ -812,5 +785,6 @@ RULES: Final = (
     (430, two_attachments),
     (460, attach_fails),
     (470, attach_waits),
+    (497, attach_events),
     (510, multi_attach),
 )

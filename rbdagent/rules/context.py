@@ -23,6 +23,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
+from rbdagent.verdicts.volume_verdict import fresh_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,6 +177,33 @@ def pod_by_uid(uid: str | None, case: RuleContext) -> Pod | None:
     if uid is None or kube is None:
         return None
     return next((pod for pod in observed_of(kube.pods) if pod.ref.uid == uid), None)
+
+
+def agent_findings(
+    code: str, message: str, subject: Callable[[Holder], str], case: RuleContext
+) -> Iterator[Finding]:
+    """Yield a code that the agents of other nodes report: only their reports show it.
+
+    Args:
+        code: the code in the reports.
+        message: what it means; may contain ``{device}``.
+        subject: returns the subject for a holder, which has a node.
+        case: the target.
+    """
+    for holder_verdict in case.holder_verdicts:
+        holder = holder_verdict.holder
+        mapping = fresh_report(holder, case.snapshot)
+        if mapping is None or holder.mapping is not None or holder.node is None:
+            continue
+        if code in mapping.findings:
+            yield finding(
+                code,
+                subject(holder),
+                f"The agent on {holder.node} reports: {message.format(device=mapping.device)}"
+                f"{then_starts(case, holder.node)}",
+                evidence=(*mapping.reasons, *identity_lines(case, holder)),
+                commands=(query_on_node(case, holder.node),),
+            )
 
 
 def waiting_elsewhere(case: RuleContext, node: str | None) -> tuple[Pod, ...]:

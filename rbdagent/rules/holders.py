@@ -34,6 +34,7 @@ from rbdagent.model import (
 )
 from rbdagent.rules.context import (
     RuleContext,
+    agent_findings,
     delete_pod,
     finding,
     identity_lines,
@@ -60,6 +61,7 @@ from rbdagent.verdicts.evidence import (
 from rbdagent.verdicts.timing import MOVING, RETRY_S
 from rbdagent.verdicts.volume_verdict import (
     PODS_ELSEWHERE,
+    attached_on_paper,
     conflicting,
     fresh_report,
     is_left_behind,
@@ -665,35 +667,14 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def reported(case: RuleContext) -> Iterator[Finding]:
-    """Yield RBD109, RBD201, RBD202 of another node: only its agent's report shows them."""
-    for holder_verdict in case.holder_verdicts:
-        holder = holder_verdict.holder
-        mapping = fresh_report(holder, case.snapshot)
-        if mapping is None or holder.mapping is not None or holder.node is None:
-            continue
-        for code in mapping.findings:
-            if code not in _REPORTED:
-                continue
-            message = _REPORTED[code].format(device=mapping.device, node=holder.node)
-            yield finding(
-                code,
-                subject_of(holder) if code == "RBD109" else f"node {holder.node}",
-                f"The agent on {holder.node} reports: {message}{then_starts(case, holder.node)}",
-                evidence=(*mapping.reasons, *identity_lines(case, holder)),
-                commands=(query_on_node(case, holder.node),),
-            )
-
-
-_REPORTED: Final = {
-    "RBD109": "a container or a pod's path still refers to {device} there, and the pod is no "
-    "longer in the API: it was force-deleted. Stop its containers first. Never unmap the device "
-    "under them.",
-    "RBD201": "the CSI driver does not answer there, so nothing can be unmounted. Bring its node "
-    "plugin back.",
-    "RBD202": "kubelet does not run there. Containers keep running, and nothing is unmounted until "
-    "kubelet is back.",
-}
+def lost_pod_elsewhere(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD109 of another node: only its agent's report shows it."""
+    message = (
+        "a container or a pod's path still refers to {device} there, and the pod is no longer in "
+        "the API: it was force-deleted. Stop its containers first. Never unmap the device under "
+        "them."
+    )
+    yield from agent_findings("RBD109", message, subject_of, case)
 
 
 def pinned(case: RuleContext) -> Iterator[Finding]:
@@ -1197,6 +1178,30 @@ def between_steps(case: RuleContext) -> Iterator[Finding]:
         )
 
 
+def attached_not_mapped(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD120 for an attachment of a node that does not have the image mapped.
+
+    The controller detaches a moment after kubelet has reported what it released.
+    """
+    if case.verdict is not Verdict.STAGED or case.holders_with(Verdict.STAGED):
+        return
+    attached = observed_of(case.use.attachments)
+    for node in attached_on_paper(case.use, case.snapshot):
+        attachment = next(found for found in attached if found.node_name == node)
+        leaving = attachment.deleting_since
+        yield finding(
+            "RBD120",
+            f"node {node}",
+            f"{case.volume} is attached to {node}, but is not mapped there yet, or is not mapped "
+            "any more. Wait, then run the command again.",
+            evidence=(
+                f"VolumeAttachment {attachment.name}: created {attachment.created_at}"
+                + (f", being deleted since {leaving}" if leaving else ""),
+            ),
+            commands=(query_again(case),),
+        )
+
+
 def in_use(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD100 for a holder that a pod uses as expected."""
     for holder_verdict in case.holders_with(Verdict.IN_USE):
@@ -1288,12 +1293,13 @@ RULES: Final = (
     (70, blocklisted),
     (80, dead_nbd),
     (90, lost_pod),
-    (100, reported),
+    (100, lost_pod_elsewhere),
     (130, pinned),
     (140, orphaned),
     (150, published),
     (160, staging_left),
     (220, running_without_mapping),
+    (405, attached_not_mapped),
     (520, foreign_client),
     (550, undetermined),
     (560, possibly_held),

@@ -35,6 +35,7 @@ from rbdagent.parse.krbd import KEEP_ALIVE
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
     RuleContext,
+    agent_findings,
     finding,
     pods_on,
     subject_of,
@@ -174,6 +175,20 @@ def driver_down(case: RuleContext) -> Iterator[Finding]:
             commands=(pods_on(holder.node),),
             severity=None if _blocks(holder_verdict, case) else Severity.WARNING,
         )
+
+
+def down_elsewhere(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD201 and RBD202 of another node: only its agent's report shows them."""
+    for code, message in _DOWN_ELSEWHERE.items():
+        yield from agent_findings(code, message, lambda holder: f"node {holder.node}", case)
+
+
+_DOWN_ELSEWHERE: Final = {
+    "RBD201": "the CSI driver does not answer there, so nothing can be unmounted. Bring its node "
+    "plugin back.",
+    "RBD202": "kubelet does not run there. Containers keep running, and nothing is unmounted until "
+    "kubelet is back.",
+}
 
 
 def _hanging_pods(holder_verdict: HolderVerdict) -> tuple[Pod, ...]:
@@ -427,6 +442,7 @@ def _difference(mapping: Mapping, case: RuleContext) -> str:
 
 
 RULES: Final = (
+    (105, down_elsewhere),
     (110, driver_down),
     (120, kubelet_down),
     (240, hanging),

@@ -7,7 +7,7 @@ calls.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import Template, command, filled, kubectl, template
 from rbdagent.correlate.image_identity import are_watchers_observed
@@ -26,11 +26,13 @@ from rbdagent.model import (
     Recovery,
     Severity,
     Verdict,
+    VolumeAttachment,
     observed_of,
 )
-from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in, first_meaning
+from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
+    ATTACHER,
     RuleContext,
     delete_pod,
     finding,
@@ -38,12 +40,27 @@ from rbdagent.rules.context import (
     subject_of,
 )
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.error_texts import (
+    CSI_NODE,
+    NODE_PODS,
+    ErrorText,
+    attach_errors,
+    attach_finding,
+    event_finding,
+    events_by_code,
+    field_of_volume,
+    fields_of,
+    unrecognised_events,
+    waiters_text,
+)
 from rbdagent.rules.pod_events import (
     PodEvent,
     has_waited,
     newest_pod_event,
     newest_pod_events,
     pod_event_evidence,
+    scheduler_message,
+    unscheduled,
     waiters,
 )
 from rbdagent.verdicts.evidence import pod_names
@@ -614,35 +631,13 @@ ENTRIES: Final = (
 )
 
 
-class ErrorText(NamedTuple):
-    """Holds the meaning of an error text."""
-
-    kinds: tuple[Kind, ...]
-    code: str | None
-    """None: another rule reports it, based on more than the text."""
-    means: str = ""
-    """Follows "cannot start on NODE: "; may contain fields of the pattern and of `fields_of`."""
-    commands: tuple[Template, ...] = ()
-    """May contain the same fields; a command is omitted if one of its fields is unknown."""
-    remedy: str = ""
-    """Only if it differs from the catalogue's."""
-    recovery: Recovery | None = None
-    """Only if it differs from the catalogue's."""
-
-
-def _field_of_volume(path: str) -> Template:
-    return template("kubectl get pv", "{volume}", options=("-o", f"jsonpath={{{{.spec.{path}}}}}"))
-
-
 def _config_maps(name: str) -> Template:
     listing = "kubectl get configmap -A -o yaml --field-selector"
     return template(listing, f"metadata.name={name}")
 
 
 _CONFIG_MAPS: Final = (_config_maps("ceph-csi-config"), _config_maps("rook-ceph-csi-config"))
-_NODE_PODS: Final = template("kubectl get pods -A -o wide --field-selector", "spec.nodeName={node}")
-_CSI_NODE: Final = template("kubectl get csinode", "{node}", options=("-o", "yaml"))
-_FS_TYPE: Final = _field_of_volume("csi.fsType")
+_FS_TYPE: Final = field_of_volume("csi.fsType")
 _KERNEL_VERSION: Final = template(
     "kubectl get node", "{node}", options=("-o", "jsonpath={{.status.nodeInfo.kernelVersion}}")
 )
@@ -650,8 +645,8 @@ _KERNEL_LOG: Final = template(
     "journalctl --dmesg --no-pager --lines=10 --grep=rbd:|libceph:", node="{node}"
 )
 """The match ignores case, because the pattern has no capital letter (journalctl(1))."""
-_MAP_OPTIONS: Final = _field_of_volume("csi.volumeAttributes.mapOptions")
-_NODE_STAGE: Final = _field_of_volume("csi.nodeStageSecretRef")
+_MAP_OPTIONS: Final = field_of_volume("csi.volumeAttributes.mapOptions")
+_NODE_STAGE: Final = field_of_volume("csi.nodeStageSecretRef")
 _MONITORS: Final = template("ceph mon dump")
 _IMAGE: Final = template("rbd info", "{image}")
 _LOCKS: Final = template("rbd lock ls", "{image}")
@@ -668,47 +663,12 @@ def _failed(fault: Fault, *calls: Call) -> tuple[Kind, ...]:
     )
 
 
-SAYINGS: Final = (
-    ErrorText((Recognised.MULTI_ATTACH,), None),
-    ErrorText((Recognised.IN_USE,), None),
-    ErrorText((Recognised.UNDER_WAY,), None),
-    ErrorText((Recognised.DEADLINE,), None),
-    ErrorText(_failed(Fault.BLOCKLISTED, Call.MAP, Call.RUN), None),
-    ErrorText((Recognised.BEING_DETACHED,), None),
-    ErrorText(
-        (Recognised.ATTACHER_SILENT,),
-        "RBD712",
-        "external-attacher does not respond",
-        (template("kubectl get deployments -A -o wide"),),
-    ),
-    ErrorText((Recognised.WAIT_FOR_ATTACH,), None),
-    ErrorText((Recognised.ONE_POD_ONLY,), None),
-    ErrorText((Recognised.NOT_THE_CLAIMS,), None),
-    ErrorText((Recognised.NOT_OWNER,), None),
-    ErrorText(
-        (Recognised.CLAIM_OF_POD,),
-        "RBD701",
-        "its claim {claim} is not ready: {why}",
-        (template("rbdagent diagnose", "pvc/{claim}"),),
-    ),
-    ErrorText(
-        (Recognised.NODE_AFFINITY,),
-        "RBD702",
-        "the PV's node affinity does not allow {volume} on that node",
-        (_field_of_volume("nodeAffinity"),
-         template("kubectl get node", "{node}", options=("--show-labels",))),
-    ),
-    ErrorText(
-        (Recognised.EXHAUSTED,),
-        "RBD703",
-        "the node accepts no more volumes of {driver}: {why}",
-        (_CSI_NODE,),
-    ),
+ERROR_TEXTS: Final = (
     ErrorText(
         (Recognised.DRIVER_NOT_REGISTERED, Recognised.DRIVER_SILENT),
         "RBD731",
         "the CSI driver {driver} does not respond there",
-        (_NODE_PODS, _CSI_NODE),
+        (NODE_PODS, CSI_NODE),
     ),
     ErrorText(
         (Recognised.SECRET_MISSING, Recognised.ATTACHERS_SECRET_MISSING),
@@ -753,7 +713,7 @@ SAYINGS: Final = (
         (Recognised.NEEDS_RBD_NBD,),
         "RBD740",
         "the volume asks for the image feature {feature}, which ceph-csi maps only with rbd-nbd",
-        (_field_of_volume("csi.volumeAttributes"), _IMAGE),
+        (field_of_volume("csi.volumeAttributes"), _IMAGE),
         "The attributes of a PV cannot be changed: set Retain and create the PV again, with "
         "mounter: rbd-nbd, or without the feature in imageFeatures. In the second case the image "
         "must not have the feature either. Correct the StorageClass in the same way.",
@@ -789,7 +749,7 @@ SAYINGS: Final = (
         "the CSI driver cannot read the key of its Ceph user: the key is of a type that the "
         "driver's librados does not support (aes256k), or is not a key; or the name of a monitor "
         "cannot be resolved",
-        (_NODE_PODS, _NODE_STAGE, _MONITORS),
+        (NODE_PODS, _NODE_STAGE, _MONITORS),
         "Update ceph-csi to 3.16.3, 3.17.1 or later, which support aes256k; or give the secret a "
         "new user whose key is of type aes (`ceph auth get-or-create client.USER-aes CAPS "
         "--key-type=aes`, if `ceph mon dump` lists aes in auth_allowed_ciphers; a user that "
@@ -861,7 +821,7 @@ SAYINGS: Final = (
         (Recognised.E2FSCK_TOO_OLD,),
         "RBD765",
         "the e2fsck of its CSI driver is older than the file system, which is not damaged",
-        (_NODE_PODS,),
+        (NODE_PODS,),
     ),
     ErrorText(
         (Recognised.FSCK_FAILED,),
@@ -888,7 +848,7 @@ SAYINGS: Final = (
         "RBD753",
         "mount refuses a mount option, the type ({fs_type}), or the file system: its superblock, "
         "or a feature that is newer than that node's kernel",
-        (_field_of_volume("mountOptions"), _FS_TYPE, _KERNEL_LOG),
+        (field_of_volume("mountOptions"), _FS_TYPE, _KERNEL_LOG),
     ),
     ErrorText(
         (Recognised.MANY_WRITERS,),
@@ -904,7 +864,7 @@ SAYINGS: Final = (
         (Recognised.SELINUX,),
         "RBD759",
         "another pod there uses the volume with a different SELinux label",
-        (_NODE_PODS,),
+        (NODE_PODS,),
     ),
     ErrorText(
         (Recognised.SETTING_OWNERSHIP,),
@@ -935,33 +895,15 @@ SAYINGS: Final = (
 )  # fmt: skip
 """In this order; the first that matches applies."""
 
-BY_NOW: Final = " The driver is registered there now: the next retry will succeed."
-_MOST_NAMED: Final = 3
-"""How many pods, and how many nodes, one finding names."""
-_JOURNAL: Final = "journaling"
-"""The feature that no kernel supports, and that journal-based mirroring needs."""
-
-
-def meaning_of(text: str) -> tuple[ErrorText, dict[str, str]] | None:
-    """Return the meaning of a text, and the names that the text contains."""
-    return first_meaning(SAYINGS, text)
+_BY_NOW: Final = " The driver is registered there now: the next retry will succeed."
 
 
 def mount_failed(case: RuleContext) -> Iterator[Finding]:
-    """Report what the newest event of a waiting pod means: RBD701 to RBD703, RBD73x to RBD76x.
+    """Report RBD731 to RBD766: what the newest event of a waiting pod means.
 
     Pods with the same error share one finding.
     """
-    by_code: dict[str, list[PodEvent]] = {}
-    by_objects = not isinstance(case.use.attachments, NotObserved)
-    for pod_event in newest_pod_events(case):
-        code = _code_of(pod_event)
-        if code == "RBD701" and _is_own_and_not_bound(pod_event, case):
-            # The rules of binding report the cause.
-            continue
-        if code is not None and not (by_objects and Recognised.ATTACH_FAILED.is_in(pod_event.text)):
-            by_code.setdefault(code, []).append(pod_event)
-    for code, pod_events in by_code.items():
+    for code, pod_events in events_by_code(ERROR_TEXTS, case).items():
         if code == "RBD731" and any(
             _lacks_driver(pod_event.node, case) for pod_event in pod_events
         ):
@@ -971,113 +913,68 @@ def mount_failed(case: RuleContext) -> Iterator[Finding]:
         if code == "RBD760" and not _may_be_in_tree(case):
             # The volume without a plugin is another volume of the pod.
             continue
-        yield _event_finding(code, pod_events, case)
+        yield _mount_failure(code, pod_events, case)
+    unknown = [pod_event for pod_event in unrecognised_events(case) if _is_failed_mount(pod_event)]
+    if unknown:
+        yield event_finding("RBD762", unknown, case)
 
 
-def _code_of(pod_event: PodEvent) -> str | None:
-    found = meaning_of(pod_event.text)
-    if found is not None:
-        return found[0].code
-    if Recognised.ATTACH_FAILED.is_in(pod_event.text):
-        return "RBD413"
-    # An event that names no volume may be about any other volume of the pod.
-    is_mount = pod_event.event.reason in {"FailedMount", "FailedMapVolume"}
-    return "RBD762" if is_mount and Recognised.NAMES_A_VOLUME.is_in(pod_event.text) else None
-
-
-def _is_own_and_not_bound(pod_event: PodEvent, case: RuleContext) -> bool:
-    """Return whether an event is about the target's own claim, and that claim lacks its volume."""
-    found, claim = meaning_of(pod_event.text), case.use.claim
-    if found is None or claim is None:
-        return False
-    return found[1].get("claim") == str(claim.ref) and claim.phase in {"Pending", "Lost"}
-
-
-def _event_finding(code: str, pod_events: list[PodEvent], case: RuleContext) -> Finding:
-    pod_event = pod_events[0]
-    found = meaning_of(pod_event.text)
-    templates = (_NODE_PODS,) if found is None else found[0].commands
-    groups = {} if found is None else found[1]
-    fields = fields_of(pod_event.node, case, groups)
-    means = _bare(pod_event.text) if found is None else found[0].means.format_map(fields)
-    nodes = tuple(dict.fromkeys(waiter.node for waiter in pod_events))
-    commands = tuple(
-        made
-        for node in nodes[:_MOST_NAMED]
-        for made in filled(templates, fields_of(node, case, groups))
-    )
+def _mount_failure(code: str, pod_events: list[PodEvent], case: RuleContext) -> Finding:
     without = code == "RBD731"
-    is_back = without and all(_is_back(waiter, case) for waiter in pod_events)
-    is_new = without and all(has_just_come(waiter.node, case) for waiter in pod_events)
+    if without and all(_is_back(waiter, case) for waiter in pod_events):
+        return event_finding(
+            code,
+            pod_events,
+            case,
+            note=_BY_NOW,
+            severity=Severity.INFO,
+            recovery=Recovery(actor="kubelet", within_s=RETRY_S),
+        )
+    is_new = without and all(_has_just_come(waiter.node, case) for waiter in pod_events)
     # RBD742 reports what Ceph refuses; if Ceph was not queried, only RBD736 is known.
-    is_explained = code == "RBD736" and _is_for_lock(pod_event, case)
-    # The findings of the claim that is the target report what that claim waits for.
-    is_minor = is_back or is_new or is_explained or _is_own_claim(fields, case)
-    recovery = found[0].recovery if found is not None else None
-    return finding(
-        code,
-        f"pod {pod_event.event.subject}",
-        f"{_named_with_nodes(pod_events)}: {means}.{BY_NOW if is_back else ''}",
-        evidence=pod_event_evidence(pod_event, case),
-        remedy=found[0].remedy if found is not None else "",
-        commands=commands,
-        severity=Severity.INFO if is_minor else None,
-        recovery=Recovery(actor="kubelet", within_s=RETRY_S) if is_back else recovery,
-    )
+    is_explained = code == "RBD736" and _is_for_lock(pod_events[0], case)
+    severity = Severity.INFO if is_new or is_explained else None
+    return event_finding(code, pod_events, case, severity=severity)
 
 
-def _named_with_nodes(pod_events: list[PodEvent]) -> str:
-    """Return the waiting pods with their nodes, or with one node if all wait there."""
-    nodes = {pod_event.node for pod_event in pod_events}
-    named = [
-        f"{pod_event.event.subject} on {pod_event.node}"
-        if len(nodes) > 1 and pod_event.node
-        else str(pod_event.event.subject)
-        for pod_event in pod_events
-    ]
-    left = len(named) - _MOST_NAMED
-    pods = ", ".join(named[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
-    node = pod_events[0].node if len(nodes) == 1 else None
-    return f"{pods} cannot start{f' on {node}' if node else ''}"
+def _is_failed_mount(pod_event: PodEvent) -> bool:
+    """Return whether an event reports a failed mount of a volume that it names.
+
+    An event that names no volume may be about any other volume of the pod.
+    """
+    text, is_mount = pod_event.text, pod_event.event.reason in {"FailedMount", "FailedMapVolume"}
+    if Recognised.ATTACH_FAILED.is_in(text):
+        return False
+    return is_mount and Recognised.NAMES_A_VOLUME.is_in(text)
 
 
-def _is_own_claim(fields: dict[str, str], case: RuleContext) -> bool:
-    claim = case.use.claim
-    return claim is not None and fields.get("claim") == str(claim.ref)
+def attach_refused(case: RuleContext) -> Iterator[Finding]:
+    """Report what the attachError of a VolumeAttachment means, if it is an error of the driver."""
+    for code, attachment in attach_errors(ERROR_TEXTS, case):
+        if code == "RBD731" and _is_attacher_back(attachment, case):
+            yield attach_finding(
+                code,
+                attachment,
+                case,
+                note=_BY_NOW,
+                severity=Severity.INFO,
+                recovery=Recovery(actor=ATTACHER, within_s=RETRY_S),
+            )
+            continue
+        is_new = code == "RBD731" and _is_attachment_new(attachment, case)
+        yield attach_finding(code, attachment, case, severity=Severity.INFO if is_new else None)
 
 
-def _bare(text: str) -> str:
-    """Return the text without the prefix that all errors of kubelet have."""
-    return Recognised.FAILED_FOR_VOLUME.left_out_of(text).strip().rstrip(".")
+def _is_attacher_back(attachment: VolumeAttachment, case: RuleContext) -> bool:
+    """Return whether the driver is back; an attachError is never older than its attachment."""
+    error, created_at = attachment.attach_error, attachment.created_at
+    return _is_registered_by_now(error, created_at, attachment.node_name, case)
 
 
-def fields_of(node: str | None, case: RuleContext, groups: dict[str, str]) -> dict[str, str]:
-    """Return the values for the sentences and commands of `SAYINGS`; unknown ones are empty."""
-    use = case.use
-    volume, claim = use.persistent_volume, use.claim
-    driver = driver_of(use)
-    fs_type = getattr(volume.source, "fs_type", None) if volume is not None else None
-    spec = use.image.spec if use.image is not None and use.image.spec.pool else None
-    return {
-        "node": node or "",
-        "volume": case.volume,
-        "driver": driver if driver is not None else "of the volume",
-        "fs_type": fs_type or "ext4",
-        "image": str(spec or ""),
-        "pool": spec.pool if spec is not None else "",
-        "lacking": _lacking(case),
-        "claim_namespace": claim.ref.namespace if claim is not None else "",
-        "claim_name": claim.ref.name if claim is not None else "",
-        **groups,
-    }
-
-
-def _lacking(case: RuleContext) -> str:
-    """Return the feature of the image that krbd lacks and that can be disabled without harm."""
-    view = case.use.image_view
-    if view is None or view.mirrored is not False or _JOURNAL not in view.features:
-        return ""
-    return _JOURNAL
+def _is_attachment_new(attachment: VolumeAttachment, case: RuleContext) -> bool:
+    """Return whether the attachment or the node is so new that the driver may still start."""
+    young = is_young(attachment.created_at, case.snapshot.observed_at, MOVING) is True
+    return young or _has_just_come(attachment.node_name, case)
 
 
 def _may_be_in_tree(case: RuleContext) -> bool:
@@ -1133,10 +1030,10 @@ def _lacks_driver(node: str | None, case: RuleContext) -> bool:
     seen = [listed for listed in observed_of(kube.csi_nodes) if listed.node_name == node]
     if not seen or any(driver in listed.drivers for listed in seen):
         return False
-    return not has_just_come(node, case)
+    return not _has_just_come(node, case)
 
 
-def has_just_come(node: str | None, case: RuleContext) -> bool:
+def _has_just_come(node: str | None, case: RuleContext) -> bool:
     """Return whether a node became Ready so recently that its drivers may still start."""
     found = node_named(node, case.snapshot)
     return isinstance(found, Node) and (
@@ -1144,7 +1041,7 @@ def has_just_come(node: str | None, case: RuleContext) -> bool:
     )
 
 
-def is_registered_by_now(text: str, said: str | None, node: str | None, case: RuleContext) -> bool:
+def _is_registered_by_now(text: str, said: str | None, node: str | None, case: RuleContext) -> bool:
     """Return whether a driver that was missing a moment ago is registered now.
 
     False if it has been missing for longer. CSINode keeps its list while kubelet restarts: a driver
@@ -1165,7 +1062,7 @@ def _is_back(pod_event: PodEvent, case: RuleContext) -> bool:
     """Return whether the driver is back since the event of a pod that has not waited for long."""
     if pod_event.pod is None or has_waited(pod_event.pod, case.snapshot, LONG):
         return False
-    return is_registered_by_now(pod_event.text, pod_event.event.last_seen, pod_event.node, case)
+    return _is_registered_by_now(pod_event.text, pod_event.event.last_seen, pod_event.node, case)
 
 
 def _known_drivers(case: RuleContext) -> tuple[str, ...]:
@@ -1180,6 +1077,22 @@ def is_not_installed(driver: str, case: RuleContext) -> bool:
         return False
     registered = any(driver in listed.drivers for listed in observed_of(kube.csi_nodes))
     return driver not in kube.drivers and not registered
+
+
+def unregistered_driver(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD731 for a pod without a node: the scheduler names the unregistered driver."""
+    own = driver_of(case.use)
+    for pod in unscheduled(case):
+        named = {match["driver"] for match in Recognised.NO_DRIVER.all_in(pod.unschedulable)}
+        for driver in sorted(named if case.use.persistent_volume is None else named & {own}):
+            yield finding(
+                "RBD731",
+                f"pod {pod.ref}",
+                f"{pod.ref} gets no node: the CSI driver {driver} is not registered on nodes that "
+                "could run the pod.",
+                evidence=(scheduler_message(pod),),
+                commands=(kubectl("get csinodes"),),
+            )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1303,7 +1216,7 @@ def lock_not_broken(case: RuleContext) -> Iterator[Finding]:
     yield finding(
         "RBD742",
         f"pod {pod_event.event.subject}",
-        f"{_named_with_nodes([pod_event])}: the exclusive lock of {fields['image']} belongs to "
+        f"{waiters_text([pod_event])}: the exclusive lock of {fields['image']} belongs to "
         f"client.{owner.client}, which no longer watches the image, and Ceph refuses to put that "
         "client on the blocklist.",
         evidence=(
@@ -1420,7 +1333,9 @@ def _asks_for_read_only(case: RuleContext) -> bool:
 
 RULES: Final = (
     (230, turned_read_only),
+    (395, unregistered_driver),
     (450, driver_missing),
+    (466, attach_refused),
     (480, map_refused),
     (490, lock_not_broken),
     (500, mount_failed),

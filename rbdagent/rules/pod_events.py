@@ -74,6 +74,20 @@ def waiters(case: RuleContext) -> tuple[Pod, ...]:
     )
 
 
+def unscheduled(case: RuleContext) -> tuple[Pod, ...]:
+    """Return the pods that get no node for a reason that the scheduler reports, not just now."""
+    return tuple(
+        pod
+        for pod in case.use.waiting_pods
+        if pod.node_name is None and pod.unschedulable and has_waited(pod, case.snapshot, MOVING)
+    )
+
+
+def scheduler_message(pod: Pod) -> str:
+    """Return what the scheduler reports about a pod without a node, as evidence."""
+    return f"the scheduler: {pod.unschedulable}"
+
+
 def has_waited(pod: Pod, snapshot: Snapshot, least: timedelta) -> bool:
     """Return whether a pod has had its node for at least this long; False if its age is unknown."""
     since = waited(pod, snapshot)

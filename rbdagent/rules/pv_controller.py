@@ -223,6 +223,23 @@ def newest_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str,
 # --------------------------------------------------------------------------------------------------
 
 
+def loss_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
+    """Return the event of the loss: it is recorded once, and Kubernetes keeps it for an hour."""
+    reasons = {"ClaimLost", "ClaimMisbound"}
+    return tuple(
+        quoted(event) for event in events_of_claim(case, claim) if event.reason in reasons
+    )[-1:]
+
+
+def running_pods_text(case: RuleContext, claim: PersistentVolumeClaim) -> str:
+    """Return a sentence about running pods: kubelet does not unmount for a claim's phase."""
+    running = [pod for pod in users(case, claim) if pod.phase == "Running"]
+    if not running:
+        return ""
+    named = ", ".join(str(pod.ref) for pod in running)
+    return f" Pods that still use the volume: {named}. They cannot start again without the claim."
+
+
 def controller_lease(case: RuleContext) -> Lease | None:
     """Return the lease of kube-controller-manager; None if there is none or it was not observed."""
     kube = case.snapshot.kubernetes

@@ -20,7 +20,7 @@ from rbdagent.model import (
     Recovery,
     Severity,
 )
-from rbdagent.rules.context import RuleContext, finding, quoted
+from rbdagent.rules.context import RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
     BINDER,
@@ -31,16 +31,16 @@ from rbdagent.rules.pv_controller import (
     claims_of_target,
     describe_claim,
     describe_volume,
-    events_of_claim,
     external_watchers_text,
     hand_over,
+    loss_events,
     observed_volumes,
     patch_claim,
     retain,
-    users,
+    running_pods_text,
     volume_named,
 )
-from rbdagent.rules.pvc_pending import binding_due
+from rbdagent.rules.pvc_pending import binding_due, volume_not_observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +145,7 @@ def _without_its_volume(case: RuleContext, claim: PersistentVolumeClaim) -> Iter
         yield _gone(case, claim, claim.volume_name)
     elif isinstance(volume, NotObserved):
         if claim.phase == "Lost":
-            yield _volume_not_observed(case, claim, volume)
+            yield volume_not_observed(case, claim, volume)
     elif volume.claim is not None and not _has_uid_of(claim, volume):
         yield _misbound(case, claim, volume)
     elif claim.phase != "Bound":
@@ -157,41 +157,7 @@ def _has_uid_of(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     return volume.claim is not None and volume.claim.uid == claim.ref.uid
 
 
-def _loss_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
-    """Return the event of the loss: it is recorded once, and Kubernetes keeps it for an hour."""
-    reasons = {"ClaimLost", "ClaimMisbound"}
-    return tuple(
-        quoted(event) for event in events_of_claim(case, claim) if event.reason in reasons
-    )[-1:]
-
-
-def _running_pods(case: RuleContext, claim: PersistentVolumeClaim) -> str:
-    """Return a sentence about running pods: kubelet does not unmount for a claim's phase."""
-    running = [pod for pod in users(case, claim) if pod.phase == "Running"]
-    if not running:
-        return ""
-    named = ", ".join(str(pod.ref) for pod in running)
-    return f" Pods that still use the volume: {named}. They cannot start again without the claim."
-
-
 _YAML: Final = ("-o", "yaml")
-
-
-def _volume_of(claim: PersistentVolumeClaim, *options: str) -> Command:
-    return kubectl("get pv", str(claim.volume_name), options=options)
-
-
-def _volume_not_observed(
-    case: RuleContext, claim: PersistentVolumeClaim, why: NotObserved
-) -> Finding:
-    """Report RBD403: the claim is Lost, and its PV was not observed."""
-    return finding(
-        "RBD403",
-        f"pvc {claim.ref}",
-        f"Claim {claim.ref} is Lost, and its PV was not observed.{_running_pods(case, claim)}",
-        evidence=(f"volumeName {claim.volume_name}: {why.reason}", *_loss_events(case, claim)),
-        commands=(_volume_of(claim, *_YAML), describe_claim(claim)),
-    )
 
 
 def _without_volume_name(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
@@ -211,10 +177,10 @@ def _without_volume_name(case: RuleContext, claim: PersistentVolumeClaim) -> Fin
         f"pvc {claim.ref}",
         f"Claim {claim.ref} is marked as bound but names no PV."
         + (f" PVs that name it: {', '.join(volume.name for volume in named)}." if named else "")
-        + _running_pods(case, claim),
+        + running_pods_text(case, claim),
         evidence=(
             f"phase {claim.phase}, pv.kubernetes.io/bind-completed, no volumeName",
-            *_loss_events(case, claim),
+            *loss_events(case, claim),
         ),
         commands=fix or (describe_claim(claim), kubectl("get pv")),
         recovery=binder(case, "the claim's volumeName is set again"),
@@ -228,11 +194,11 @@ def _gone(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding
         f"pvc {claim.ref}",
         f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. This does not "
         "delete the image: search for it before you treat the data as lost."
-        f"{_running_pods(case, claim)}",
+        f"{running_pods_text(case, claim)}",
         evidence=(
             f"phase {claim.phase}, volumeName {name}",
             f"the claim's uid: {claim.ref.uid}",
-            *_loss_events(case, claim),
+            *loss_events(case, claim),
         ),
         remedy=f"Create PV {name} again, from a backup of its YAML or by hand: with the same "
         "driver, volumeHandle and volumeAttributes, reclaim policy Retain, and in spec.claimRef "
@@ -257,7 +223,7 @@ def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: Persisten
         f"claimRef of {volume.name}: {bound}, uid {uid}",
         f"the claim's uid: {claim.ref.uid}",
         f"claim {claim.phase}, {volume.name} {volume.phase}, policy {volume.reclaim_policy}",
-        *_loss_events(case, claim),
+        *loss_events(case, claim),
     )
     same_name = str(bound) == str(claim.ref)
     if (
@@ -269,7 +235,7 @@ def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: Persisten
             "RBD632",
             f"pvc {claim.ref}",
             f"Claims {claim.ref} and {other.ref} both name {volume.name}, which belongs to "
-            f"{other.ref}.{_running_pods(case, claim)}",
+            f"{other.ref}.{running_pods_text(case, claim)}",
             evidence=evidence,
             commands=(describe_volume(volume), describe_claim(other), describe_claim(claim)),
         )
@@ -287,7 +253,7 @@ def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: Persisten
         f"pvc {claim.ref}",
         f"Claim {claim.ref} names {volume.name}, but the PV's claimRef contains "
         f"{contained}.{restored}{danger}"
-        f"{_running_pods(case, claim)}",
+        f"{running_pods_text(case, claim)}",
         evidence=(
             *evidence,
             *(

@@ -52,10 +52,12 @@ from rbdagent.rules.pv_controller import (
     lapsed,
     lease_line,
     live_users,
+    loss_events,
     near,
     newest_events,
     objections_text,
     patch_claim,
+    running_pods_text,
     since,
     volume_named,
     weight,
@@ -350,6 +352,20 @@ def _unexplained(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
             describe_claim(claim),
         ),
         severity=weight(case, claim.created_at),
+    )
+
+
+def volume_not_observed(
+    case: RuleContext, claim: PersistentVolumeClaim, why: NotObserved
+) -> Finding:
+    """Report RBD403: the claim is Lost, and its PV was not observed."""
+    show = kubectl("get pv", str(claim.volume_name), options=("-o", "yaml"))
+    return finding(
+        "RBD403",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} is Lost, and its PV was not observed.{running_pods_text(case, claim)}",
+        evidence=(f"volumeName {claim.volume_name}: {why.reason}", *loss_events(case, claim)),
+        commands=(show, describe_claim(claim)),
     )
 
 

@@ -1,10 +1,13 @@
-"""RBD701 to RBD706: why a pod gets no node, from the scheduler's message and the objects."""
+"""RBD701 to RBD703, RBD705, RBD706: why a pod gets no node, or may not use its volume there.
+
+From the scheduler's message, the objects, and the errors of kubelet and external-attacher.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import command, kubectl
+from rbdagent.commands import command, kubectl, template
 from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
 from rbdagent.model import (
     Command,
@@ -27,7 +30,24 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.parse.selector import selects
 from rbdagent.rules.context import SCHEDULER, RuleContext, finding
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.pod_events import has_waited, newest_pod_events, pod_event_evidence
+from rbdagent.rules.error_texts import (
+    CSI_NODE,
+    ErrorText,
+    attach_errors,
+    attach_finding,
+    event_finding,
+    events_by_code,
+    field_of_volume,
+    meaning_of,
+)
+from rbdagent.rules.pod_events import (
+    PodEvent,
+    has_waited,
+    newest_pod_events,
+    pod_event_evidence,
+    scheduler_message,
+    unscheduled,
+)
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, is_young
 from rbdagent.verdicts.volume_verdict import driver_of, volumes_of_use
 
@@ -114,6 +134,29 @@ ENTRIES: Final = (
     ),
 )
 
+ERROR_TEXTS: Final = (
+    ErrorText(
+        (Recognised.CLAIM_OF_POD,),
+        "RBD701",
+        "its claim {claim} is not ready: {why}",
+        (template("rbdagent diagnose", "pvc/{claim}"),),
+    ),
+    ErrorText(
+        (Recognised.NODE_AFFINITY,),
+        "RBD702",
+        "the PV's node affinity does not allow {volume} on that node",
+        (field_of_volume("nodeAffinity"),
+         template("kubectl get node", "{node}", options=("--show-labels",))),
+    ),
+    ErrorText(
+        (Recognised.EXHAUSTED,),
+        "RBD703",
+        "the node accepts no more volumes of {driver}: {why}",
+        (CSI_NODE,),
+    ),
+)  # fmt: skip
+"""Errors of pods that have a node. In this order; the first that matches applies."""
+
 _NO_CLAIM: Final = "not found"
 _ZONES: Final = (
     "topology.kubernetes.io/zone",
@@ -126,15 +169,12 @@ _ZONES: Final = (
 
 def without_node(case: RuleContext) -> Iterator[Finding]:
     """Report RBD701, RBD702, RBD703, RBD706: what keeps a pod from getting a node."""
-    for pod in case.use.waiting_pods:
+    for pod in unscheduled(case):
         why = pod.unschedulable
-        if pod.node_name is not None or not why or not has_waited(pod, case.snapshot, MOVING):
-            continue
         findings = [
             *_claims_not_ready(pod, case),
             *(_tied(pod, case) if Recognised.AFFINITY.is_in(why) else ()),
             *((_limit(pod, case),) if Recognised.LIMIT.is_in(why) else ()),
-            *_without_driver(pod, case),
         ]
         if not findings and not Recognised.OF_VOLUMES.is_in(why):
             findings = [_of_other_reasons(pod)]
@@ -149,10 +189,6 @@ _LIMITS: Final = (
 
 def _describe(pod: Pod) -> Command:
     return kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
-
-
-def _scheduler_message(pod: Pod) -> str:
-    return f"the scheduler: {pod.unschedulable}"
 
 
 def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
@@ -178,7 +214,7 @@ def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
             "RBD701",
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: its claim {claim} {_in_a_sentence(why)}.",
-            evidence=(_scheduler_message(pod),),
+            evidence=(scheduler_message(pod),),
             commands=(kubectl("get pvc", namespace=pod.ref.namespace),)
             if why == _NO_CLAIM
             else (command("rbdagent diagnose", f"pvc/{claim}"),),
@@ -216,7 +252,7 @@ def _tied(pod: Pod, case: RuleContext) -> Iterator[Finding]:
             "RBD702",
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: {volume.name} may be used only where {terms}.{where}",
-            evidence=(_scheduler_message(pod), f"{volume.name}: {terms}"),
+            evidence=(scheduler_message(pod), f"{volume.name}: {terms}"),
             commands=(kubectl("get nodes --show-labels"), _describe(pod)),
             severity=severity,
         )
@@ -264,7 +300,7 @@ def _limit(pod: Pod, case: RuleContext) -> Finding:
         f"pod {pod.ref}",
         f"{pod.ref} gets no node: nodes that could run it are at the volume limit of {of_driver}"
         f"{f' ({full[0]})' if full else ''}.{doubt}",
-        evidence=(_scheduler_message(pod), *full[1:]),
+        evidence=(scheduler_message(pod), *full[1:]),
         commands=(
             kubectl("get csinodes -o", _LIMITS),
             kubectl("get volumeattachments -o wide"),
@@ -317,29 +353,44 @@ def _counts(driver: str, case: RuleContext) -> tuple[str, ...]:
     return tuple(f"{node}: {count} of {limits[node]}" for count, node in full[:5])
 
 
-def _without_driver(pod: Pod, case: RuleContext) -> Iterator[Finding]:
-    """Report RBD731 for the volume's driver: the message names the unregistered driver."""
-    own = driver_of(case.use)
-    named = {match["driver"] for match in Recognised.NO_DRIVER.all_in(pod.unschedulable)}
-    for driver in sorted(named if case.use.persistent_volume is None else named & {own}):
-        yield finding(
-            "RBD731",
-            f"pod {pod.ref}",
-            f"{pod.ref} gets no node: the CSI driver {driver} is not registered on nodes that "
-            "could run the pod.",
-            evidence=(_scheduler_message(pod),),
-            commands=(kubectl("get csinodes"),),
-        )
-
-
 def _of_other_reasons(pod: Pod) -> Finding:
     return finding(
         "RBD706",
         f"pod {pod.ref}",
         f"{pod.ref} gets no node, and not because of its volumes: {pod.unschedulable}",
-        evidence=(_scheduler_message(pod),),
+        evidence=(scheduler_message(pod),),
         commands=(_describe(pod),),
     )
+
+
+def refused_on_node(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD701, RBD702, RBD703: what kubelet's event on a pod that has a node means."""
+    for code, pod_events in events_by_code(ERROR_TEXTS, case).items():
+        # The rules of binding report why the target's own claim has no volume.
+        left = [pod_event for pod_event in pod_events if not _is_own_and_not_bound(pod_event, case)]
+        if left:
+            # The findings of the claim that is the target report what that claim waits for.
+            is_minor = _names_own_claim(left[0].text, case)
+            severity = Severity.INFO if is_minor else None
+            yield event_finding(code, left, case, severity=severity)
+
+
+def _names_own_claim(text: str, case: RuleContext) -> bool:
+    meant, claim = meaning_of(text), case.use.claim
+    return meant is not None and claim is not None and meant[1].get("claim") == str(claim.ref)
+
+
+def _is_own_and_not_bound(pod_event: PodEvent, case: RuleContext) -> bool:
+    """Return whether an event is about the target's own claim, and that claim lacks its volume."""
+    claim = case.use.claim
+    is_not_bound = claim is not None and claim.phase in {"Pending", "Lost"}
+    return is_not_bound and _names_own_claim(pod_event.text, case)
+
+
+def refused_by_attacher(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD703 from the attachError of a VolumeAttachment."""
+    for code, attachment in attach_errors(ERROR_TEXTS, case):
+        yield attach_finding(code, attachment, case)
 
 
 def name_taken(case: RuleContext) -> Iterator[Finding]:
@@ -367,7 +418,7 @@ def name_taken(case: RuleContext) -> Iterator[Finding]:
             f"but was not created for this pod.{_LEAVING if leaving else ''}",
             evidence=pod_event_evidence(pod_event, case)
             if pod_event is not None
-            else (_scheduler_message(pod),),
+            else (scheduler_message(pod),),
             remedy="Run `rbdagent diagnose` for that claim: it reports what keeps the claim."
             if leaving
             else "",
@@ -417,4 +468,6 @@ _ONCE_FREE: Final = Recovery(
 RULES: Final = (
     (380, name_taken),
     (390, without_node),
+    (463, refused_by_attacher),
+    (494, refused_on_node),
 )

@@ -41,7 +41,7 @@ from rbdagent.parse import (
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.report.snapshot import load_snapshot
-from rbdagent.rules.node_stage import SAYINGS
+from rbdagent.rules import ERROR_TEXTS
 from tests.fuzz.inputs import Texts, Trees, small
 from tests.lab.install import CHECKOUT
 
@@ -358,7 +358,7 @@ def _named(text: str) -> object:
 
 
 def _meant(text: str) -> object:
-    return faults.first_meaning(SAYINGS, text)
+    return faults.first_meaning(ERROR_TEXTS, text)
 
 
 def _recognised(text: str) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.node_stage import SAYINGS, ErrorText, meaning_of
+from rbdagent.rules import ERROR_TEXTS
+from rbdagent.rules.error_texts import ErrorText, meaning_of
 from tests.lab.install import CHECKOUT
 from tests.support.quoted_messages import PLAYS, QUOTES, Proof, Quote, pod_event
 from tests.support.snapshots import codes
@@ -62,7 +63,7 @@ def test_real_text_leads_to_the_finding_of_its_row(row: Recognised, quote: Quote
 
 # Order of the rows --------------------------------------------------------------------------------
 
-BY_RULE: Final = {row for saying in SAYINGS for row in saying.kinds if isinstance(row, Recognised)}
+BY_RULE: Final = {row for text in ERROR_TEXTS for row in text.kinds if isinstance(row, Recognised)}
 
 
 @pytest.mark.parametrize(("row", "quote"), rows(kind for kind in Recognised if kind in BY_RULE))
@@ -72,10 +73,10 @@ def test_real_text_matches_no_row_before_its_own(row: Recognised, quote: Quote) 
     assert row in meant[0].kinds
 
 
-@pytest.mark.parametrize("saying", SAYINGS, ids=lambda saying: f"{saying.code} {saying.kinds[0]}")
-def test_saying_has_the_code_of_its_rows(saying: ErrorText) -> None:
-    rows = [kind for kind in saying.kinds if isinstance(kind, Recognised)]
-    assert saying.code is None or {row.code for row in rows} <= {saying.code, None}
+@pytest.mark.parametrize("text", ERROR_TEXTS, ids=lambda text: f"{text.code} {text.kinds[0]}")
+def test_error_text_has_the_code_of_its_rows(text: ErrorText) -> None:
+    rows = [kind for kind in text.kinds if isinstance(kind, Recognised)]
+    assert text.code is None or {row.code for row in rows} <= {text.code, None}
 
 
 # Run time -----------------------------------------------------------------------------------------

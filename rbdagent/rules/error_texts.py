@@ -1,0 +1,268 @@
+"""Error texts of events and VolumeAttachments: the meaning of a text, and a finding from it.
+
+Each family has the texts of its codes (`ERROR_TEXTS`). parse/recognised.py has the patterns and
+their sources, parse/faults.py the error numbers of Ceph's calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rbdagent.commands import Template, filled, kubectl, template
+from rbdagent.model import (
+    Command,
+    Finding,
+    NotObserved,
+    Recovery,
+    Severity,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.parse.faults import Call, Fault, Kind, first_meaning
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import RuleContext, finding
+from rbdagent.rules.pod_events import PodEvent, newest_pod_events, pod_event_evidence
+from rbdagent.verdicts.volume_verdict import driver_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class ErrorText(NamedTuple):
+    """Holds the meaning of an error text."""
+
+    kinds: tuple[Kind, ...]
+    code: str | None
+    """None: another rule reports it, based on more than the text."""
+    means: str = ""
+    """Follows "cannot start on NODE: "; may contain fields of the pattern and of `fields_of`."""
+    commands: tuple[Template, ...] = ()
+    """May contain the same fields; a command is omitted if one of its fields is unknown."""
+    remedy: str = ""
+    """Only if it differs from the catalogue's."""
+    recovery: Recovery | None = None
+    """Only if it differs from the catalogue's."""
+
+
+OF_OTHER_RULES: Final = ErrorText(
+    (
+        Recognised.MULTI_ATTACH,
+        Recognised.IN_USE,
+        Recognised.UNDER_WAY,
+        Recognised.DEADLINE,
+        (Call.MAP, Fault.BLOCKLISTED),
+        (Call.RUN, Fault.BLOCKLISTED),
+        Recognised.BEING_DETACHED,
+        Recognised.ONE_POD_ONLY,
+        Recognised.NOT_THE_CLAIMS,
+        Recognised.NOT_OWNER,
+    ),
+    None,
+)
+"""Texts that no family reports for the text alone. They come before the texts of the families."""
+
+NODE_PODS: Final = template("kubectl get pods -A -o wide --field-selector", "spec.nodeName={node}")
+CSI_NODE: Final = template("kubectl get csinode", "{node}", options=("-o", "yaml"))
+_UNRECOGNISED: Final = ErrorText((), None, commands=(NODE_PODS,))
+_MOST_NAMED: Final = 3
+"""How many pods, and how many nodes, one finding names."""
+_JOURNAL: Final = "journaling"
+"""The feature that no kernel supports, and that journal-based mirroring needs."""
+
+
+def field_of_volume(path: str) -> Template:
+    """Return the command that shows one field of the PV's spec."""
+    return template("kubectl get pv", "{volume}", options=("-o", f"jsonpath={{{{.spec.{path}}}}}"))
+
+
+def meaning_of(text: str) -> tuple[ErrorText, dict[str, str]] | None:
+    """Return the meaning of a text, and the names that the text contains; None if unrecognised."""
+    # The families import this module.
+    from rbdagent.rules import ERROR_TEXTS
+
+    return first_meaning(ERROR_TEXTS, text)
+
+
+def code_of(text: str) -> str | None:
+    """Return the code that a text leads to; None if it leads to none."""
+    meant = meaning_of(text)
+    return meant[0].code if meant is not None else None
+
+
+# --------------------------------------------------------------------------------------------------
+# Events of pods
+# --------------------------------------------------------------------------------------------------
+
+
+def events_by_code(own: tuple[ErrorText, ...], case: RuleContext) -> dict[str, list[PodEvent]]:
+    """Return the newest events of waiting pods with one of these texts, by its code.
+
+    A failed attach is omitted if VolumeAttachments were observed: they have the same error.
+    """
+    found: dict[str, list[PodEvent]] = {}
+    has_objects = not isinstance(case.use.attachments, NotObserved)
+    for pod_event in newest_pod_events(case):
+        meant = meaning_of(pod_event.text)
+        if meant is None or meant[0] not in own or meant[0].code is None:
+            continue
+        if not (has_objects and Recognised.ATTACH_FAILED.is_in(pod_event.text)):
+            found.setdefault(meant[0].code, []).append(pod_event)
+    return found
+
+
+def unrecognised_events(case: RuleContext) -> list[PodEvent]:
+    """Return the newest events of waiting pods whose text has no known meaning."""
+    return [
+        pod_event for pod_event in newest_pod_events(case) if meaning_of(pod_event.text) is None
+    ]
+
+
+def event_finding(
+    code: str,
+    pod_events: list[PodEvent],
+    case: RuleContext,
+    *,
+    note: str = "",
+    severity: Severity | None = None,
+    recovery: Recovery | None = None,
+) -> Finding:
+    """Return one finding for the pods whose events have the same code.
+
+    Args:
+        code: the code of their texts.
+        pod_events: at least one; the first one is quoted, and its text is explained.
+        case: the target.
+        note: follows the message.
+        severity: only if it differs from the catalogue's.
+        recovery: only if it differs from that of the text.
+    """
+    pod_event = pod_events[0]
+    text, groups = meaning_of(pod_event.text) or (_UNRECOGNISED, {})
+    means = text.means.format_map(fields_of(pod_event.node, case, groups)) or _bare(pod_event.text)
+    nodes = tuple(dict.fromkeys(waiter.node for waiter in pod_events))
+    return finding(
+        code,
+        f"pod {pod_event.event.subject}",
+        f"{waiters_text(pod_events)}: {means}.{note}",
+        evidence=pod_event_evidence(pod_event, case),
+        remedy=text.remedy,
+        commands=tuple(
+            made
+            for node in nodes[:_MOST_NAMED]
+            for made in filled(text.commands, fields_of(node, case, groups))
+        ),
+        severity=severity,
+        recovery=recovery or text.recovery,
+    )
+
+
+def waiters_text(pod_events: list[PodEvent]) -> str:
+    """Return that these pods cannot start, with their nodes, or with the node of all of them."""
+    nodes = {pod_event.node for pod_event in pod_events}
+    named = [
+        f"{pod_event.event.subject} on {pod_event.node}"
+        if len(nodes) > 1 and pod_event.node
+        else str(pod_event.event.subject)
+        for pod_event in pod_events
+    ]
+    left = len(named) - _MOST_NAMED
+    pods = ", ".join(named[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
+    node = pod_events[0].node if len(nodes) == 1 else None
+    return f"{pods} cannot start{f' on {node}' if node else ''}"
+
+
+def _bare(text: str) -> str:
+    """Return the text without the prefix that all errors of kubelet have."""
+    return Recognised.FAILED_FOR_VOLUME.left_out_of(text).strip().rstrip(".")
+
+
+# --------------------------------------------------------------------------------------------------
+# VolumeAttachments
+# --------------------------------------------------------------------------------------------------
+
+
+def failed_attachments(case: RuleContext) -> tuple[VolumeAttachment, ...]:
+    """Return the VolumeAttachments of the volume whose attach fails."""
+    return tuple(
+        attachment
+        for attachment in observed_of(case.use.attachments)
+        if attachment.attach_error and not attachment.attached and not attachment.deleting_since
+    )
+
+
+def attach_errors(
+    own: tuple[ErrorText, ...], case: RuleContext
+) -> Iterator[tuple[str, VolumeAttachment]]:
+    """Yield each VolumeAttachment whose attachError is one of these texts, with its code."""
+    for attachment in failed_attachments(case):
+        meant = meaning_of(attachment.attach_error)
+        if meant is not None and meant[0] in own and meant[0].code is not None:
+            yield meant[0].code, attachment
+
+
+def attach_finding(
+    code: str,
+    attachment: VolumeAttachment,
+    case: RuleContext,
+    *,
+    note: str = "",
+    severity: Severity | None = None,
+    recovery: Recovery | None = None,
+) -> Finding:
+    """Return the finding for an attachError; without a known meaning, it quotes the error."""
+    error = attachment.attach_error
+    meant = meaning_of(error)
+    means = error
+    commands: tuple[Command, ...] = ()
+    if meant is not None and meant[0].code is not None:
+        fields = fields_of(attachment.node_name, case, meant[1])
+        means = meant[0].means.format_map(fields) + "."
+        commands = filled(meant[0].commands, fields)
+    return finding(
+        code,
+        f"volumeattachment {attachment.name}",
+        f"{case.volume} cannot be attached to {attachment.node_name}: {means}{note}",
+        evidence=(error,),
+        commands=(*commands, describe_attachment(attachment)),
+        severity=severity,
+        recovery=recovery,
+    )
+
+
+def describe_attachment(attachment: VolumeAttachment) -> Command:
+    """Return the command that shows a VolumeAttachment with its events."""
+    return kubectl("describe volumeattachment", attachment.name)
+
+
+# --------------------------------------------------------------------------------------------------
+# Fields of sentences and commands
+# --------------------------------------------------------------------------------------------------
+
+
+def fields_of(node: str | None, case: RuleContext, groups: dict[str, str]) -> dict[str, str]:
+    """Return the values for the sentences and commands of a text; unknown ones are empty."""
+    use = case.use
+    volume, claim = use.persistent_volume, use.claim
+    driver = driver_of(use)
+    fs_type = getattr(volume.source, "fs_type", None) if volume is not None else None
+    spec = use.image.spec if use.image is not None and use.image.spec.pool else None
+    return {
+        "node": node or "",
+        "volume": case.volume,
+        "driver": driver if driver is not None else "of the volume",
+        "fs_type": fs_type or "ext4",
+        "image": str(spec or ""),
+        "pool": spec.pool if spec is not None else "",
+        "lacking": _lacking(case),
+        "claim_namespace": claim.ref.namespace if claim is not None else "",
+        "claim_name": claim.ref.name if claim is not None else "",
+        **groups,
+    }
+
+
+def _lacking(case: RuleContext) -> str:
+    """Return the feature of the image that krbd lacks and that can be disabled without harm."""
+    view = case.use.image_view
+    if view is None or view.mirrored is not False or _JOURNAL not in view.features:
+        return ""
+    return _JOURNAL
