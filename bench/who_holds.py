@@ -88,23 +88,32 @@ def _told(setting: str, measured: list[Any]) -> tuple[float, float]:
 
 
 def installed() -> Path:
-    """Install rbdagent as a user would, byte-compiled and without development packages."""
+    """Install rbdagent as a user would, byte-compiled and without development packages.
+
+    The bindings of Ceph are the only packages of this machine in it: every Python program pays for
+    the ``.pth`` files of the packages that it can import.
+    """
     venv = cache_dir() / "bench-venv"
     python = venv / "bin" / "python"
     if not python.exists():
-        make = [
-            "/usr/bin/python3",
-            "-m",
-            "venv",
-            "--system-site-packages",
-            "--without-pip",
-            str(venv),
-        ]
+        make = ["/usr/bin/python3", "-m", "venv", "--without-pip", str(venv)]
         subprocess.run(make, check=True)
+        (packages,) = venv.glob("lib/python3.*/site-packages")
+        for binding in _bindings():
+            (packages / binding.name).symlink_to(binding)
     pip = [str(venv_python()), "-m", "pip", "--python", str(python), "install", "--quiet"]
     subprocess.run([*pip, str(CHECKOUT)], check=True)
     subprocess.run([*pip, "--no-deps", "--force-reinstall", str(CHECKOUT)], check=True)
     return venv / "bin" / "rbdagent"
+
+
+def _bindings() -> list[Path]:
+    """Return the files of the bindings of Ceph, which are Debian packages."""
+    script = "import rados, rbd; print(rados.__file__, rbd.__file__, sep='\\n')"
+    done = subprocess.run(
+        ["/usr/bin/python3", "-c", script], check=True, capture_output=True, text=True
+    )
+    return [Path(line) for line in done.stdout.splitlines()]
 
 
 class _Bench:
