@@ -54,7 +54,7 @@ def load_snapshot(text: str, *, where: str) -> Snapshot:
             where, f"apiVersion: {API_VERSION}; it was written by another version of rbdagent"
         )
     body = {key: value for key, value in data.items() if key not in {"apiVersion", "kind"}}
-    return decode(Snapshot, body, where=where, path="$")
+    return decode(Snapshot, body, what="a snapshot", where=where, path="$", hint=_HINT)
 
 
 def _no_snapshot(where: str, expected: str) -> ParseError:
@@ -89,8 +89,16 @@ def encode(value: Stored) -> dict[str, Any]:
     return encoded
 
 
-def decode(kind: type[_S], data: object, *, where: str, path: str) -> _S:
+def decode(kind: type[_S], data: object, *, what: str, where: str, path: str, hint: str = "") -> _S:
     """Return one type of the model from plain JSON data, as msgspec.json.decode returns it.
+
+    Args:
+        kind: the type.
+        data: its fields.
+        what: what the file contains, for errors.
+        where: the name of the file, for errors.
+        path: the path of the data in the file, for errors.
+        hint: how to get a correct file, for errors.
 
     Raises:
         ParseError: a field is missing, unknown, or of another type; ``path`` leads to it.
@@ -106,7 +114,14 @@ def decode(kind: type[_S], data: object, *, where: str, path: str) -> _S:
         )
     except msgspec.ValidationError as error:
         message, _, place = str(error).rpartition(" - at `$[0]")
-        raise _wrong(message, where, path + place.removesuffix("`")) from None
+        path, expected = _wrong(message, path + place.removesuffix("`"))
+        raise ParseError(
+            what=f"the field {path} of {what}",
+            where=where,
+            text=None,
+            expected=expected,
+            hint=hint,
+        ) from None
     return decoded
 
 
@@ -130,8 +145,10 @@ _WORDS: Final = {
 }
 
 
-def _wrong(message: str, where: str, path: str) -> ParseError:
-    """Return the error for a message of msgspec, without what the message may quote.
+def _wrong(message: str, path: str) -> tuple[str, str]:
+    """Return the field that a message of msgspec is about, and what it expects there.
+
+    Neither contains what the message may quote.
 
     "Expected `int`, got `str`" and "Object missing required field `pid`" contain only names of
     types and fields of the model. Any other message may contain a value or a key of the file.
@@ -146,13 +163,7 @@ def _wrong(message: str, where: str, path: str) -> ParseError:
         expected = "only fields that this version knows"
     else:
         expected = "a value that this version knows"
-    return ParseError(
-        what=f"the field {path} of a snapshot",
-        where=where,
-        text=None,
-        expected=expected,
-        hint=_HINT,
-    )
+    return path, expected
 
 
 def _in_words(types: re.Match[str]) -> str:

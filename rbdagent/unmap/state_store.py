@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _S = TypeVar("_S", bound=Stored)
+_STATE: Final = "the agent's state"
 _HISTORY: Final = "history.json"
 _ACTS: Final = "acts.json"
 _KEPT_ACTS: Final = 50
@@ -283,11 +284,11 @@ def _parse(kind: type[_S], raw: bytes, where: str) -> _S:
     if not isinstance(data, dict) or {key: data.get(key) for key in head} != head:
         raise _no_memory(where, f"apiVersion {head['apiVersion']}, kind {head['kind']}")
     body = {key: value for key, value in data.items() if key not in head}
-    return decode(kind, body, where=where, path=head["kind"])
+    return decode(kind, body, what=_STATE, where=where, path=head["kind"])
 
 
 def _no_memory(where: str, expected: str) -> ParseError:
-    return ParseError(what="the agent's state", where=where, text=None, expected=expected)
+    return ParseError(what=_STATE, where=where, text=None, expected=expected)
 
 
 def _set_aside(path: Path, why: str) -> str:

@@ -479,7 +479,7 @@ def test_any_log_leads_to_a_result_that_can_be_saved(
     os.utime(write(tmp_path, "var/log/syslog", kubelets, at=PINNED), (at, at))
     words = words_of(roots, (*ITSELF, *HANGS, LogNames(kernel=frozenset({"rbd1"}))))
     shown = json.dumps(encode(words), ensure_ascii=False).encode()
-    assert decode(NodeLogs, json.loads(shown), where="test", path="$") == words
+    assert decode(NodeLogs, json.loads(shown), what="logs", where="test", path="$") == words
 
 
 def test_log_that_hangs_does_not_hide_the_others(

@@ -119,7 +119,7 @@ def test_field_with_several_types_has_the_name_of_its_type() -> None:
     )
     written = encode(volume)
     assert written["source"] == {"type": "CsiSource", "driver": "d", "volumeHandle": "h"}
-    assert decode(PersistentVolume, written, where="file", path="$") == volume
+    assert decode(PersistentVolume, written, what="a volume", where="file", path="$") == volume
 
 
 def test_keys_have_the_initialisms_of_kubernetes_and_no_defaults() -> None:
@@ -132,8 +132,8 @@ def test_keys_have_the_initialisms_of_kubernetes_and_no_defaults() -> None:
 
 @pytest.mark.parametrize("kind", [History, UnmapRecord])
 def test_every_type_of_the_state_files_can_be_read(kind: type[History | UnmapRecord]) -> None:
-    with pytest.raises(ParseError, match=r"History\.\w+ of a snapshot: expected a value"):
-        decode(kind, {}, where="file", path="History")
+    with pytest.raises(ParseError, match=r"History\.\w+ of the state: expected a value"):
+        decode(kind, {}, what="the state", where="file", path="History")
 
 
 def test_schema_of_a_snapshot_accepts_fields_of_later_versions() -> None:

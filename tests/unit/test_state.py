@@ -134,6 +134,15 @@ def test_error_about_a_record_does_not_quote_it(tmp_path: Path, text: str) -> No
     assert KEPT not in StateDir(tmp_path).history()[1]
 
 
+def test_error_about_a_record_names_the_field_and_the_file(tmp_path: Path) -> None:
+    """Assert the agent's state: `rbdagent snapshot` does not write this file."""
+    (tmp_path / ACTS).write_text(QUOTED["a field of another type"])
+    found = StateDir(tmp_path).acts()
+    assert isinstance(found, NotObserved)
+    assert "the field Acts.acts of the agent's state: expected a list" in found.reason
+    assert "snapshot" not in found.reason + found.hint
+
+
 def test_unmaps_of_a_boot_are_not_observed_without_the_record() -> None:
     unread = NotObserved(reason="permission denied")
     assert unmaps_of(unread, history()).unmaps == unread
