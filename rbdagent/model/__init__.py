@@ -26,6 +26,7 @@ from rbdagent.model.check import (
 )
 from rbdagent.model.common import (
     API_VERSION,
+    INT64_MAX,
     LIFECYCLE_NOT_REQUESTED,
     NOT_REQUESTED,
     DeviceNumber,
@@ -153,6 +154,7 @@ from rbdagent.model.volume import (
 __all__ = [
     "API_VERSION",
     "CODES_OF_GAPS",
+    "INT64_MAX",
     "LIFECYCLE_NOT_REQUESTED",
     "NOT_REQUESTED",
     "AffectedObject",

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 API_VERSION: Final = "rbdagent.dev/v1alpha1"
 
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+INT64_MAX: Final = 2**63 - 1
+Int64 = Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)]
 """An integer of a file. Python has no limit, and later code converts integers to floats."""
 
 _T = TypeVar("_T")

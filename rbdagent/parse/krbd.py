@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from rbdagent.errors import ParseError
-from rbdagent.model import IoCounters
+from rbdagent.model import INT64_MAX, IoCounters
 
 _HEAD: Final = "-"
 """``current_snap`` of a mapping of an image, not of a snapshot."""
@@ -14,8 +14,8 @@ _HEAD: Final = "-"
 _READS, _WRITES, _IN_FLIGHT, _DISCARDS, _FLUSHES = 0, 4, 8, 11, 15
 """Columns of a block device's ``stat`` (Documentation/block/stat.rst)."""
 _OLDEST_COLUMNS: Final = 11
-_COUNT: Final = re.compile(r"[0-9]{1,20}")
-"""An unsigned number of 64 bits; Python refuses to parse a number with thousands of digits."""
+_COUNT: Final = re.compile(r"[0-9]{1,19}")
+"""No number of 64 bits has more digits; Python refuses to parse one with thousands of them."""
 _LINGER_COLUMNS: Final = 7
 _REQUEST_COLUMNS: Final = 11
 KEEP_ALIVE: Final = "watch-ping"
@@ -47,10 +47,10 @@ def parse_io_counters(text: str, *, where: str) -> IoCounters:
     (flushes, commit b6866318657). Further columns are not known yet and are ignored.
 
     Raises:
-        ParseError: a column is missing, or is not a count.
+        ParseError: a column is missing, or is not a count of `Int64`.
     """
     columns = text.split()
-    if len(columns) < _OLDEST_COLUMNS or not all(map(_COUNT.fullmatch, columns)):
+    if len(columns) < _OLDEST_COLUMNS or not all(map(_is_count, columns)):
         raise ParseError(
             what="a block device's counters", where=where, text=text, expected="11 counts or more"
         )
@@ -62,6 +62,10 @@ def parse_io_counters(text: str, *, where: str) -> IoCounters:
         discards=counts.get(_DISCARDS),
         flushes=counts.get(_FLUSHES),
     )
+
+
+def _is_count(column: str) -> bool:
+    return _COUNT.fullmatch(column) is not None and int(column) <= INT64_MAX
 
 
 def parse_user(config_info: str) -> str | None:

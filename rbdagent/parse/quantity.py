@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
 from rbdagent.errors import ParseError
+from rbdagent.model import INT64_MAX
 
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {
@@ -25,7 +26,6 @@ _QUANTITY: Final = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE]?)|[eE]([+-]?\d+))"
 )
 _LONGEST: Final = 64
-_MOST: Final = 2**63 - 1
 _MOST_POWER: Final = 64
 """A power of ten. Beyond it the result is the limit, 0 or 1, and costs memory and time."""
 
@@ -52,4 +52,5 @@ def parse_quantity(text: str) -> int:
     else:
         power = int(exponent) if exponent else _DECIMAL[decimal or ""]
         value = Decimal(number).scaleb(max(-_MOST_POWER, min(power, _MOST_POWER)))
-    return max(-_MOST, min(int(value.to_integral_value(rounding=ROUND_CEILING)), _MOST))
+    number_of_bytes = int(value.to_integral_value(rounding=ROUND_CEILING))
+    return max(-INT64_MAX, min(number_of_bytes, INT64_MAX))

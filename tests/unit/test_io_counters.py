@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rbdagent.collect.node.rbd_sysfs import observe_krbd
 from rbdagent.errors import ParseError
-from rbdagent.model import IoCounters, NotObserved
+from rbdagent.model import INT64_MAX, IoCounters, NotObserved
 from rbdagent.parse.krbd import parse_io_counters
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ STAT: Final = (
 )
 """A line of Linux 6.18: right-aligned, 17 columns."""
 COUNTERS: Final = IoCounters(reads=812, writes=40, in_flight=2, discards=3, flushes=5)
-COUNTS: Final = st.integers(min_value=0, max_value=2**64 - 1)
+COUNTS: Final = st.integers(min_value=0, max_value=INT64_MAX)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,15 @@ def test_a_line_is_counters_or_a_parse_error(text: str) -> None:
     except ParseError:
         return
     assert min(found.reads, found.writes, found.in_flight) >= 0
+
+
+@pytest.mark.parametrize("column", range(17))
+def test_count_beyond_the_range_of_its_type_is_a_parse_error(column: int) -> None:
+    """Assert the limit: a snapshot with a larger count could not be read again."""
+    columns = STAT.split()
+    columns[column] = str(INT64_MAX + 1)
+    with pytest.raises(ParseError):
+        parse_io_counters(" ".join(columns), where="stat")
 
 
 @pytest.fixture
