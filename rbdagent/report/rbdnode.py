@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _MOST: Final = 5
+"""Maximum of findings, of mounts, and of pods, of one mapping."""
 _MOST_REASONS: Final = 3
 _OF_POD: Final = re.compile(r"/pods/([0-9a-f-]{36})/volume(?:s|Devices)/")
 _STAGING: Final = re.compile(
     r"/plugins/kubernetes\.io/csi/.*/(?:globalmount(?:/|$)|volumeDevices/|dev/)"
 )
-"""Maximum of mounts, of pods and of reasons of one mapping."""
 _MOST_ACTS: Final = 10
 _WELL: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verdict.FOREIGN})
 

@@ -223,7 +223,8 @@ _NEEDS_SELF_LINK: Final = re.compile(
     r"(?:^|/)csi-provisioner:v?(?:0\.|1\.[0-2](?:\.|$)|1\.3\.[01]$)"
     r"|external_storage/|(?:^|/)(?:rbd|cephfs|nfs-client)-provisioner[:@]"
 )
-"""csi-provisioner before 1.4, and every tag of kubernetes-incubator/external-storage."""
+"""csi-provisioner up to 1.3.1, the last release before 1.4.0 (its client-go needs selfLink until
+kubernetes-csi/external-provisioner#323), and every tag of kubernetes-incubator/external-storage."""
 _WITHOUT_SELF_LINK: Final = (1, 20)
 _OLD_RBD: Final = ("rbd-provisioner", "ceph.com/rbd")
 """An image, and the provisioner name that it uses by default."""

@@ -218,7 +218,8 @@ def _is_deadlock(new: Pod, old: Pod, case: RuleContext) -> bool:
 
     The controller scales the old ReplicaSet down by the number of pods that may be unavailable. If
     this number is 0, it removes an old pod only after a new pod is ready. If the waiting pod is the
-    older one, the newer pod is ready, and the waiting pod is removed.
+    older one, there is no deadlock, whether the newer pod is ready or not: the newer pod has the
+    volume, so it can become ready, and then the controller removes the waiting pod.
     """
     mine, theirs = _deployment_of(new, case), _deployment_of(old, case)
     if mine is None or theirs is None or mine.name != theirs.name:
