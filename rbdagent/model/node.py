@@ -23,6 +23,13 @@ class DeviceKind(StrEnum):
     NBD = "rbd-nbd"
 
 
+class ParentProcess(Stored, frozen=True, kw_only=True, tag=True):
+    """The process that started another one, or that adopted it when the starter ended."""
+
+    pid: Int64
+    program: str
+
+
 class ProcessRef(Stored, frozen=True, kw_only=True, tag=True):
     """A process, and the pod and container that its cgroup names."""
 
@@ -34,6 +41,11 @@ class ProcessRef(Stored, frozen=True, kw_only=True, tag=True):
     started_at: str | None = None
     state: str = ""
     """One letter of ``/proc/PID/stat``: ``D`` is uninterruptible sleep."""
+    user: str | NotObserved = NOT_REQUESTED
+    """The effective user of a process that holds a device: its name in the host's ``/etc/passwd``,
+    else the uid. For a process of a pod it is always the uid."""
+    parent: ParentProcess | NotObserved | None = NOT_REQUESTED
+    """The parent of a process that holds a device; None if it has none, as process 1."""
 
     @property
     def program(self) -> str:

@@ -30,7 +30,7 @@ class Tree:
         for directory in ("sys/kernel", "sys/bus/rbd/devices", "host/dev"):
             (root / directory).mkdir(parents=True)
         self.namespace("host", ROOT_MOUNT)
-        self.process(1, "init")
+        self.process(1, "init", parent=0)
 
     def write(self, path: str, content: bytes | str) -> None:
         """Write a file below the root."""
@@ -59,11 +59,12 @@ class Tree:
         pod: str | None = None,
         uid: int = 0,
         ticks: int = 1000,
+        parent: int = 1,
     ) -> None:
         """Add a process; its mount namespace must exist."""
         directory = f"proc/{pid}"
         name = arguments[0].rpartition("/")[2][:15]
-        rest = f"S 1 1 1 0 -1 0 {'0 ' * 10}1 0 {ticks} 0"
+        rest = f"S {parent} 1 1 0 -1 0 {'0 ' * 10}1 0 {ticks} 0"
         self.write(f"{directory}/stat", f"{pid} ({name}) {rest}\n")
         self.write(f"{directory}/cmdline", "".join(f"{word}\0" for word in arguments))
         self.write(f"{directory}/cgroup", f"0::/kubepods/pod{pod}\n" if pod else "0::/system\n")

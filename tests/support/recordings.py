@@ -467,7 +467,7 @@ def _plant_process(root: Path, pid: int, process: Process) -> None:
     started = _moment(process.started_at) - _moment(_BOOT)
     ticks = int(started.total_seconds()) * os.sysconf("SC_CLK_TCK")
     flags = 0 if process.command else _KERNEL_THREAD
-    rest = f"{process.state} 1 1 1 0 -1 {flags} {'0 ' * 12}{ticks} 0"
+    rest = f"{process.state} {int(pid > 1)} 1 1 0 -1 {flags} {'0 ' * 12}{ticks} 0"
     _write(directory / "stat", f"{pid} ({process.name}) {rest}\n")
     words = process.command.split(" ") if process.command else []
     _write(directory / "cmdline", "".join(f"{word}\0" for word in words))

@@ -6,25 +6,22 @@ Only directories above the mount points are listed. Nothing inside a volume is a
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from rbdagent.collect.files import (
-    SMALL,
     UnreadError,
     followed,
     is_mount_point,
     is_same,
     names_in,
     read_file,
-    read_head,
 )
 from rbdagent.collect.node.file_systems import mount_of
 from rbdagent.collect.node.limits import Shares
 from rbdagent.collect.node.mounts import OnDisk
-from rbdagent.collect.node.procfs import KUBELETS, flag_value, named
+from rbdagent.collect.node.procfs import KUBELETS, flag_value, named, uids_of
 from rbdagent.collect.node.sockets import listening_names, listens
 from rbdagent.errors import ParseError
 from rbdagent.model import (
@@ -136,7 +133,6 @@ _SUBCOMMANDS: Final = {
 }
 """For programs that contain kubelet (pkg/cli/server/server.go of k3s) or start it (k0s, RKE2)."""
 _ROOT: Final = frozenset({b"0"})
-_UIDS: Final = re.compile(rb"^Uid:((?:\t\d+)+)$", re.MULTILINE)
 
 
 def find_kubelet(procfs: Path, scan: ProcessScan) -> ProcessEntry | NotObserved | None:
@@ -155,8 +151,8 @@ def find_kubelet(procfs: Path, scan: ProcessScan) -> ProcessEntry | NotObserved 
     for entry in scan.entries:
         if entry.is_over or entry.ref.pod_uid is not None or not _runs_kubelet(entry):
             continue
-        uids = _uids_of(procfs, entry)
-        if uids is None or uids - _ROOT:
+        uids = uids_of(procfs, entry)
+        if uids is None or set(uids) - _ROOT:
             continue
         doubt = _doubt_of(entry, uids, host)
         if not doubt:
@@ -178,16 +174,7 @@ def _runs_kubelet(entry: ProcessEntry) -> bool:
     return name == "kubelet" or subcommand in _SUBCOMMANDS.get(name, ())
 
 
-def _uids_of(procfs: Path, entry: ProcessEntry) -> frozenset[bytes] | None:
-    """Return the user ids of a process; empty if access is denied, None if it has ended."""
-    status = read_head(procfs / str(entry.ref.pid) / "status", SMALL)
-    found = _UIDS.search(status) if isinstance(status, bytes) else None
-    if found is None:
-        return None if status is None else frozenset()
-    return frozenset(found[1].split())
-
-
-def _doubt_of(entry: ProcessEntry, uids: frozenset[bytes], host: set[int | bytes]) -> str:
+def _doubt_of(entry: ProcessEntry, uids: tuple[bytes, ...], host: set[int | bytes]) -> str:
     """Return why a process may not be the host's kubelet; empty if it certainly is."""
     doubts = {
         "its user cannot be read": not uids,

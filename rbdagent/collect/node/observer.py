@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from rbdagent.collect.failure import gaps_in
 from rbdagent.collect.files import LISTS, names_in, read_text
+from rbdagent.collect.node.holder_processes import with_descriptions
 from rbdagent.collect.node.kubelet_dirs import (
     existing_roots,
     find_kubelet,
@@ -148,7 +149,8 @@ def _observe(
         process=running.ref if running else None,
         own=own,
     )
-    mappings = tuple(_mapping(device, scan, shared) for device in devices)
+    held = tuple(_mapping(device, scan, shared) for device in devices)
+    mappings = with_descriptions(held, scan, roots.procfs, roots.host_root)
     view = NodeView(
         node_name=node_name,
         hostname=_text(roots.procfs / "sys" / "kernel" / "hostname"),

@@ -88,6 +88,8 @@ class ProcessEntry(Struct, kw_only=True):
     threads: int = 1
     ticks: int = 0
     """Its start time, in clock ticks since boot."""
+    parent_pid: int = 0
+    """0 without a parent in the pid namespace of /proc: process 1, kthreadd."""
     has_cgroup: bool = True
     """Whether its cgroup was read. If the cgroup names no pod, the process belongs to no pod."""
     is_over: bool = False
@@ -505,10 +507,35 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
         directory=living or directory,
         threads=int(fields[17]),
         ticks=int(fields[19]),
+        parent_pid=int(fields[1]),
         has_cgroup=isinstance(cgroup, bytes),
         is_over=living is None,
         is_cut=not is_thread and living is not None,
     )
+
+
+def start_ticks(procfs: Path, pid: int) -> int | None:
+    """Return the start time of the process that has a pid now; None if it cannot be read."""
+    raw = read_bytes(procfs / str(pid) / "stat")
+    return int(raw.rpartition(b")")[2].split()[19]) if isinstance(raw, bytes) and raw else None
+
+
+_UIDS: Final = re.compile(rb"^Uid:((?:\t\d+){4})$", re.MULTILINE)
+"""At the start of a line: a process may have the name ``Uid:\\t0\\t0\\t0``. The kernel escapes a
+newline in a name, but no tab (proc_task_name() in fs/proc/array.c)."""
+
+
+def uids_of(procfs: Path, entry: ProcessEntry) -> tuple[bytes, ...] | None:
+    """Return the real, effective, saved and file system uid of a process.
+
+    Returns:
+        Empty if access is denied, None if the process has ended.
+    """
+    status = read_head(procfs / str(entry.ref.pid) / "status", SMALL)
+    found = _UIDS.search(status) if isinstance(status, bytes) else None
+    if found is None:
+        return None if status is None else ()
+    return tuple(found[1].split())
 
 
 def _read_command(entry: ProcessEntry) -> None:
