@@ -10,6 +10,7 @@ from rbdagent.commands import command, lines_of
 from rbdagent.correlate.image_identity import are_mappings_observed, mappings_of
 from rbdagent.correlate.published_reports import is_fresh
 from rbdagent.model import (
+    NOT_REQUESTED,
     CheckState,
     Command,
     NotObserved,
@@ -18,6 +19,7 @@ from rbdagent.model import (
     StepKind,
     UnmapOutcome,
     Verdict,
+    observed_of,
 )
 from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.pod_names import pod_names
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         Finding,
         Holder,
         HolderVerdict,
+        ProcessRef,
         PublishedNode,
         Snapshot,
         Source,
@@ -50,6 +53,8 @@ _MOST_REASONS: Final = 4
 """Maximum of reasons for one condition: a mount can be visible in many mount namespaces."""
 _MOST_GAPS: Final = 20
 """Maximum of gaps for one source: each of many images can be unreachable."""
+_MOST_PROCESSES: Final = 20
+"""Maximum of described processes of one holder: a pod may have any number."""
 _UNKNOWN: Final = "<unknown>"
 _NOT_OBSERVED: Final = "<not observed>"
 
@@ -106,9 +111,10 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool
     if diagnosis.holders:
         parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
     parts.append(_headline(diagnosis, colour=colour))
-    parts += [
-        _reasons(holder_verdict) for holder_verdict in diagnosis.holders if holder_verdict.reasons
-    ]
+    for holder_verdict in diagnosis.holders:
+        if holder_verdict.reasons:
+            parts.append(_reasons(holder_verdict))
+        parts += _processes(holder_verdict.holder, wide=wide)
     reasons = frozenset(
         line for holder_verdict in diagnosis.holders for line in holder_verdict.reasons
     )
@@ -522,6 +528,50 @@ def _reasons(holder_verdict: HolderVerdict) -> str:
     lines = [f"{where}{device} is {holder_verdict.verdict}, because"]
     lines += [wrapped(reason, first="  - ", rest="    ") for reason in holder_verdict.reasons]
     return "\n".join(lines)
+
+
+def _processes(holder: Holder, *, wide: bool) -> list[str]:
+    """Return the paragraph that describes the processes of a holder; without ``wide``, of no pod.
+
+    The process that serves an rbd-nbd device is not among them: it does not use the device.
+    """
+    mapping = holder.mapping
+    if mapping is None:
+        return []
+    processes = [opener.process for opener in observed_of(mapping.openers)]
+    processes += [mount.namespace.process for mount in observed_of(mapping.mounts)]
+    lines = {
+        process.pid: _process_line(process)
+        for process in processes
+        if process.user != NOT_REQUESTED
+        and process.pid != mapping.server_pid
+        and (wide or process.pod_uid is None)
+    }
+    if not lines:
+        return []
+    listed = [lines[pid] for pid in sorted(lines)[:_MOST_PROCESSES]]
+    if len(lines) > _MOST_PROCESSES:
+        listed.append(f"  and {len(lines) - _MOST_PROCESSES} more processes: -o json lists all")
+    head = f"Processes that hold {mapping.device} on {holder.node or 'an unknown machine'}:"
+    return ["\n".join([head, *listed])]
+
+
+def _process_line(process: ProcessRef) -> str:
+    started = f", started {process.started_at}" if process.started_at else ""
+    match process.user:
+        case NotObserved(reason=reason):
+            user = f", user not observed: {reason}"
+        case user_name:
+            user = f" of user {user_name}"
+    match process.parent:
+        case None:
+            parent = ""
+        case NotObserved():
+            parent = ", parent not observed"
+        case known:
+            parent = f", child of {known.pid} ({known.program})"
+    text = f"process {process.pid} ({process.program}){user}{started}{parent}"
+    return wrapped(text, first="  ", rest="    ")
 
 
 def finding_text(finding: Finding, reasons: frozenset[str] = frozenset(), *, colour: bool) -> str:

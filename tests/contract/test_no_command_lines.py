@@ -1,4 +1,7 @@
-"""RBDNode, Events and metrics of every recorded node have no command line; answers have."""
+"""RBDNode, Events and metrics of a recorded node name processes by pid and program only.
+
+Answers also have the command line, the user and the parent.
+"""
 
 from __future__ import annotations
 
@@ -67,3 +70,34 @@ def test_holder_is_published_without_its_arguments(tmp_path: Path) -> None:
     (diagnosis,) = seen.diagnoses
     (holder,) = holder_report(diagnosis, seen.snapshot).holders
     assert holder.reasons[0] == said.replace("sleep", "sleep 100000")
+
+
+def test_user_and_parent_of_a_holder_are_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = recordings.recorded_node
+
+    def marked(recording: str, name: str) -> recordings.RecordedNode:
+        node = read(recording, name)
+        node.files["/etc/passwd"] = "MARKER-user:x:0:0::/:/bin/sh\n"
+        node.processes[1].command = "/sbin/MARKER-parent"
+        return node
+
+    monkeypatch.setattr(recordings, "recorded_node", marked)
+    seen = recorded_cycle("12-pinned-by-cwd-invisible", "c12", root=tmp_path)
+    (diagnosis,) = seen.diagnoses
+    (holder,) = holder_report(diagnosis, seen.snapshot).holders
+    assert holder.opened_by is not None
+    (process,) = holder.opened_by
+    assert process.user == "MARKER-user"
+    assert process.parent is not None
+    assert process.parent.program == "MARKER-parent"
+    status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())
+    events = [
+        event_object(event, "n1", seen.snapshot.observed_at)
+        for event in transitions(None, seen, "n1")
+    ]
+    public = json.dumps([status, events]) + exposition(seen).decode()
+    assert "MARKER" not in public
+    assert process.started_at is not None
+    assert process.started_at not in public

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from rbdagent import model
-from rbdagent.model import NotObserved
+from rbdagent.model import NotObserved, unobserved
 from rbdagent.report.json.findings import Command, Finding, commands, findings
 from rbdagent.report.json.output import Object, Output, Time
 from rbdagent.report.json.sources import Sources, sources
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _T = TypeVar("_T")
+_NO_START: Final = NotObserved(reason="the start time of the process was not observed")
 
 
 class Watcher(Object, frozen=True, kw_only=True):
@@ -35,12 +36,27 @@ class Lock(Object, frozen=True, kw_only=True):
     exclusive: bool
 
 
+class ParentProcess(Object, frozen=True, kw_only=True):
+    """The parent of a process."""
+
+    pid: int
+    program: str
+
+
 class Process(Object, frozen=True, kw_only=True):
-    """A process, and its pod: ``namespace/name``, or its uid if the pod is not in the API."""
+    """A process, and its pod: ``namespace/name``, or its uid if the pod is not in the API.
+
+    ``notObserved`` has the reason for each unknown field. A ``parent`` that is null without a
+    reason does not exist.
+    """
 
     pid: int
     command: str
     pod: str | None
+    user: str | None
+    started_at: Time | None
+    parent: ParentProcess | None
+    not_observed: dict[str, str]
 
 
 class Mount(Object, frozen=True, kw_only=True):
@@ -175,10 +191,13 @@ def holder(holder_verdict: model.HolderVerdict, names: Mapping[str, str]) -> Hol
         pods=_pods(client.pods),
         attachment=_attachment(client.attachment),
         since=holder_verdict.since,
-        not_observed={
-            key: fact.reason for key, fact in facts.items() if isinstance(fact, NotObserved)
-        },
+        not_observed=_reasons(facts),
     )
+
+
+def _reasons(facts: Mapping[str, object]) -> dict[str, str]:
+    """Return why each of the named facts was not observed."""
+    return {key: fact.reason for key, fact in unobserved(facts.items())}
 
 
 def _not_observed(client: model.Holder) -> NotObserved:
@@ -229,11 +248,7 @@ def _mounts(
             path=mount.path,
             kind=mount.kind,
             read_only=mount.read_only,
-            mount_namespace_of=Process(
-                pid=mount.namespace.process.pid,
-                command=mount.namespace.process.command,
-                pod=_pod_of(mount.namespace.process, names),
-            ),
+            mount_namespace_of=Process(**_process(mount.namespace.process, names)),
         )
         for mount in mounts
     )
@@ -245,15 +260,33 @@ def _open_files(
     if isinstance(openers, NotObserved):
         return None
     return tuple(
-        OpenFile(
-            pid=opener.process.pid,
-            command=opener.process.command,
-            pod=_pod_of(opener.process, names),
-            kind=opener.kind,
-            path=opener.path,
-        )
+        OpenFile(**_process(opener.process, names), kind=opener.kind, path=opener.path)
         for opener in openers
     )
+
+
+def _process(process: model.ProcessRef, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a `Process`."""
+    facts = {
+        "user": process.user,
+        "startedAt": process.started_at or _NO_START,
+        "parent": process.parent,
+    }
+    return {
+        "pid": process.pid,
+        "command": process.command,
+        "pod": _pod_of(process, names),
+        "user": _observed(process.user),
+        "started_at": process.started_at,
+        "parent": _parent(process.parent),
+        "not_observed": _reasons(facts),
+    }
+
+
+def _parent(parent: model.ParentProcess | NotObserved | None) -> ParentProcess | None:
+    if parent is None or isinstance(parent, NotObserved):
+        return None
+    return ParentProcess(pid=parent.pid, program=parent.program)
 
 
 def _pod_of(process: model.ProcessRef, names: Mapping[str, str]) -> str | None:
