@@ -12,7 +12,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from rbdagent.agent.metrics import Metrics
@@ -64,6 +64,7 @@ def serve(agent: Served, listen: str) -> None:
     host, _, port = listen.rpartition(":")
     registry = CollectorRegistry()
     registry.register(Metrics(lambda: agent.seen))
+    registry.register(ProcessCollector(registry=None))
 
     class Handler(BaseHTTPRequestHandler):
         """Answers one request."""

@@ -64,6 +64,22 @@ def test_agent_listens_on_the_given_address_in_both_families(
         assert status(host, port, "/") == 404
 
 
+def test_metrics_contain_the_footprint_of_the_agent() -> None:
+    """The standard names of Prometheus' client libraries, from /proc/self."""
+    port = free_port()
+    serve(Served(), f"127.0.0.1:{port}")
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    finally:
+        connection.close()
+    values = dict(line.split() for line in lines if line.startswith("process_"))
+    assert float(values["process_resident_memory_bytes"]) > 1 << 20
+    assert float(values["process_open_fds"]) > 3
+    assert {"process_cpu_seconds_total", "process_start_time_seconds"} <= values.keys()
+
+
 HALF: Final = b"GET /metrics HTTP/1.1\r\nHost: agent\r\n"
 """A request without its end."""
 
