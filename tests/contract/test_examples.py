@@ -47,6 +47,13 @@ def test_example_and_its_report_match_the_published_schemas(path: Path) -> None:
     jsonschema.validate(json.loads(done.stdout), schema("HolderReport"))
 
 
+def test_cookie_is_a_text_because_jq_keeps_53_bits_of_a_number() -> None:
+    done = rbdagent("who-holds", target_of(ORPHAN), "--from", str(ORPHAN), "-o", "json")
+    watcher = json.loads(done.stdout)["holders"][0]["watcher"]
+    assert watcher["cookie"] == "18446462598732840961"
+    assert float(watcher["cookie"]) != int(watcher["cookie"])
+
+
 @pytest.mark.parametrize(
     ("name", "verdict", "first"),
     [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from typing import TYPE_CHECKING, Final
 
 from tests.support.cli_runner import ROOT, process
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STORIES: Final = ROOT / "docs" / "stories"
-_README: Final = ROOT / "README.md"
+_BY_HAND: Final = (ROOT / "README.md", ROOT / "docs" / "json.md")
 
 # The snapshot is named in a comment, which only the source of the page shows. The command is shown
 # as a user types it.
@@ -34,7 +35,7 @@ def stories() -> list[Path]:
 
 def quoting() -> list[Path]:
     """Return the path of every document that quotes answers."""
-    return [_README, *stories()]
+    return [*_BY_HAND, *stories()]
 
 
 def snapshots(document: Path) -> list[str]:
@@ -48,9 +49,17 @@ def as_answered_today(document: Path) -> str:
 
 
 def _answer(found: re.Match[str]) -> str:
-    done = process(*shlex.split(found["typed"]), "--from", found["snapshot"])
+    typed, _, jq = found["typed"].partition(" | ")
+    done = process(*shlex.split(typed), "--from", found["snapshot"])
+    output = _filtered(done.stdout, jq) if jq else done.stdout
     comment = f"<!-- answered from {found['snapshot']} -->\n"
-    return f"{comment}{found['begin']}{done.stdout}{done.stderr}```"
+    return f"{comment}{found['begin']}{output}{done.stderr}```"
+
+
+def _filtered(output: str, jq: str) -> str:
+    """Return what the jq command of a document prints for an output of rbdagent."""
+    argv = shlex.split(jq)
+    return subprocess.run(argv, input=output, capture_output=True, text=True, check=True).stdout
 
 
 def write() -> None:

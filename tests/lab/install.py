@@ -50,6 +50,7 @@ PYTHON_PACKAGES = (
 )
 SHELL_PACKAGES = (
     "busybox-static",  # a sh for the kubectl plugin; the guests' initramfs, the pods' image
+    "jq",  # runs the filters that docs/json.md shows
     "shellcheck",
 )
 LAB_PACKAGES = (

@@ -20,11 +20,15 @@ _NO_START: Final = NotObserved(reason="the start time of the process was not obs
 
 
 class Watcher(Object, frozen=True, kw_only=True):
-    """A watch on the header object of the image."""
+    """A watch on the header object of the image.
+
+    The cookie is a decimal number in a string: it has 64 bits, and many readers of JSON, jq among
+    them, keep 53 bits of a number.
+    """
 
     address: str
     client: int
-    cookie: int
+    cookie: str
 
 
 class Lock(Object, frozen=True, kw_only=True):
@@ -226,7 +230,7 @@ def _client_address(client: model.Holder) -> str | None:
 def _watcher(watcher: model.Watcher | None) -> Watcher | None:
     if watcher is None:
         return None
-    return Watcher(address=str(watcher.address), client=watcher.client, cookie=watcher.cookie)
+    return Watcher(address=str(watcher.address), client=watcher.client, cookie=str(watcher.cookie))
 
 
 def _lock(locker: model.LockHolder) -> Lock:
