@@ -239,7 +239,9 @@ def _values() -> Json:
     values: Json = yaml.safe_load(plain)
     values["ceph"]["clusters"][0]["monitorsFrom"]["clusterID"] = CLUSTER_ID
     # The image consists of the node's own files.
-    image = {"repository": "localhost/rbdagent", "tag": "lab", "pullPolicy": "Never"}
+    image = {
+        "registry": "localhost", "repository": "rbdagent", "tag": "lab", "pullPolicy": "Never",
+    }  # fmt: skip
     # Both nodes at once: one after the other takes twice as long.
     update = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": len(NODES)}}
     # A detach does not wake an agent: the next observation shows it.

@@ -26,6 +26,7 @@ from tests.lab.install import (
     default_state_dir,
     given_cephcsi,
     install_browser,
+    install_helm,
     install_lab,
     install_python,
     parts_line,
@@ -307,6 +308,8 @@ def _test(args: list[str]) -> int:
 def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
     narrator = Narrator()
     install_python(narrator)
+    if "contract" in tiers:
+        install_helm(narrator)
     obstacles = {tier: _why_not_run(tier) for tier in tiers}
     of_lab = [tier for tier in tiers if tier in LAB_TIERS and obstacles[tier] is None]
     for tier in of_lab:

@@ -203,10 +203,16 @@ def run(argv: Sequence[str | Path], log: Path, **env: str) -> None:
 
 
 def install_python(narrator: Narrator) -> None:
-    """Create the virtual environment: enough for lint, unit and contract tests."""
+    """Create the virtual environment: enough for lint and unit tests."""
     with _one_at_a_time():
         _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES))
         _install_venv(narrator)
+
+
+def install_helm(narrator: Narrator) -> None:
+    """Build the Helm that renders the chart in contract tests."""
+    with _one_at_a_time():
+        _install_helm(narrator)
 
 
 def install_browser(narrator: Narrator) -> None:
@@ -341,7 +347,7 @@ def _install_kubernetes(narrator: Narrator) -> None:
 
 
 def _install_helm(narrator: Narrator) -> None:
-    """Build helm, which installs the chart in tests."""
+    """Build helm, which renders and installs the chart in tests."""
     key = _digest(*((HELM_MODULE / name).read_bytes() for name in ("go.mod", "go.sum")))
     stamp = _stamp("helm")
     if stamp.exists() and stamp.read_text() == key and (bin_dir() / "helm").exists():

@@ -1,21 +1,43 @@
 {{/* The full name of every object. */}}
 {{- define "rbdagent.fullname" -}}
-{{- $name := .Release.Name | contains "rbdagent" | ternary .Release.Name (printf "%s-rbdagent" .Release.Name) -}}
+{{- $own := .Values.nameOverride | default "rbdagent" -}}
+{{- $name := contains $own .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $own) -}}
 {{- .Values.fullnameOverride | default $name | trunc 63 | trimSuffix "-" -}}
 {{- end }}
 
-{{/* The labels that select the agents' pods. */}}
+{{/* The account that the agents run as. */}}
+{{- define "rbdagent.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "rbdagent.fullname" .) -}}
+{{- end }}
+
+{{/* The image: [REGISTRY/]REPOSITORY:TAG[@DIGEST]. A runtime uses the digest if there is one. */}}
+{{- define "rbdagent.image" -}}
+{{- with (.Values.global).imageRegistry | default .Values.image.registry }}{{ . }}/{{ end -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- with .Values.image.digest }}@{{ . }}{{ end -}}
+{{- end }}
+
+{{/*
+The labels that select the agents' pods. The name is constant: the kubectl plugin and the alerts select
+the pods by it. The selector of a DaemonSet cannot change, so it has no other labels.
+*/}}
 {{- define "rbdagent.selector" -}}
 app.kubernetes.io/name: rbdagent
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* The labels of every object. */}}
+{{/* The labels of every object: those of the chart, then commonLabels with other keys. */}}
 {{- define "rbdagent.labels" -}}
-{{ include "rbdagent.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- $own := include "rbdagent.selector" . | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
+{{- merge $own .Values.commonLabels | toYaml -}}
+{{- end }}
+
+{{/* The labels of an object that has further ones: (dict "root" . "more" LABELS). */}}
+{{- define "rbdagent.labelsWith" -}}
+{{- merge (include "rbdagent.labels" .root | fromYaml) .more | toYaml -}}
 {{- end }}
 
 {{/*
@@ -88,6 +110,9 @@ mon_host = {{ include "rbdagent.monitors" . }}
 {{- if ne (len $keyrings) 1 }}
 {{- fail (printf "ceph.clusters, %s: give one of keyringSecret, keyring (there are %d)" .name (len $keyrings)) }}
 {{- end }}
+{{- end }}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) }}
+{{- fail "serviceAccount.name is empty and serviceAccount.create is false: name the account. The account default would give every pod of the namespace the agents' permissions" }}
 {{- end }}
 {{- if and (eq .Values.mode "unmap") (not .Values.ceph.clusters) }}
 {{- fail "mode unmap needs ceph.clusters: without Ceph no mapping can be reported as orphaned, and nothing is ever unmapped" }}
