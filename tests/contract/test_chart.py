@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 import yaml
 
+from rbdagent.rules.entry import runbook
 from tests.support.chart import CHART, Rendered, helm_template, render, values_of
 
 if TYPE_CHECKING:
@@ -74,11 +75,42 @@ def own_user(given: Rendered) -> object:
     return condition.rpartition(":")[2].rstrip("'")
 
 
+def rules(given: Rendered) -> dict[str, list[Json]]:
+    """Return the rules of the PrometheusRule by alert."""
+    found: dict[str, list[Json]] = {}
+    for group in given.of_kind("PrometheusRule")["rbdagent"]["spec"]["groups"]:
+        for rule in group["rules"]:
+            found.setdefault(rule.get("alert", rule.get("record")), []).append(rule)
+    return found
+
+
+def limit_of(alert: str) -> Callable[[Rendered], object]:
+    """Return a function that reads the only number at the end of a line of an expression."""
+    return lambda given: re.findall(r"> (\d+)$", rules(given)[alert][0]["expr"], re.MULTILINE)
+
+
+def endpoint(key: str) -> Callable[[Rendered], object]:
+    def read(given: Rendered) -> object:
+        spec = given.of_kind("PodMonitor")["rbdagent"]["spec"]
+        return {**spec, **spec["podMetricsEndpoints"][0]}.get(key)
+
+    return read
+
+
 def labels(given: Rendered) -> object:
     """Return the value of the label team of every object and of the pods."""
     pods = given.daemon_set["spec"]["template"]
     return {(found["metadata"]["labels"]).get("team") for found in (*given.objects, pods)}
 
+
+ALERTS: Final[Json] = {"prometheusRule": {"enabled": True}}
+MONITOR: Final[Json] = {"podMonitor": {"enabled": True}}
+RELABEL: Final = [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}]
+OWN_RULE: Final[Json] = {
+    "alert": "TeamRule",
+    "expr": "rbdagent_findings > 0",
+    "annotations": {"summary": "{{ $labels.code }} on {{ $labels.instance }}"},
+}
 
 ROWS: Final = {
     "image.registry": Row(
@@ -271,11 +303,99 @@ ROWS: Final = {
 }  # fmt: skip
 
 
+def with_alerts(**values: object) -> Json:
+    return {"prometheusRule": {"enabled": True, **values}}
+
+
+MONITORING_ROWS: Final = {
+    "the threshold of an orphan": Row(
+        {**ALERTS, "unmap": {"gracePeriod": "1h2m3s"}},
+        limit_of("RBDMappingOrphaned"),
+        ["3723"],
+        ["600"],
+    ),
+    "prometheusRule.thresholds.orphaned": Row(
+        {**with_alerts(thresholds={"orphaned": "20m"}), "unmap": {"gracePeriod": "1h"}},
+        limit_of("RBDMappingOrphaned"),
+        ["1200"],
+        ["600"],
+    ),
+    "the threshold of an incomplete observation": Row(
+        {**ALERTS, "resync": "90s"}, limit_of("RBDAgentObservationFailing"), ["450"], ["300"]
+    ),
+    "prometheusRule.thresholds.incomplete": Row(
+        with_alerts(thresholds={"incomplete": "15m"}),
+        limit_of("RBDAgentObservationFailing"),
+        ["900"],
+        ["300"],
+    ),
+    "prometheusRule.thresholds.for": Row(
+        with_alerts(thresholds={"for": {"RBDMappingDead": "7m"}}),
+        lambda given: [rule["for"] for rule in rules(given)["RBDMappingDead"]],
+        ["7m", "7m"],
+        ["2m", "10m"],
+    ),
+    "prometheusRule.disabled": Row(
+        with_alerts(disabled=["RBDMappingDead", "RBDMappingPinned"]),
+        lambda given: {"RBDMappingDead", "RBDMappingPinned", "RBDAgentDown"} & rules(given).keys(),
+        {"RBDAgentDown"},
+        {"RBDMappingDead", "RBDMappingPinned", "RBDAgentDown"},
+    ),
+    "prometheusRule.runbookUrl": Row(
+        with_alerts(runbookUrl="https://wiki.example/rbd/"),
+        lambda given: rules(given)["RBDAgentDown"][0]["annotations"]["runbook_url"],
+        "https://wiki.example/rbd/RBDAgentDown.md",
+        runbook("RBDAgentDown"),
+    ),
+    "prometheusRule.additionalRules": Row(
+        with_alerts(additionalRules=[OWN_RULE]),
+        lambda given: rules(given).get("TeamRule"),
+        [OWN_RULE],
+        None,
+    ),
+    "prometheusRule.labels": Row(
+        with_alerts(labels={"release": "prometheus"}),
+        lambda given: given.of_kind("PrometheusRule")["rbdagent"]["metadata"]["labels"].get(
+            "release"
+        ),
+        "prometheus",
+        None,
+    ),
+    "podMonitor.relabelings": Row(
+        {"podMonitor": {"enabled": True, "relabelings": RELABEL}},
+        endpoint("relabelings"),
+        RELABEL,
+        None,
+    ),
+    "podMonitor.metricRelabelings": Row(
+        {"podMonitor": {"enabled": True, "metricRelabelings": RELABEL}},
+        endpoint("metricRelabelings"),
+        RELABEL,
+        None,
+    ),
+    "podMonitor.sampleLimit": Row(
+        {"podMonitor": {"enabled": True, "sampleLimit": 5000}}, endpoint("sampleLimit"), 5000, None
+    ),
+}
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_a_value_changes_the_objects_that_it_names(name: str) -> None:
     row = ROWS[name]
     assert row.read(render()) == row.by_default
     assert row.read(render(row.values)) == row.expected
+
+
+@pytest.mark.parametrize("name", MONITORING_ROWS)
+def test_a_value_changes_the_monitoring_objects(name: str) -> None:
+    row = MONITORING_ROWS[name]
+    assert row.read(render(ALERTS | MONITOR)) == row.by_default
+    assert row.read(render(row.values)) == row.expected
+
+
+def test_the_rules_are_those_of_the_plain_file_by_default() -> None:
+    spec = render(ALERTS | MONITOR).of_kind("PrometheusRule")["rbdagent"]["spec"]
+    assert spec == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
 
 
 @pytest.mark.parametrize(
@@ -302,6 +422,9 @@ def test_objects_are_named_after_the_release(release: str, values: Json, expecte
         ({"livenessProbe": {"httpGet": {"path": "/"}}}, "httpGet"),
         ({"extraVolumes": [{"configMap": {"name": "ca"}}]}, "/extraVolumes/0"),
         ({"mode": "unmap"}, "mode unmap needs ceph.clusters"),
+        (with_alerts(disabled=["RBDMapingDead"]), "there is no alert RBDMapingDead; there are: "),
+        (with_alerts(thresholds={"for": {"X": "1m"}}), "there is no alert X; there are: "),
+        (with_alerts(thresholds={"orphaned": "soon"}), "/prometheusRule/thresholds/orphaned"),
     ],
 )
 def test_values_that_cannot_work_are_refused(values: Json, message: str) -> None:

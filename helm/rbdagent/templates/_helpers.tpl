@@ -54,6 +54,60 @@ template must not be less safe.
 {{- .root.Files.Get .path | required (printf "%s is missing from this copy of the chart" .path) -}}
 {{- end }}
 
+{{/* The seconds of a duration, such as 1h30m. */}}
+{{- define "rbdagent.seconds" -}}
+{{- $hours := regexFind "[0-9]+h" . | trimSuffix "h" | int -}}
+{{- $minutes := regexFind "[0-9]+m" . | trimSuffix "m" | int -}}
+{{- $seconds := regexFind "[0-9]+s" . | trimSuffix "s" | int -}}
+{{- add (mul $hours 3600) (mul $minutes 60) $seconds -}}
+{{- end }}
+
+{{/*
+An expression with another number at the end of one of its lines: (dict "expr" TEXT "number" OLD "seconds"
+NEW). It fails if no line ends with the old number: files/alerts.yaml has changed.
+*/}}
+{{- define "rbdagent.threshold" -}}
+{{- $end := printf "(?m)> %s$" .number -}}
+{{- if not (regexMatch $end .expr) }}{{ fail (printf "files/alerts.yaml: no line ends with > %s: %s" .number .expr) }}{{ end -}}
+{{- regexReplaceAll $end .expr (printf "> %s" .seconds) -}}
+{{- end }}
+
+{{/* The groups of the PrometheusRule: files/alerts.yaml with the values of prometheusRule. */}}
+{{- define "rbdagent.alerts" -}}
+{{- $given := .Values.prometheusRule -}}
+{{- $found := include "rbdagent.file" (dict "root" . "path" "files/alerts.yaml") | fromYaml -}}
+{{- $orphaned := include "rbdagent.seconds" ($given.thresholds.orphaned | default .Values.unmap.gracePeriod) -}}
+{{- $resyncs := include "rbdagent.seconds" .Values.resync | int | mul 5 | toString -}}
+{{- $incomplete := empty $given.thresholds.incomplete | ternary $resyncs (include "rbdagent.seconds" $given.thresholds.incomplete) -}}
+{{- $names := list -}}
+{{- range $group := $found.groups }}
+{{- $rules := list -}}
+{{- range $rule := $group.rules }}
+{{- $names = append $names $rule.alert -}}
+{{- if eq $rule.alert "RBDMappingOrphaned" }}
+{{- $_ := set $rule "expr" (include "rbdagent.threshold" (dict "expr" $rule.expr "number" "600" "seconds" $orphaned)) -}}
+{{- else if eq $rule.alert "RBDAgentObservationFailing" }}
+{{- $_ := set $rule "expr" (include "rbdagent.threshold" (dict "expr" $rule.expr "number" "300" "seconds" $incomplete)) -}}
+{{- end }}
+{{- with get $given.thresholds.for $rule.alert }}{{ $_ := set $rule "for" . }}{{ end -}}
+{{- with $given.runbookUrl }}
+{{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s.md" (trimSuffix "/" .) $rule.alert) -}}
+{{- end }}
+{{- if not (has $rule.alert $given.disabled) }}{{ $rules = append $rules $rule }}{{ end -}}
+{{- end }}
+{{- $_ := set $group "rules" $rules -}}
+{{- end }}
+{{- range concat $given.disabled (keys $given.thresholds.for | sortAlpha) }}
+{{- if not (has . $names) }}
+{{- fail (printf "prometheusRule: there is no alert %s; there are: %s" . ($names | uniq | join ", ")) }}
+{{- end }}
+{{- end }}
+{{- with $given.additionalRules }}
+{{- $_ := set $found "groups" (append $found.groups (dict "name" "rbdagent.additional" "rules" .)) -}}
+{{- end }}
+{{- toYaml $found -}}
+{{- end }}
+
 {{/* One cluster's ceph.conf that the chart writes; empty if the user's ConfigMap has it. */}}
 {{- define "rbdagent.cephConf" -}}
 {{- if .config -}}
