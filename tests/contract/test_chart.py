@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
@@ -54,6 +55,20 @@ def last(*path: str) -> Callable[[Rendered], object]:
     """Return a function that reads the last item of a list in the pod or its container."""
     holder, key = path
     return lambda given: getattr(given, holder)[key][-1]["name"]
+
+
+def freeze(given: Rendered) -> object:
+    """Return the freeze directory of the node, its mount, and whether the agent reads it there."""
+    (volume,) = (volume for volume in given.pod["volumes"] if volume["name"] == "freeze")
+    (mount,) = (mount for mount in given.container["volumeMounts"] if mount["name"] == "freeze")
+    file = tomllib.loads(config(given))["freeze-file"]
+    return volume["hostPath"]["path"], mount["mountPath"], file == f"{mount['mountPath']}/freeze"
+
+
+def config(given: Rendered) -> str:
+    (found,) = given.of_kind("ConfigMap").values()
+    text: str = found["data"]["config.toml"]
+    return text
 
 
 def subjects(given: Rendered) -> object:
@@ -220,6 +235,26 @@ ROWS: Final = {
         names("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
         [],
         ["rbdagent", "rbdagent", "rbdagent-cli", "rbdagent-exec", "rbdagent-view"],
+    ),
+    "crds.keep": Row(
+        {"crds": {"keep": False}},
+        lambda given: given.of_kind("CustomResourceDefinition")["rbdnodes.rbdagent.dev"][
+            "metadata"
+        ].get("annotations"),
+        None,
+        {"helm.sh/resource-policy": "keep"},
+    ),
+    "crds.install": Row(
+        {"crds": {"install": False}},
+        names("CustomResourceDefinition"),
+        [],
+        ["rbdnodes.rbdagent.dev"],
+    ),
+    "freezeDir": Row(
+        {"freezeDir": "/var/lib/rbdagent-freeze"},
+        freeze,
+        ("/var/lib/rbdagent-freeze", "/host/var/lib/rbdagent-freeze", True),
+        ("/etc/rbdagent", "/host/etc/rbdagent", True),
     ),
     "extraArgs": Row(
         {"extraArgs": ["--kube-timeout=20s"]},
@@ -437,7 +472,7 @@ def test_the_schema_describes_the_values_in_their_order() -> None:
     assert list(schema["properties"]) == list(yaml.safe_load((CHART / "values.yaml").read_text()))
 
 
-@pytest.mark.parametrize("variant", ["unmap", "microk8s"])
+@pytest.mark.parametrize("variant", ["unmap", "microk8s", "talos"])
 def test_rendering_twice_gives_the_same_bytes(variant: str) -> None:
     """Argo CD compares what it renders with what it applied: a difference would never end."""
     values = values_of(variant)

@@ -34,6 +34,8 @@ VARIANTS: Final = {
 }
 WITH_LOGS: Final = "rook"
 """The variant that mounts the node's logs into its agents."""
+WITH_EXTRAS: Final = "talos"
+"""The variant that uses nearly every value for platform teams."""
 NAMESPACE: Final = "rbdagent"
 AGENT: Final = "agent"
 """The user of an agent: its token is bound to a pod on this node."""
@@ -227,6 +229,7 @@ def test_rbdagent_finds_the_configured_files_in_the_pod(
     }
     seen |= {settings["freeze-file"].removesuffix("/freeze")}
     seen |= {f"{settings['host-root']}/var/log"} if variant == WITH_LOGS else set()
+    seen |= {"/etc/ssl/cluster"} if variant == WITH_EXTRAS else set()
     assert seen | {"/etc/rbdagent"} == set(mounts.values())
 
 
@@ -745,21 +748,21 @@ def test_an_upgrade_back_removes_that_right(switched_off: ControlPlane) -> None:
     )
 
 
-def test_an_uninstalled_release_leaves_nothing(
+def test_an_uninstalled_release_leaves_only_the_rbdnodes(
     switched_off: ControlPlane, rendered: dict[str, Rendered]
 ) -> None:
     helm(switched_off, "uninstall", chart=None)
-    _wait_gone(switched_off.api, CRD)
     there = ("get", "--ignore-not-found", "--output=name", "--filename=-")
-    assert switched_off.kubectl(*there, stdin=rendered["unmap"].manifest) == ""
+    left = switched_off.kubectl(*there, stdin=rendered["unmap"].manifest)
+    assert left.split() == ["customresourcedefinition.apiextensions.k8s.io/rbdnodes.rbdagent.dev"]
+    names = {report["metadata"]["name"] for report in switched_off.api.items(RBDNODES)}
+    assert names >= {NODE, OTHER_NODE}
     assert switched_off.api.items(f"{OURS}/secrets") == [], "helm's own record of the release"
-    assert switched_off.api.find(RBDNODES) is None
 
 
-def test_rbdnodes_are_kept_if_the_values_ask_for_it(switched_off: ControlPlane) -> None:
-    api = switched_off.api
+def test_rbdnodes_are_deleted_if_the_values_ask_for_it(switched_off: ControlPlane) -> None:
+    """The second release of the same name takes over the resource that the first one left."""
     helm(switched_off, "install", f"--values={VARIANTS['microk8s']}")
-    _wait_known(api, RBDNODES)
-    api.create(RBDNODES, {**RBDNODE, "metadata": {"name": OTHER_NODE}})
     helm(switched_off, "uninstall", chart=None)
-    assert [report["metadata"]["name"] for report in api.items(RBDNODES)] == [OTHER_NODE]
+    _wait_gone(switched_off.api, CRD)
+    assert switched_off.api.find(RBDNODES) is None
