@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from rbdagent.collect.failure import failed, gaps_in, not_observed
+from rbdagent.collect.monitors import monitors_in, with_monitors
 from rbdagent.collect.node.contained import KeptNode, NodeAnswer, node_begun, start_node_worker
 from rbdagent.collect.parallel import start
 from rbdagent.collect.worker import PersistentWorker, Worker, WorkerExitedError
@@ -40,9 +41,8 @@ from rbdagent.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from rbdagent.collect.ceph.connection import CephAccess
     from rbdagent.config import Settings
     from rbdagent.correlate.cluster_index import ClusterIndex
     from rbdagent.correlate.log_names import LogNames
@@ -385,7 +385,21 @@ def _kube(target: Target, settings: Settings, also: CollectScope) -> KubeAnswer:
 
 _Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress], float]
 _CephAnswer = tuple[CephView | None, Source]
-KeptCeph = PersistentWorker[_Question, _CephAnswer]
+
+
+class KeptCeph(PersistentWorker[_Question, _CephAnswer]):
+    """The process that stays connected to Ceph; its successor knows the monitors of this one."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Start the process."""
+        self._known: dict[str, tuple[str, ...]] = {}
+        super().__init__(_ceph_worker(settings, self._known, opens_images=False))
+
+    def receive(self, deadline: float) -> _CephAnswer:
+        """Wait for the answer, and store the monitors that it contains."""
+        answer = super().receive(deadline)
+        self._known |= monitors_in(answer[0])
+        return answer
 
 
 class Workers(NamedTuple):
@@ -404,11 +418,9 @@ class Workers(NamedTuple):
 
 def start_workers(settings: Settings) -> Workers:
     """Start the processes."""
-    clusters, roots = settings.clusters, settings.roots
+    roots = settings.roots
     return Workers(
-        ceph=None
-        if clusters is None
-        else PersistentWorker(_ceph_worker(clusters, opens_images=False)),
+        ceph=None if settings.clusters is None else KeptCeph(settings),
         node=None if roots is None else start_node_worker(roots, settings.node_name),
     )
 
@@ -419,17 +431,26 @@ def _begin_ceph(
     """Start to connect to Ceph; the other sources name the images to query."""
     if kept is not None or settings.clusters is None:
         return contextlib.nullcontext(kept)
-    return Worker(_ceph_worker(settings.clusters, opens_images=True))
+    return Worker(_ceph_worker(settings, {}, opens_images=True))
 
 
 def _ceph_worker(
-    clusters: Sequence[CephAccess], *, opens_images: bool
+    settings: Settings, known: Mapping[str, tuple[str, ...]], *, opens_images: bool
 ) -> Callable[[], Callable[[_Question], _CephAnswer]]:
+    """Return what a process for Ceph does, see :class:`Worker`.
+
+    Args:
+        settings: the clusters, and where their monitors are listed.
+        known: the last known monitors; the process sees those of the time when it starts.
+        opens_images: see :class:`CephReader`.
+    """
+
     def begin() -> Callable[[_Question], _CephAnswer]:
         from rbdagent.collect.ceph.images import CephReader
 
         # Catch it here: the parent process may be unable to unpickle an exception of the bindings.
         try:
+            clusters = with_monitors(settings.clusters or (), settings.monitor_lists, known)
             begun = CephReader(clusters, opens_images=opens_images)
         except Exception as error:  # noqa: BLE001 - a failure must not affect the other sources
             failure = failed(error, _CEPH)
@@ -476,7 +497,8 @@ def _ceph(
         return None, failed(error, _CEPH)
     else:
         if isinstance(begun, PersistentWorker) and _is_incomplete(answer[1]):
-            # A new process reads the configuration and the key again, and drops requests that hang.
+            # A new process reads the configuration, the key and the list of monitors again, and
+            # drops requests that hang.
             begun.end()
         return answer
     return None, Source(state=SourceState.FAILED, reason=reason, hint=hint)
@@ -535,7 +557,8 @@ def _check_image_exists(snapshot: Snapshot, settings: Settings) -> None:
         return
     from rbdagent.collect.ceph.images import near_images
 
-    near = near_images(settings.clusters, target.image, deadline_s=settings.timeout_s)
+    located = with_monitors(settings.clusters, settings.monitor_lists, {})
+    near = near_images(located, target.image, deadline_s=settings.timeout_s)
     clusters = ", ".join(cluster.name for cluster in ceph.clusters)
     raise NotFoundError(
         f"{target.argument}: no such image in {clusters}",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rbdagent.collect.ceph.connection import CephAccess
-    from rbdagent.collect.kube.kubeconfig import KubeAccess
+    from rbdagent.collect.kube.kubeconfig import KubeAccess, MonitorList
     from rbdagent.collect.node.observer import NodeRoots
 
 DEFAULT_FILE: Final = "/etc/rbdagent/config.toml"
@@ -51,7 +51,9 @@ KEYS: Final = (
 )
 """The keys that a configuration file may set: the names of the flags."""
 
-CLUSTER_KEYS: Final = ("name", "conf", "id", "keyring", "timeout")
+CLUSTER_KEYS: Final = (
+    "name", "conf", "id", "keyring", "timeout", "monitors-from", "monitors-key", "cluster-id",
+)  # fmt: skip
 """The keys that a ``[[ceph]]`` table may set."""
 
 _DURATION: Final = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?!s))?"
@@ -69,6 +71,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     kube: KubeAccess | None
     timeout_s: float
     version: str
+    monitor_lists: tuple[MonitorList, ...] = ()
+    """Where the monitors of a cluster are listed, if its ceph.conf does not name them."""
 
     def within(self, timeout_s: float) -> Settings:
         """Return the settings with another deadline."""

@@ -33,7 +33,10 @@ def check_all(settings: Settings) -> tuple[CheckResult, ...]:
     """Check the node, every Ceph cluster and Kubernetes in parallel."""
     calls: list[tuple[str, Callable[[], tuple[CheckResult, ...]]]] = [
         ("node", functools.partial(_node, settings)),
-        *(("ceph", functools.partial(_ceph, access)) for access in settings.clusters or ()),
+        *(
+            ("ceph", functools.partial(_ceph, settings, access))
+            for access in settings.clusters or ()
+        ),
         ("kubernetes", functools.partial(_kube, settings)),
     ]
     answers = all_of([call for _, call in calls], time.monotonic() + settings.timeout_s)
@@ -68,10 +71,12 @@ def _skipped(source: str) -> CheckResult:
     )
 
 
-def _ceph(access: CephAccess) -> tuple[CheckResult, ...]:
+def _ceph(settings: Settings, access: CephAccess) -> tuple[CheckResult, ...]:
     from rbdagent.collect.ceph.images import check_ceph
+    from rbdagent.collect.monitors import with_monitors
 
-    return check_ceph(access)
+    (located,) = with_monitors((access,), settings.monitor_lists, {})
+    return check_ceph(located)
 
 
 def _kube(settings: Settings) -> tuple[CheckResult, ...]:

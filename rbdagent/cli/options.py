@@ -16,6 +16,7 @@ from rbdagent.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rbdagent.collect.kube.kubeconfig import KubeAccess, MonitorList
     from rbdagent.config import Settings
     from rbdagent.model import Target
     from rbdagent.unmap.executor import UnmapContext
@@ -163,7 +164,6 @@ def ceph_tables() -> list[dict[str, Any]]:
 def settings_of(given: dict[str, Any]) -> Settings:
     """Return the settings of an observation from the values of the flags."""
     from rbdagent.collect.ceph.connection import CephAccess
-    from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.collect.node.observer import NodeRoots
     from rbdagent.config import Settings
 
@@ -183,7 +183,7 @@ def settings_of(given: dict[str, Any]) -> Settings:
         )
         for name, table in zip(names, tables, strict=True)
     )
-    variables = ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+    kube = None if given["no_kube"] else _kube_access(given)
     return Settings(
         node_name=given["node_name"] or os.environ.get("NODE_NAME") or os.uname().nodename,
         roots=None
@@ -195,17 +195,51 @@ def settings_of(given: dict[str, Any]) -> Settings:
             kubelet_roots=tuple(given["kubelet_root"]),
         ),
         clusters=None if given["no_ceph"] else clusters,
-        kube=None
-        if given["no_kube"]
-        else KubeAccess(
-            kubeconfig=path(given["kubeconfig"]),
-            context=given["context"],
-            timeout_s=given["kube_timeout"],
-            answer_s=given["timeout"],
-            environment=tuple((name, os.environ[name]) for name in variables if name in os.environ),
-        ),
+        kube=kube,
         timeout_s=given["timeout"],
         version=__version__,
+        monitor_lists=tuple(
+            _monitor_list(name, table, kube)
+            for name, table in zip(names, tables, strict=True)
+            if "monitors-from" in table
+        ),
+    )
+
+
+def _kube_access(given: dict[str, Any]) -> KubeAccess:
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
+
+    variables = ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+    return KubeAccess(
+        kubeconfig=Path(given["kubeconfig"]) if given["kubeconfig"] else None,
+        context=given["context"],
+        timeout_s=given["kube_timeout"],
+        answer_s=given["timeout"],
+        environment=tuple((name, os.environ[name]) for name in variables if name in os.environ),
+    )
+
+
+def _monitor_list(cluster: str, table: dict[str, Any], access: KubeAccess | None) -> MonitorList:
+    """Return where a ``[[ceph]]`` table says that the monitors of its cluster are listed.
+
+    Raises:
+        UsageError: ``monitors-from`` does not name one ConfigMap.
+    """
+    from rbdagent.collect.kube.kubeconfig import MonitorList
+
+    namespace, _, name = str(table["monitors-from"]).partition("/")
+    if not (namespace and name) or "/" in name:
+        raise UsageError(
+            f"[[ceph]] {cluster}: monitors-from names no ConfigMap",
+            hint='write monitors-from = "NAMESPACE/NAME"',
+        )
+    return MonitorList(
+        cluster=cluster,
+        namespace=namespace,
+        config_map=name,
+        key=str(table.get("monitors-key", "config.json")),
+        cluster_id=str(table.get("cluster-id", "")),
+        access=access,
     )
 
 

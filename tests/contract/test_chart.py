@@ -11,7 +11,15 @@ import pytest
 import yaml
 
 from rbdagent.rules.entry import runbook
-from tests.support.chart import CHART, Rendered, helm_template, render, values_of
+from tests.support.chart import (
+    CHART,
+    NAMESPACE,
+    VARIANTS,
+    Rendered,
+    helm_template,
+    render,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -472,8 +480,50 @@ def test_the_schema_describes_the_values_in_their_order() -> None:
     assert list(schema["properties"]) == list(yaml.safe_load((CHART / "values.yaml").read_text()))
 
 
-@pytest.mark.parametrize("variant", ["unmap", "microk8s", "talos"])
+@pytest.mark.parametrize("variant", ["ceph-csi", "rook"])
+def test_agents_read_the_monitors_from_one_config_map_at_run_time(variant: str) -> None:
+    """Nothing is looked up while the chart is rendered, so Argo CD and Flux render it as helm."""
+    given = render(values_of(variant))
+    (cluster,) = values_of(variant)["ceph"]["clusters"]
+    place, name = cluster["monitorsFrom"], f"rbdagent-monitors-{cluster['name']}"
+    (table,) = tomllib.loads(config(given))["ceph"]
+    assert table["monitors-from"] == f"{place['namespace']}/{place['configMap']}"
+    assert table["monitors-key"] == place.get("key", "config.json")
+    assert table["cluster-id"] == place["clusterID"]
+    assert "mon_host" not in str(given.of_kind("ConfigMap"))
+    role, binding = given.of_kind("Role")[name], given.of_kind("RoleBinding")[name]
+    assert {role["metadata"]["namespace"], binding["metadata"]["namespace"]} == {place["namespace"]}
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [place["configMap"]],
+            "verbs": ["get"],
+        }
+    ]
+    assert binding["roleRef"]["name"] == name
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "rbdagent", "namespace": NAMESPACE}
+    ]
+
+
+def test_a_list_without_ids_needs_no_cluster_id() -> None:
+    (cluster,) = values_of("rook")["ceph"]["clusters"]
+    place = {"namespace": "rook-ceph", "configMap": "rook-ceph-mon-endpoints"}
+    plain = {"ceph": {"clusters": [{**cluster, "monitorsFrom": {**place, "key": "data"}}]}}
+    (table,) = tomllib.loads(config(render(plain)))["ceph"]
+    assert (table["monitors-key"], table["cluster-id"]) == ("data", "")
+    with pytest.raises(ValueError, match=r"rook: monitorsFrom\.clusterID is missing"):
+        render({"ceph": {"clusters": [{**cluster, "monitorsFrom": place}]}})
+
+
+def test_the_chart_queries_no_cluster_while_it_is_rendered() -> None:
+    templates = [path.read_text() for path in (CHART / "templates").iterdir()]
+    assert [text for text in templates if re.search(r"{{[^}]*\blookup\b", text)] == []
+
+
+@pytest.mark.parametrize("variant", ["", *VARIANTS])
 def test_rendering_twice_gives_the_same_bytes(variant: str) -> None:
     """Argo CD compares what it renders with what it applied: a difference would never end."""
-    values = values_of(variant)
+    values = values_of(variant) if variant else {}
     assert helm_template(values) == helm_template(values)

@@ -43,6 +43,10 @@ _SHORT: Final = {r"(?m)^( +for:) \d+m$": r"\1 2s", r"> 600$": "> 5"}
 """Alerts wait for minutes; here they wait for seconds."""
 
 
+ABSENT_MONITOR: Final = "192.0.2.1:6789"
+"""Of a network for documentation (RFC 5737): no host has it."""
+
+
 class Cluster:
     """The lab's cluster as its administrator uses it: helm, kubectl and the plugin."""
 
@@ -58,6 +62,23 @@ class Cluster:
         commands = [line for line in typed(INSTALL, heading) if line.startswith(only)]
         assert commands, heading
         return "".join(self.laptop.done("bash", "-ec", command) for command in commands)
+
+    def list_monitors(self, *monitors: str) -> None:
+        """Replace the list of monitors of the CSI driver."""
+        config = json.dumps([{"clusterID": CLUSTER_ID, "monitors": monitors}])
+        patch = json.dumps({"data": {"config.json": config}})
+        target = (f"--namespace={CSI_NAMESPACE}", "configmap", "ceph-csi-config")
+        self.laptop.done("kubectl", "patch", *target, "--type=merge", f"--patch={patch}")
+
+    def ceph_state(self, node: str) -> str:
+        """Return how Ceph was observed according to the node's RBDNode."""
+        path = "jsonpath={.status.sources.ceph.state}"
+        return self.laptop.done("kubectl", "get", "rbdnode", node, f"--output={path}")
+
+    def agent_pods(self) -> set[str]:
+        """Return the uids of the agents' pods."""
+        pods = self.lab.control_plane.api.items(collection("Pod", NAMESPACE))
+        return {pod["metadata"]["uid"] for pod in pods}
 
     def wait_rolled_out(self) -> None:
         """Wait until kubelets have rolled out the release."""
@@ -322,6 +343,40 @@ def test_chart_reports_alerts_on_and_unmaps_an_orphan(
         timeout_s=60,
         what="the RBDNode resource to be gone",
     )
+
+
+@pytest.mark.alone
+def test_agents_follow_the_monitors_without_an_upgrade(
+    cluster: Cluster, scene: Scene, tmp_path: Path
+) -> None:
+    """Play the end of a fail-over: the driver's list names an address where no monitor is left.
+
+    An agent that starts then has no Ceph. When the driver's list has the new monitor, the agent
+    connects, in the same pod and with the same configuration.
+    """
+    (tmp_path / "my-values.yaml").write_text(json.dumps(_values()))
+    volume = scene.claim()
+    scene.start_pod("worker-1")
+    cluster.list_monitors(ABSENT_MONITOR)
+    cluster.type("## 1. A user in Ceph")
+    cluster.type("## 2. Helm")
+    cluster.wait_published("worker-1", volume)
+    assert cluster.ceph_state("worker-1") == "failed"
+    pods = cluster.agent_pods()
+    cluster.list_monitors(scene.lab.ceph.monitor)
+    wait_until(
+        lambda: cluster.ceph_state("worker-1") == "observed",
+        timeout_s=120,
+        what="the agent to reach the new monitor",
+    )
+    cluster.wait_rolled_out()
+    assert cluster.agent_pods() == pods
+    done = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
+    assert (done.code, "InUse" in done.stdout, "certain" in done.stdout) == (0, True, True), done
+    # Without the list, the connection follows the monitors that Ceph itself reports.
+    cluster.list_monitors()
+    cluster.wait_published("worker-1", volume)
+    assert cluster.ceph_state("worker-1") == "observed"
 
 
 def _fence_and_lift(

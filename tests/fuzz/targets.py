@@ -29,6 +29,7 @@ from rbdagent.parse import (
     kubelet,
     kubernetes,
     logs,
+    monitors,
     mountinfo,
     quantity,
     recognised,
@@ -149,6 +150,13 @@ _KEYRINGS: Final = Texts(
         "AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A==",
         '[client.a]\n\tkey = AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A==\n\tcaps mon = "allow r"\n',
         '; comment\n[client.a]\nkey = x ; y\n[client.b]\nkey = "AQ==" # z\n',
+    )
+)
+_MONITOR_LISTS: Final = Texts(
+    (
+        "a=10.0.0.1:6789,b=10.0.0.2:6789,c=[fd00::1]:3300",
+        '[{"clusterID":"rook-ceph","monitors":["10.96.0.21:6789"],"namespace":"rook-ceph"}]',
+        '[{"clusterID":"rook-ceph","monitors":["[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]"]}]',
     )
 )
 _SYSFS: Final = Texts(
@@ -395,6 +403,11 @@ TARGETS: Final = (
         keyring.keyring_key_type,
         _KEYRINGS,
         _of_text(keyring.keyring_key_type, entity="client.a"),
+    ),
+    _target(
+        monitors.parse_monitor_list,
+        _MONITOR_LISTS,
+        _of_text(monitors.parse_monitor_list, cluster_id="rook-ceph", where=_WHERE),
     ),
     _target(krbd.parse_snapshot, _SYSFS, _of_text(krbd.parse_snapshot)),
     _target(krbd.parse_user, _SYSFS, _of_text(krbd.parse_user)),

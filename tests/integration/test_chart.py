@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import sys
+import tomllib
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -47,6 +48,8 @@ CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD: Final = f"{CRDS}/rbdnodes.rbdagent.dev"
 RBDNODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 STORAGE: Final = "/apis/storage.k8s.io/v1"
+MONITORS: Final = "/api/v1/namespaces/ceph-csi/configmaps/ceph-csi-config"
+"""The list of monitors of the CSI driver, which the variant ceph-csi reads."""
 APPS: Final = "/apis/apps/v1"
 Call = tuple[str, "Json | None"]
 """Method and path, and the body."""
@@ -233,13 +236,6 @@ def test_rbdagent_finds_the_configured_files_in_the_pod(
     assert seen | {"/etc/rbdagent"} == set(mounts.values())
 
 
-def test_monitors_come_from_the_csi_drivers_configuration(rendered: dict[str, Rendered]) -> None:
-    plain = rendered["ceph-csi"].one("ConfigMap")["data"]
-    rook = rendered["rook"].one("ConfigMap")["data"]
-    assert plain["ceph.conf"] == "[global]\nmon_host = 10.0.0.1:6789,10.0.0.2:6789\n"
-    assert rook["rook.conf"] == "[global]\nmon_host = 10.96.0.21:6789\n"
-
-
 def test_each_cluster_has_a_separate_configuration_and_key(
     rendered: dict[str, Rendered],
 ) -> None:
@@ -384,19 +380,9 @@ FROM_CSI: Final = "keyring=x,monitorsFrom.namespace=ceph-csi,monitorsFrom.config
         (["keyring=x"], (), "give one of monitorsFrom, config, configMap (there are 0)"),
         (["config=x,keyring=x", "name=c0"], (), "ceph.clusters: two are named c0"),
         (
-            [f"{FROM_CSI}=absent,monitorsFrom.clusterID=x"],
+            [f"{FROM_CSI}=ceph-csi-config"],
             (),
-            "ConfigMap ceph-csi/absent was not found",
-        ),
-        (
-            [f"{FROM_CSI}=ceph-csi-config,monitorsFrom.clusterID=x"],
-            (),
-            "names no monitors of clusterID x; it knows: other, b9127830-",
-        ),
-        (
-            [f"{FROM_CSI}=ceph-csi-config,monitorsFrom.clusterID=x,monitorsFrom.key=config"],
-            (),
-            "has no key config; it has: config.json",
+            "c0: monitorsFrom.clusterID is missing: ConfigMap ceph-csi/ceph-csi-config lists",
         ),
     ],
 )
@@ -540,11 +526,16 @@ AGENT_DOES: Final[tuple[Call, ...]] = (
     (f"GET {EVENTS}/a", None),
     (f"PATCH {EVENTS}/a", {"count": 2, "lastTimestamp": AT}),
     (f"POST {EVENTS.replace('default', NAMESPACE)}", event("a") | {"metadata": {"name": "a"}}),
+    (f"GET {MONITORS}", None),
 )
 AGENT_MUST_NOT: Final[tuple[Call, ...]] = (
     ("GET /api/v1/secrets", None),
     (f"GET {OURS}/secrets/rbdagent-keyring", None),
     (f"GET {OURS}/configmaps", None),
+    ("GET /api/v1/namespaces/ceph-csi/configmaps", None),
+    ("GET /api/v1/namespaces/ceph-csi/configmaps/other", None),
+    ("GET /api/v1/namespaces/rook-ceph/configmaps/rook-ceph-mon-endpoints", None),
+    (f"PATCH {MONITORS}", {"data": {}}),
     (f"GET {OURS}/serviceaccounts", None),
     (f"POST {OURS}/serviceaccounts/rbdagent/token", {"spec": {}}),
     (f"POST {OURS}/pods/{POD}/exec?command=true&stdout=true", {}),
@@ -637,6 +628,44 @@ def test_a_real_agent_publishes_its_node_with_these_rights(
     published = observing.api.get(f"{RBDNODES}/{NODE}")
     assert published["status"]["toolVersion"] == __version__
     assert [owner["name"] for owner in published["metadata"]["ownerReferences"]] == [NODE]
+
+
+@pytest.fixture
+def ceph_flags(rendered: dict[str, Rendered], tmp_path: Path) -> tuple[str, ...]:
+    """Return the flags for the cluster of the variant ceph-csi, outside of its pod."""
+    data = rendered["ceph-csi"].one("ConfigMap")["data"]
+    (table,) = tomllib.loads(data["config.toml"])["ceph"]
+    keyring, conf, path = tmp_path / "keyring", tmp_path / "ceph.conf", tmp_path / "config.toml"
+    keyring.write_text("[client.rbdagent]\n\tkey = AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A==\n")
+    conf.write_text(data["ceph.conf"])
+    lines = {**table, "conf": str(conf), "keyring": str(keyring), "timeout": "1s"}
+    settings = (f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
+    path.write_text("[[ceph]]\n" + "".join(settings))
+    return (f"--config={path}", "--no-node", f"--node-name={NODE}", "--output=json")
+
+
+def test_an_agent_reads_the_monitors_at_run_time(
+    observing: ControlPlane, ceph_flags: tuple[str, ...]
+) -> None:
+    """The list changes, and the next command uses the new one: no upgrade is needed.
+
+    No monitor has these addresses: check prints them in the command that shows whether they can be
+    reached.
+    """
+
+    def checked() -> str:
+        program = (f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent")
+        return observing.laptop(AGENT).run("/usr/bin/env", *program, "check", *ceph_flags).said
+
+    def list_monitors(text: str) -> None:
+        observing.api.patch(MONITORS, {"data": {"config.json": text}})
+
+    assert "-m 10.0.0.1:6789,10.0.0.2:6789 " in checked()
+    list_monitors(json.dumps([{**CSI_CLUSTERS[1], "monitors": ["10.0.0.9:6789"]}]))
+    assert "-m 10.0.0.9:6789 " in checked()
+    list_monitors("[]")
+    assert "expected a cluster with clusterID b9127830-" in checked()
+    list_monitors(json.dumps(CSI_CLUSTERS))
 
 
 def test_check_reports_only_the_right_that_unmapping_needs(observing: ControlPlane) -> None:

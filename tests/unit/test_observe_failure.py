@@ -60,7 +60,7 @@ class InThisProcess:
     """Fake of the forked process: queries Ceph in this process."""
 
     def __init__(self) -> None:
-        self._answer = look._ceph_worker((), opens_images=True)()
+        self._answer = look._ceph_worker(NOWHERE, {}, opens_images=True)()
 
     def answer(self, question: Any, _deadline: float) -> Any:
         return self._answer(question)

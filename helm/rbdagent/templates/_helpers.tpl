@@ -113,42 +113,15 @@ NEW). It fails if no line ends with the old number: files/alerts.yaml has change
 {{- if .config -}}
 {{ .config }}
 {{- else if .monitorsFrom -}}
+# The agents read the monitors from a ConfigMap: monitors-from in config.toml.
 [global]
-mon_host = {{ include "rbdagent.monitors" . }}
 {{ end -}}
-{{- end }}
-
-{{/* The monitors of one cluster, from the list that its CSI driver uses. */}}
-{{- define "rbdagent.monitors" -}}
-{{- $from := .monitorsFrom -}}
-{{- $key := $from.key | default "config.json" -}}
-{{- $where := printf "ceph.clusters, %s: monitorsFrom: ConfigMap %s/%s" .name $from.namespace $from.configMap -}}
-{{- $map := lookup "v1" "ConfigMap" $from.namespace $from.configMap -}}
-{{- if not $map }}
-{{- fail (printf "%s was not found: correct it; or, if helm does not query the cluster (helm template), use config instead" $where) }}
-{{- end }}
-{{- if not (hasKey ($map.data | default dict) $key) }}
-{{- fail (printf "%s has no key %s; it has: %s" $where $key (keys ($map.data | default dict) | sortAlpha | join ", ")) }}
-{{- end }}
-{{- $known := list -}}
-{{- $monitors := list -}}
-{{- range index $map.data $key | fromJsonArray }}
-{{- if not (kindIs "map" .) }}
-{{- fail (printf "%s: %s is no JSON list of clusters: %v" $where $key .) }}
-{{- end }}
-{{- $known = append $known .clusterID -}}
-{{- if eq .clusterID $from.clusterID }}{{ $monitors = .monitors }}{{ end }}
-{{- end }}
-{{- if not $monitors }}
-{{- fail (printf "%s names no monitors of clusterID %s; it knows: %s" $where $from.clusterID ($known | join ", ")) }}
-{{- end }}
-{{- $monitors | join "," -}}
 {{- end }}
 
 {{/* Refuse what the schema cannot report clearly. */}}
 {{- define "rbdagent.validate" -}}
 {{- $names := list -}}
-{{- range .Values.ceph.clusters }}
+{{- range $cluster := .Values.ceph.clusters }}
 {{- if has .name $names }}
 {{- fail (printf "ceph.clusters: two are named %s" .name) }}
 {{- end }}
@@ -159,6 +132,11 @@ mon_host = {{ include "rbdagent.monitors" . }}
 {{- $configs := list .monitorsFrom .config .configMap | compact }}
 {{- if ne (len $configs) 1 }}
 {{- fail (printf "ceph.clusters, %s: give one of monitorsFrom, config, configMap (there are %d)" .name (len $configs)) }}
+{{- end }}
+{{- with .monitorsFrom }}
+{{- if not (or .clusterID (eq (.key | default "") "data")) }}
+{{- fail (printf "ceph.clusters, %s: monitorsFrom.clusterID is missing: ConfigMap %s/%s lists several clusters" $cluster.name .namespace .configMap) }}
+{{- end }}
 {{- end }}
 {{- $keyrings := list .keyringSecret .keyring | compact }}
 {{- if ne (len $keyrings) 1 }}

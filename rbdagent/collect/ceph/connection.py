@@ -73,6 +73,10 @@ class CephAccess(Struct, frozen=True, kw_only=True):
     keyring: Path | None
     """If None, librados searches its default paths."""
     timeout_s: float
+    monitors: tuple[str, ...] = ()
+    """The monitors, in place of those of ``conf``; empty if ``conf`` names them."""
+    monitors_missing: NotObserved | None = None
+    """Why the list of monitors was not read; ``monitors`` are then the last known ones."""
 
     @property
     def limit_s(self) -> int:
@@ -139,6 +143,8 @@ def _settings(access: CephAccess) -> dict[str, str]:
         # to send a client's entries for the cluster's log. rbdagent has no such entries.
         "mon_client_log_interval": "60",
     }
+    if access.monitors:
+        options["mon_host"] = ",".join(access.monitors)
     return options if access.keyring is None else options | {"keyring": str(access.keyring)}
 
 
@@ -155,6 +161,9 @@ class Cluster:
     def __init__(self, access: CephAccess) -> None:
         self.access = access
         self._contexts: dict[tuple[int | None, str, str], Any] = {}
+        missing = access.monitors_missing
+        if missing is not None and not access.monitors:
+            raise SourceError(f"{access.name}: {missing.reason}", hint=missing.hint)
         self._rados = rados_module()
         self._check_files()
         self._handle: Any = None
@@ -434,7 +443,8 @@ def _errno_text(code: int) -> str:
 def reach_cure(access: CephAccess) -> str:
     """Return the command that shows whether a cluster can be reached."""
     user = ("-n", f"client.{access.client_id}", "--connect-timeout", "5")
-    asked = command("ceph fsid", options=("-c", str(access.conf), *user))
+    monitors = ("-m", ",".join(access.monitors)) if access.monitors else ()
+    asked = command("ceph fsid", options=("-c", str(access.conf), *monitors, *user))
     return f"{line_of(asked)} shows whether the monitors can be reached"
 
 

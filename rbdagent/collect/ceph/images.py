@@ -302,7 +302,8 @@ def _view(connected: _Connected, images: tuple[ImageView, ...]) -> ClusterView:
         monitors=connected.monitors,
         pools=connected.pools,
     )
-    return replace(view, source=replace(view.source, gaps=_gaps(view)))
+    gaps = gaps_in((("the list of monitors", connected.cluster.access.monitors_missing),))
+    return replace(view, source=replace(view.source, gaps=(*gaps, *_gaps(view))))
 
 
 def _gaps(view: ClusterView) -> tuple[Gap, ...]:

@@ -46,6 +46,24 @@ class KubeAccess(Struct, frozen=True, kw_only=True):
     """The variables in use: ``KUBECONFIG``, ``HOME``, ``KUBERNETES_SERVICE_HOST``, ``_PORT``."""
 
 
+class MonitorList(Struct, frozen=True, kw_only=True):
+    """Names the place of a Ceph cluster's list of monitors, and the access to it."""
+
+    cluster: str
+    """The name of the cluster in answers."""
+    namespace: str
+    config_map: str
+    key: str
+    cluster_id: str
+    """The id of the cluster in the list; empty for a list of one cluster."""
+    access: KubeAccess | None
+    """None if the API must not be queried."""
+
+    def __str__(self) -> str:
+        """Return the place, for messages."""
+        return f"ConfigMap {self.namespace}/{self.config_map}, key {self.key}"
+
+
 class Credentials(Struct, frozen=True, kw_only=True):
     """Holds the address of one API server, and the credentials for it."""
 
