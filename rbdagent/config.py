@@ -48,6 +48,7 @@ KEYS: Final = (
     "resync",
     "heartbeat",
     "listen",
+    "metrics",
 )
 """The keys that a configuration file may set: the names of the flags."""
 

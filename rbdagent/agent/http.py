@@ -50,20 +50,21 @@ class Served(Protocol):
         """Seconds since its loop last made progress."""
 
 
-def serve(agent: Served, listen: str) -> None:
+def serve(agent: Served, listen: str, *, problems_only: bool = False) -> None:
     """Serve an agent's health and metrics from a daemon thread.
 
     Args:
         agent: the agent.
         listen: ``ADDRESS:PORT``; an empty address means all addresses, also of IPv6 if the host
             has it.
+        problems_only: see :class:`Metrics`.
 
     Raises:
         RbdagentError: the server cannot listen on this address.
     """
     host, _, port = listen.rpartition(":")
     registry = CollectorRegistry()
-    registry.register(Metrics(lambda: agent.seen))
+    registry.register(Metrics(lambda: agent.seen, problems_only=problems_only))
     registry.register(ProcessCollector(registry=None))
 
     class Handler(BaseHTTPRequestHandler):

@@ -20,6 +20,7 @@ from rbdagent.correlate.image_identity import identity_of_mapping, pods_of
 from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
 from rbdagent.parse.shown import in_all_texts, shown
+from rbdagent.report.rbdnode import HEALTHY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,9 +38,17 @@ _MAPPING: Final = (
 class Metrics:
     """A collector of prometheus_client."""
 
-    def __init__(self, result: Callable[[], CycleResult | None]) -> None:
-        """Store the function that returns the result of the last cycle."""
+    def __init__(
+        self, result: Callable[[], CycleResult | None], *, problems_only: bool = False
+    ) -> None:
+        """Store what the metrics are computed from.
+
+        Args:
+            result: returns the result of the last cycle.
+            problems_only: leave out the series of healthy mappings.
+        """
         self._seen = result
+        self._problems_only = problems_only
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family; before the first cycle, only those that need no snapshot."""
@@ -61,7 +70,7 @@ class Metrics:
         result = self._seen()
         if result is not None:
             yield from _of_sources(result)
-            yield from _of_mappings(result)
+            yield from _of_mappings(result, problems_only=self._problems_only)
             yield _of_blocked(result)
             yield _of_unbacked(result)
             yield from _of_findings(result)
@@ -95,7 +104,7 @@ def _of_sources(result: CycleResult) -> Iterator[Metric]:
         )
 
 
-def _of_mappings(result: CycleResult) -> Iterator[Metric]:
+def _of_mappings(result: CycleResult, *, problems_only: bool) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "rbdagent_mapping_info", "An RBD image that is mapped on this node.", labels=_MAPPING
     )
@@ -115,6 +124,8 @@ def _of_mappings(result: CycleResult) -> Iterator[Metric]:
         labels=("node", "device", "reason"),
     )
     for diagnosis, holder_verdict, mapping in _local(result):
+        if problems_only and _is_healthy(diagnosis, holder_verdict, mapping, result):
+            continue
         node = holder_verdict.holder.node or ""
         info.add_metric(_labels(diagnosis, holder_verdict, mapping), 1)
         verdict.add_metric((node, mapping.device, str(holder_verdict.verdict)), 1)
@@ -136,6 +147,19 @@ def _local(result: CycleResult) -> Iterator[tuple[Diagnosis, HolderVerdict, Mapp
     for diagnosis in result.diagnoses:
         for holder_verdict, mapping in diagnosis.mapped:
             yield diagnosis, holder_verdict, mapping
+
+
+def _is_healthy(
+    diagnosis: Diagnosis, holder_verdict: HolderVerdict, mapping: Mapping, result: CycleResult
+) -> bool:
+    """Return whether no alert can concern a mapping; one that was not observed is not healthy."""
+    remembered = result.history.mappings if result.history is not None else ()
+    orphaned = {entry.identity.device for entry in remembered if entry.orphaned_since is not None}
+    return (
+        holder_verdict.verdict in HEALTHY
+        and mapping.device not in orphaned
+        and all(finding.code != CONFLICTING for finding in diagnosis.findings)
+    )
 
 
 def _labels(

@@ -40,6 +40,8 @@ _END_S: Final = 4.0
         help="How often RBDNode is written when nothing changed.")  # fmt: skip
 @option("--listen", default="127.0.0.1:9464", show_default=True, metavar="ADDRESS:PORT",
         help="Address that serves /metrics, /livez and /readyz.")  # fmt: skip
+@option("--metrics", type=click.Choice(["all", "problems"]), default="all", show_default=True,
+        help="Mappings with series in /metrics: all, or the unhealthy ones.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Run one cycle (observe, publish), then exit.")
 @acting
 @observing
@@ -49,6 +51,7 @@ def command(
     resync: float,
     heartbeat: float,
     listen: str,
+    metrics: str,
     once: bool,
     settings: Callable[[], Settings],
     **allowed: Any,  # noqa: ANN401 - the flags of the policy
@@ -96,7 +99,7 @@ def command(
         if once:
             agent.run(once=True)
             return 0
-        serve(agent, listen)
+        serve(agent, listen, problems_only=metrics == "problems")
         if kubernetes is not None:
             kubernetes.watch(wake)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -34,7 +34,8 @@ _STAGING: Final = re.compile(
     r"/plugins/kubernetes\.io/csi/.*/(?:globalmount(?:/|$)|volumeDevices/|dev/)"
 )
 _MOST_ACTS: Final = 10
-_WELL: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verdict.FOREIGN})
+HEALTHY: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verdict.FOREIGN})
+"""The verdicts on a mapping that are no problem."""
 
 
 def rbdnode_status(
@@ -65,7 +66,7 @@ def rbdnode_status(
         "mapped": len(held) if seen else None,
         "orphaned": verdicts.count(Verdict.ORPHANED),
         "problems": sum(
-            holder_verdict.verdict not in _WELL or diagnosis.verdict is Verdict.CONFLICT
+            holder_verdict.verdict not in HEALTHY or diagnosis.verdict is Verdict.CONFLICT
             for holder_verdict, _, diagnosis in held
         ),
         "mappings": [

@@ -264,6 +264,12 @@ ROWS: Final = {
         ("/var/lib/rbdagent-freeze", "/host/var/lib/rbdagent-freeze", True),
         ("/etc/rbdagent", "/host/etc/rbdagent", True),
     ),
+    "metrics.mappings": Row(
+        {"metrics": {"mappings": "problems"}},
+        lambda given: tomllib.loads(config(given))["metrics"],
+        "problems",
+        "all",
+    ),
     "extraArgs": Row(
         {"extraArgs": ["--kube-timeout=20s"]},
         lambda given: given.container.get("args"),

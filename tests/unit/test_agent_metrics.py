@@ -116,6 +116,48 @@ def test_conflict_is_reported_beside_the_verdict_on_the_mapping() -> None:
     assert [sample.labels["verdict"] for sample in series] == ["InUse", "Conflict"]
 
 
+PER_MAPPING = (
+    "rbdagent_mapping_info",
+    "rbdagent_mapping_verdict",
+    "rbdagent_mapping_pinned",
+    "rbdagent_mapping_orphaned_seconds",
+)
+
+
+def series_of(look: CycleResult, *, problems_only: bool) -> list[tuple[str, dict[str, str]]]:
+    """Return the series of mappings."""
+    metrics = Metrics(lambda: look, problems_only=problems_only)
+    samples = [sample for metric in metrics.collect() for sample in metric.samples]
+    return [(sample.name, sample.labels) for sample in samples if sample.name in PER_MAPPING]
+
+
+def test_problems_only_leaves_out_the_series_of_healthy_mappings() -> None:
+    healthy = cycle_of(seen(in_kube={"pods": (pod(),)}))
+    assert len(series_of(healthy, problems_only=False)) == 2
+    assert series_of(healthy, problems_only=True) == []
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        cycle_of(seen()),
+        cycle_of(seen(mapped={"openers": NotObserved(reason="denied")})),
+        cycle_of(seen(of_image={"watchers": NotObserved(reason="denied")})),
+        cycle_of(
+            seen(of_image={"watchers": (watcher(), remote_watcher())}, in_kube={"pods": (pod(),)})
+        ),
+        replace(cycle_of(seen()), history=history()),
+        replace(cycle_of(seen(in_kube={"pods": (pod(),)})), history=history()),
+    ],
+    ids=["orphan", "openers", "watchers", "conflict", "age", "age of a mapping in use"],
+)
+def test_problems_only_keeps_every_series_of_another_mapping(look: CycleResult) -> None:
+    """Each alert joins a series with the info of its mapping: without it, no alert would fire."""
+    found = series_of(look, problems_only=True)
+    assert found == series_of(look, problems_only=False)
+    assert "rbdagent_mapping_info" in {name for name, _ in found}
+
+
 BARE = UnbackedMount(
     pod_uid=POD_UID, persistent_volume=PV, path="/data", source="/dev/vda", process=process()
 )
