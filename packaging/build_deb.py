@@ -39,7 +39,7 @@ DEPENDS: Final = ("python3-rados", "python3-rbd")
 LEFT_OUT: Final = {"kubernetes": "python3-kubernetes"}
 """Requirements that are not packed, and Debian's package of each, which is recommended.
 
-It has 40 MB, and only kubeconfigs with a credential plugin need it.
+It takes 77 MiB (docs/security.md), and only kubeconfigs with a credential plugin need it.
 """
 
 MAINTAINER: Final = "The rbdagent authors <packages@rbdagent.dev>"
