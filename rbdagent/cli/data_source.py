@@ -32,9 +32,15 @@ def snapshot_of(
     also: CollectScope = CollectScope.NOTHING,
     workers: Workers | None = None,
 ) -> Snapshot:
-    """Load a snapshot file, or observe.
+    """Return the snapshot of a file, or else a new snapshot from the sources.
 
-    ``meanwhile`` runs while the sources answer; ``workers`` serve several observations.
+    Args:
+        target: the TARGET of the verb.
+        source: the file of ``--from``; None to query the sources.
+        settings: how to query them; called only if there is no file.
+        meanwhile: runs while the sources answer.
+        also: what to collect in addition to the target.
+        workers: worker processes that serve several observations; None to start new ones.
     """
     if source is not None:
         return _loaded(target, source)

@@ -126,7 +126,9 @@ ENTRIES: Final = (
         evidence="deletionTimestamp and finalizers, and no object that needs them.",
         risk="None. The problem is the controller that does not work, not the finalizer.",
         remedy="Get that controller running again, and read its log.",
-        recovery=Recovery(actor="the finalizer's controller", condition="it runs"),
+        recovery=Recovery(
+            actor="the controller that removes the finalizer", condition="it runs again"
+        ),
         step=LifecycleStep.RELEASE,
     ),
     Entry(
@@ -257,7 +259,7 @@ def _remaining(
         f"it: {controller} removes it, and seems not to work.",
         evidence=(f"finalizers {', '.join(held.finalizers)}", _deleted(case, held)),
         commands=(show, *(_CONTROLLERS if controller in {_PVC_PROTECTION, _PV_PROTECTION} else ())),
-        recovery=Recovery(actor=controller, condition="it runs"),
+        recovery=Recovery(actor=controller, condition="it runs again"),
     )
 
 

@@ -63,8 +63,8 @@ ENTRIES: Final = (
         "BeingProvisioned",
         Severity.INFO,
         "The claim's volume is being provisioned.",
-        cause="The provisioner was asked less than a minute ago, or is still working: clones and "
-        "restores take minutes.",
+        cause="The claim was handed to its provisioner less than a minute ago, or the provisioner "
+        "is still working: clones and restores take minutes.",
         evidence="The claim's age, and no failure among its events.",
         risk="None.",
         remedy="Wait, then run the command again.",
@@ -75,7 +75,7 @@ ENTRIES: Final = (
         "RBD606",
         "ProvisionerSilent",
         Severity.ERROR,
-        "The provisioner was asked for a volume and has reported nothing.",
+        "The claim waits for its provisioner, which has reported nothing about it.",
         cause="The provisioner runs under another name than the class states (--drivername), may "
         "not watch claims, waits for its plugin's socket, or is a version that needs selfLink. It "
         "reports each of these in its log only.",

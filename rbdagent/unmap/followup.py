@@ -205,7 +205,10 @@ def _watched(after: _After) -> Iterator[str]:
 
 
 def _waited_for(after: _After) -> Iterator[str]:
-    """Yield the pods of its claims on other nodes that wait for it, if all pods were listed."""
+    """Yield each pod on another node that waits for the volume.
+
+    Yields nothing if the lists of pods may lack one that uses a claim of the volume.
+    """
     kube = after.snapshot.kubernetes
     if kube is None or not covers_claims(kube, after.names):
         return
