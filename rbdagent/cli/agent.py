@@ -35,9 +35,9 @@ _END_S: Final = 4.0
 @option("--mode", type=click.Choice(["observe", "unmap"]), default="observe", show_default=True,
         help="Only observe, or also unmap orphans.")  # fmt: skip
 @option("--resync", type=Duration(), default="60s", show_default=True,
-        help="Longest time between two cycles; a change starts one immediately.")  # fmt: skip
+        help="Maximum time between two cycles; a change starts a cycle immediately.")  # fmt: skip
 @option("--heartbeat", type=Duration(), default="5m", show_default=True,
-        help="How often RBDNode is written when nothing changed.")  # fmt: skip
+        help="Interval at which the RBDNode is written if nothing changes.")  # fmt: skip
 @option("--listen", default="127.0.0.1:9464", show_default=True, metavar="ADDRESS:PORT",
         help="Address that serves /metrics, /livez and /readyz.")  # fmt: skip
 @option("--metrics", type=click.Choice(["all", "problems"]), default="all", show_default=True,
@@ -56,7 +56,10 @@ def command(
     settings: Callable[[], Settings],
     **allowed: Any,  # noqa: ANN401 - the flags of the policy
 ) -> int:
-    """Run on a node: watch its mappings, publish them, and unmap orphans where that is allowed."""
+    """Observe this node's mappings continuously, and publish them.
+
+    In mode unmap, the agent also unmaps orphans.
+    """
     from rbdagent.collector import start_workers
 
     # The other verbs exit after one output, and run without the garbage collector.

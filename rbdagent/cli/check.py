@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 @OUTPUT
 @observing
 def command(*, output: str, settings: Callable[[], Settings]) -> int:
-    """Check whether rbdagent can work on this node, and print what is missing.
+    """Check what rbdagent needs here, and print what is missing.
 
-    Exits with code 1 if a required check fails. After a warning, answers only lack detail.
+    Exits with code 1 if a required check fails. A warning means only that answers lack details.
     """
     from rbdagent.model import CheckState
     from rbdagent.preflight import check_all

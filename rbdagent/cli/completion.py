@@ -11,7 +11,10 @@ from rbdagent.errors import UsageError
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(*, shell: str) -> int:
-    """Print a shell completion script: source <(rbdagent completion bash)."""
+    """Print a completion script for a shell.
+
+    In bash, this command loads it: source <(rbdagent completion bash)
+    """
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("target", required=False)
 @all_namespaces
 @click.option(
-    "--namespace", "-n", help="Namespace of TARGET; without TARGET, report only this one."
+    "--namespace", "-n", help="Namespace of TARGET; without TARGET, report only this namespace."
 )
 @click.option("--selector", "-l", help="Report only claims and pods with these labels (-l app=db).")
 @reading("html")
@@ -39,14 +39,14 @@ def command(
     watch: bool,
     **asked: Any,  # noqa: ANN401 - see _Request
 ) -> int:
-    """Check each step in the life of TARGET's volume: which step fails, why, and what to do.
+    """Show which step of TARGET's lifecycle fails, why, and the fix.
 
     The steps are provision, bind, schedule, attach, stage, publish, and those of the detach path.
     TARGET has the same forms as in who-holds. -o html prints one page that needs no network:
     redirect it to a file.
 
     Without TARGET, -A, -n or -l report everything that is stuck, the worst first. -w repeats until
-    nothing is broken.
+    no step fails.
     """
     how = _Request(**asked)
     if how.output == "html" and watch:
@@ -56,7 +56,7 @@ def command(
         scope = _scope(namespace, selector)
         once = _diagnose_cluster(wanted, scope, _scope_text(namespace, selector), how)
     elif every or selector is not None:
-        raise UsageError("-A and -l report everything that is stuck: do not give a TARGET")
+        raise UsageError("-A and -l report everything that is stuck: omit TARGET")
     else:
         once = _of_target(target, namespace, how)
     return repeat(once, watch=watch and how.source is None, until_well=True)
@@ -149,7 +149,7 @@ def _diagnose_cluster(
     wanted: Target, scope: Scope, words: str, how: _Request
 ) -> Callable[[], tuple[str, int]]:
     if how.output == "html":
-        raise UsageError("-o html shows one volume: give a TARGET")
+        raise UsageError("-o html shows one volume: a TARGET is missing")
     if how.fail_on == "info":
         raise UsageError(
             "stuck volumes have warnings and errors only: use --fail-on with one of these"

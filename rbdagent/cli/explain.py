@@ -13,7 +13,10 @@ from rbdagent.cli.output import data_text, print_text
 @OUTPUT
 @DEBUG
 def command(*, code: str | None, output: str, debug: bool) -> int:
-    """Print cause, evidence, risk and remedy of a finding; without CODE, list all findings."""
+    """Explain the finding CODE; without CODE, list all findings.
+
+    The explanation has the cause, the evidence, the risk, the remedy and the automatic recovery.
+    """
     del debug
     from rbdagent.catalog import CATALOG, entry, explanation
 

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @click.option(
-    "--all-nodes", "-A", is_flag=True, help="Mappings of all nodes, as their agents published them."
+    "--all-nodes",
+    "-A",
+    is_flag=True,
+    help="List the mappings of all nodes, as their agents published them.",
 )
 @click.option("--namespace", "-n", help="Only volumes whose claim is in this namespace.")
 @click.option("--selector", "-l", help="Only volumes whose claim has these labels (-l app=db).")

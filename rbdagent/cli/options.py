@@ -102,7 +102,8 @@ _OBSERVING: Final = (
     option("--procfs", default="/proc", show_default=True, help="The host's /proc."),
     option("--sysfs", default="/sys", show_default=True, help="The host's /sys."),
     option("--host-root", default="/", show_default=True, help="The host's root directory."),
-    option("--kubelet-root", multiple=True, help="kubelet's root directory.  [default: detected]"),
+    option("--kubelet-root", multiple=True,
+            help="kubelet's root directory; may be repeated.  [default: detected]"),
     option("--ceph-conf", default="/etc/ceph/ceph.conf", show_default=True,
             help="Ceph configuration file."),
     option("--ceph-id", default="rbdagent", show_default=True,
@@ -111,7 +112,8 @@ _OBSERVING: Final = (
             help="Keyring file.  [default: the systemd credential, or found by librados]"),
     option("--ceph-timeout", type=Duration(), default="10s", show_default=True,
             help="Timeout of one call to Ceph."),
-    option("--kubeconfig", help="kubeconfig.  [default: KUBECONFIG, in-cluster, ~/.kube/config]"),
+    option("--kubeconfig",
+            help="kubeconfig file.  [default: KUBECONFIG, in-cluster, ~/.kube/config]"),
     option("--context", help="Context of the kubeconfig."),
     option("--kube-timeout", type=Duration(), default="10s", show_default=True,
             help="Timeout of one call to the Kubernetes API."),
@@ -254,11 +256,11 @@ def acting(command: _F) -> _F:
     """Add the flags that limit what a verb may change on the node."""
     options = (
         option("--grace-period", type=Duration(), default="10m", show_default=True,
-               help="How long a mapping must have been orphaned without interruption."),
+               help="Only unmap a mapping that has been orphaned without interruption this long."),
         option("--max-unmaps-per-hour", type=click.IntRange(min=0), default=6, show_default=True,
                help="Maximum number of unmaps per hour on this node."),
         option("--unmap-staged", is_flag=True,
-               help="Allow unmounting a leftover staging mount."),
+               help="Also unmount a staging mount if it is the only mount left."),
         option("--state-dir", default="/var/lib/rbdagent", show_default=True,
                help="Directory of the mapping history and the record of unmaps."),
         option("--freeze-file", default="/etc/rbdagent/freeze", show_default=True,
@@ -295,7 +297,7 @@ def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> UnmapConte
 def all_namespaces(command: _F) -> _F:
     """Add the flag that selects all namespaces instead of a TARGET."""
     return click.option(
-        "--all-namespaces", "-A", "every", is_flag=True, help="All namespaces, without a TARGET."
+        "--all-namespaces", "-A", "every", is_flag=True, help="All namespaces; omit TARGET."
     )(command)
 
 
@@ -329,6 +331,7 @@ def reading(*also: str) -> Callable[[_F], _F]:
                 help="Read a snapshot file instead of observing; - is stdin."),
         option("--fail-on", type=click.Choice(SEVERITIES), default="error", show_default=True,
                 help="Exit with code 3 if a finding has at least this severity."),
-        option("--watch", "-w", is_flag=True, help="Repeat, and print answers that changed."),
+        option("--watch", "-w", is_flag=True,
+                help="Repeat, and print each answer that differs from the last one."),
     )  # fmt: skip
     return functools.partial(_with, options)

@@ -12,7 +12,10 @@ from rbdagent.cli.output import data_text, print_text
 @click.argument("kind", required=False)
 @DEBUG
 def command(*, kind: str | None, debug: bool) -> int:
-    """Print the JSON Schema of a machine output; without KIND, list the kinds."""
+    """Print the JSON Schema of KIND; without KIND, list the kinds.
+
+    A KIND is a type of JSON output: its key `kind`.
+    """
     del debug
     from rbdagent.report.schema import KINDS
     from rbdagent.report.schema import schema as schema_of

@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 @click.argument("target", required=False)
 @all_namespaces
 @click.option(
-    "--namespace", "-n", help="Namespace of TARGET; without TARGET, observe only this one."
+    "--namespace", "-n", help="Namespace of TARGET; without TARGET, observe only this namespace."
 )
 @observing
 def command(
     *, target: str | None, every: bool, namespace: str | None, settings: Callable[[], Settings]
 ) -> int:
-    """Print what was observed as one redacted file; --from FILE replays it.
+    """Print a snapshot as one file that --from of a verb reads.
 
-    Without TARGET the file holds every mapping of this node, for `list --from`. With -A or -n it
-    holds the cluster or the namespace, for `diagnose -A --from` and `diagnose -n NAMESPACE --from`.
+    Secrets in it are masked. Without TARGET, the file contains every mapping of this node, for
+    `list --from`. With -A or -n, it contains the cluster or the namespace, for `diagnose -A --from`
+    or `diagnose -n NAMESPACE --from`.
     """
     from rbdagent.model import Target, TargetKind
     from rbdagent.parse.target import parse_target
@@ -39,7 +40,7 @@ def command(
 
     also = CollectScope.LIFECYCLE
     if target is not None and every:
-        raise UsageError("-A means all namespaces: do not give a TARGET")
+        raise UsageError("-A means all namespaces: omit TARGET")
     if target is not None:
         wanted = parse_target(target, namespace=namespace)
     elif every or namespace is not None:

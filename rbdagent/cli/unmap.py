@@ -33,7 +33,11 @@ _RETRY_S: Final = 10.0
 @click.argument("target", required=True)
 @click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
 @click.option("--yes", is_flag=True, help="Execute the plan. Without it, print the plan only.")
-@click.option("--wait", is_flag=True, help="If only the grace period is missing, wait for it.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="If nothing else prevents the unmap, wait for the grace period to end.",
+)
 @click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table",
               show_default=True, help="Output format.")  # fmt: skip
 @click.option("--from", "source", metavar="FILE",
@@ -51,9 +55,10 @@ def command(
     settings: Callable[[], Settings],
     **allowed: Any,  # noqa: ANN401 - the flags of the policy
 ) -> int:
-    """Print the plan to unmap TARGET's orphaned mapping on this node; with --yes, execute it.
+    """Print the plan to unmap TARGET's orphan; --yes executes it.
 
-    There is no --force. If rbdagent refuses, it prints the reasons and exits with code 4.
+    An orphan is a mapping on this node that nothing uses. There is no --force. If rbdagent refuses
+    to unmap, it prints every reason and exits with code 4.
     """
     from rbdagent.parse.target import parse_target
 

@@ -33,7 +33,9 @@ def command(
     watch: bool,
     settings: Callable[[], Settings],
 ) -> int:
-    """List every holder of TARGET's image, with its verdict, the evidence and the next command.
+    """List every holder of TARGET's image, and what to do next.
+
+    Each holder has a verdict with its evidence; each problem has the commands to run next.
 
     TARGET is pv/NAME or NAME, pvc/NAMESPACE/NAME, pod/NAMESPACE/NAME, POOL[/NAMESPACE]/IMAGE, a CSI
     volume handle, or /dev/rbdN.
