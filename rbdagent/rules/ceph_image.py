@@ -86,7 +86,7 @@ ENTRIES: Final = (
         Severity.WARNING,
         "A lock belongs to a former client of the same node.",
         cause="The node reconnected as a new client, or maps with two users; the exclusive lock "
-        "still names the old one.",
+        "still names the old client.",
         evidence="The lock holder's IP is this node's. Its nonce matches no mapping here.",
         risk="The new client breaks the lock and blocklists the old client, which is this node's "
         "own former client.",

@@ -21,7 +21,7 @@ ENTRIES: Final = (
         "NodeNotObserved",
         Severity.WARNING,
         "This node was not observed.",
-        cause="A missing permission, a missing mount of the host's /sys or /proc, or a flag.",
+        cause="A missing permission, a missing mount of the host's /sys or /proc, or --no-node.",
         evidence="The source's own reason.",
         risk="Mappings here are not known; no volume is reported as free.",
         remedy="Run as root on the node, or see `rbdagent check`.",
@@ -98,11 +98,12 @@ def _source(code: str, name: str, source: Source, hidden: str) -> Iterator[Findi
     if source.state is SourceState.OBSERVED:
         return
     skipped = source.state is SourceState.SKIPPED
-    what = "was not asked" if skipped else "could not be asked"
+    what = "was not queried" if skipped else "could not be queried"
     yield finding(
         code,
         name,
-        f"{name} {what}: {hidden} were not seen{f' ({source.reason})' if source.reason else ''}.",
+        f"{name} {what}: {hidden} were not observed"
+        f"{f' ({source.reason})' if source.reason else ''}.",
         evidence=(source.reason,) if source.reason else (),
         remedy=source.hint,
         severity=Severity.INFO if skipped else None,
@@ -121,7 +122,7 @@ def clusters(case: RuleContext) -> Iterator[Finding]:
         yield finding(
             "RBD902",
             f"cluster {cluster.name}",
-            f"Ceph cluster {cluster.name} could not be asked: its watchers were not seen"
+            f"Ceph cluster {cluster.name} could not be queried: its watchers were not observed"
             f"{f' ({cluster.source.reason})' if cluster.source.reason else ''}.",
             evidence=(cluster.source.reason,) if cluster.source.reason else (),
             remedy=cluster.source.hint,
@@ -140,15 +141,15 @@ def silence(case: RuleContext) -> Iterator[Finding]:
     yield finding(
         "RBD905",
         f"image {image.spec}",
-        f"Ceph did not answer about {image.spec} in time ({late.reason}). Who holds it elsewhere "
-        "is unknown: do not take it for free. I/O on it may hang as well.",
+        f"Ceph did not answer about {image.spec} in time ({late.reason}). Its holders on other "
+        "nodes are unknown: do not treat the image as free. Its I/O may hang too.",
         evidence=(late.reason,),
         commands=(command("ceph -s"), command("ceph health detail")),
     )
 
 
 def _late(case: RuleContext) -> NotObserved | Source | None:
-    """Return the source or fact of the image's own cluster that had no answer in time."""
+    """Return the first source or fact of the image's cluster for which no answer came in time."""
     source, view = case.snapshot.sources.ceph, case.use.image_view
     if source.state is SourceState.FAILED:
         return source if _SILENCE.search(source.reason) else None

@@ -83,7 +83,7 @@ ENTRIES: Final = (
         evidence="deletionTimestamp and finalizers.",
         risk="If the finalizer is removed by hand, the clone or snapshot fails.",
         remedy="Find out why the clone's claim is not bound, or why the snapshot is not ready. "
-        "Does the snapshot controller run?",
+        "Check that the snapshot controller runs.",
         recovery=Recovery(
             actor="external-provisioner or the snapshot controller",
             condition="the clone is bound, or the snapshot is ready",

@@ -49,8 +49,9 @@ ENTRIES: Final = (
         "nodes reach Ceph from addresses that their Nodes list.",
         risk="Neither cluster knows of the other. A delete in either cluster checks only the "
         "watchers: if the other cluster's pod is stopped for a minute, its data is deleted.",
-        remedy="Set the PV to Retain here and there. In the other cluster find the PV of this "
-        "image, and scale its pods down there, or here. Fence nothing unless that machine is off.",
+        remedy="Set the PV to Retain in both clusters. Find the PV of this image in the other "
+        "cluster. Scale down its pods in one of the two clusters. Fence that machine only if it is "
+        "off.",
         recovery=Recovery(
             actor="kubelet", condition="the other cluster has released the image", within_s=RETRY_S
         ),
@@ -64,8 +65,8 @@ ENTRIES: Final = (
         cause="Another cluster provisioned the image; or its PV was created again under another "
         "name; or the image is a clone that kept its parent's metadata.",
         evidence="The image's metadata (csi.storage.k8s.io/pv/name, csi.ceph.com/cluster/name) "
-        "against this cluster's PVs. The metadata may be stale. A client that has the image mapped "
-        "from an address of no Node may be a node of this cluster, on its second network.",
+        "compared with this cluster's PVs. The metadata may be stale. A client that has the image "
+        "mapped from an address of no Node may be a node of this cluster, on its second network.",
         risk="If the other PV exists and is deleted with its claim, the image is deleted with it.",
         remedy="Make sure that no other cluster still has a PV of this image; if one does, set "
         "both to Retain.",
@@ -78,7 +79,7 @@ ENTRIES: Final = (
         "A machine that is not a node of this cluster has the image mapped, and the PV allows "
         "that.",
         cause="ReadOnlyMany, or ReadWriteMany on a raw block device, in two clusters.",
-        evidence="The watcher's address against every Node; access modes and volume mode.",
+        evidence="The watcher's address compared with every Node; access modes and volume mode.",
         risk="A delete in either cluster checks only the watchers.",
         remedy="Set the PV to Retain in both clusters.",
         recovery=None,
@@ -88,8 +89,8 @@ ENTRIES: Final = (
         "TwoClustersWrite",
         Severity.CRITICAL,
         "A pod here uses the image, and a machine outside this cluster has it mapped as well.",
-        cause="As RBD771. ceph-csi's own check did not find the other client: its watch was absent "
-        "for a moment, or one of the PVs is static.",
+        cause="The causes of RBD771. ceph-csi's own check did not find the other client: its watch "
+        "was absent for a moment, or one of the PVs is static.",
         evidence="A kernel client's watch from an address of no Node, beside a mapping of a node "
         "of this cluster that is in use; the access mode allows one node.",
         risk="Two writers on one file system destroy it.",
@@ -255,8 +256,8 @@ def _watched(case: RuleContext) -> str:
         return ""
     who = ", ".join(subject_of(holder_verdict.holder) for holder_verdict in found)
     return (
-        f" It is mapped by {who}: that may be another cluster's machine, or a node of this one by "
-        "the address of its second network."
+        f" It is mapped by {who}: that may be a machine of another cluster, or a node of this "
+        "cluster that has this address on a second network."
     )
 
 

@@ -100,8 +100,8 @@ ENTRIES: Final = (
         evidence="rbdagent checked every mount namespace, open descriptor, device-mapper, loop and "
         "swap device, kernel file system, operation in progress, pod and VolumeAttachment. None of "
         "them uses the device. A single observation does not show how long this has been so.",
-        risk="Every other node is refused: Multi-Attach, or 'still being used'. No component "
-        "removes the mapping once kubelet no longer tracks the volume.",
+        risk="No other node gets the volume: its pods wait with Multi-Attach or 'still being "
+        "used'. No component removes the mapping once kubelet no longer tracks the volume.",
         remedy="On its node, run `rbdagent unmap`: it prints its plan, or every reason not to "
         "unmap. With --yes it executes the plan. By hand: run rbdagent a second time. If the "
         "result is the same, run a plain `rbd unmap` of the device, never with force. The kernel "
@@ -215,7 +215,7 @@ ENTRIES: Final = (
         Severity.CRITICAL,
         "A container writes to the node's own disk instead of the volume.",
         cause="The volume was unmounted by hand, or the container started before the volume was "
-        "mounted: the directory exists, the device is not mounted there.",
+        "mounted: the directory exists, but the device is not mounted there.",
         evidence="The source of the mount in the running container's own mountinfo.",
         risk="The data that the container writes is not on the volume. Deleting the pod destroys "
         "this data: NodeUnpublish of a path that is not a mount removes everything below it.",
@@ -247,7 +247,7 @@ ENTRIES: Final = (
         "and kubelet then restarted (kubernetes#121937).",
         evidence="A mount at the staging path; no pod, no pod path, no process that has the device "
         "open, and no VolumeAttachment that is still needed.",
-        risk="The volume stays mapped indefinitely, and every other node is refused.",
+        risk="The volume stays mapped indefinitely, and no other node gets it.",
         remedy="On the node, in this order: umount (never lazily), luksClose if it is encrypted, "
         "rbd unmap. Stop at the first refusal. Never recreate vol_data.json by hand.",
         recovery=Recovery(
@@ -304,8 +304,8 @@ ENTRIES: Final = (
         "WatchPassedBy",
         Severity.INFO,
         "A watch was present in one observation and gone in the next.",
-        cause="ceph-csi opens the image read-write to check whether it is in use. While a "
-        "NodeStage waits it repeats this, about 0.15 s each time.",
+        cause="ceph-csi opens the image read-write for about 0.15 s to check whether it is in use, "
+        "and repeats this check while NodeStage waits.",
         evidence="Two observations of the watchers.",
         risk="None: the client does not hold the image.",
         remedy="Nothing to do.",
@@ -313,7 +313,7 @@ ENTRIES: Final = (
     ),
     Entry(
         "RBD118",
-        "NobodyHoldsIt",
+        "NoHolder",
         Severity.INFO,
         "No client holds the image.",
         cause="No watch on the header, no mapping on any node, no running pod, no attachment.",
@@ -897,13 +897,13 @@ def _why_orphaned(holder: Holder) -> str:
 def _orphan_remedy(holder: Holder) -> str:
     if holder.mapping is not None and holder.mapping.kind is DeviceKind.NBD:
         return (
-            "Nothing prevents the disconnect of an rbd-nbd device that is in use. Run rbdagent a "
-            "second time to make sure that it is still Orphaned, then unmap it by hand."
+            "An rbd-nbd device can be disconnected while it is in use. Run rbdagent again to make "
+            "sure that the device is still Orphaned, then unmap it by hand."
         )
     device = holder.mapping.device if holder.mapping is not None else "it"
     unmap = (
         "rbdagent unmap prints its plan, or every reason not to unmap. It executes the plan only "
-        "with --yes. By hand: run rbdagent directly before, then "
+        "with --yes. To unmap by hand, run rbdagent again immediately before, then "
         f"{line_of(command('rbd unmap', device))}. The kernel refuses (EBUSY) if any process has "
         "the device open: then stop, and never use force."
     )

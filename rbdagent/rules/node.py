@@ -57,7 +57,8 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The CSI driver does not answer on the node that holds the volume.",
         cause="The node plugin's pod was evicted, crashed, or cannot start.",
-        evidence="CSINode lacks the driver, or its socket does not listen.",
+        evidence="CSINode does not list the driver, or no process accepts connections on the "
+        "driver's socket.",
         risk="kubelet can neither mount nor unmount: pods hang in Terminating, and the next node "
         "gets Multi-Attach. A force delete does not help: it removes only the API object.",
         remedy="Bring the CSI node plugin back on that node. kubelet then completes the operation.",

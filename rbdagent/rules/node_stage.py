@@ -466,7 +466,7 @@ ENTRIES: Final = (
         "The file system became read-only while its pods were running.",
         cause="I/O errors: the kernel stops writing (errors=remount-ro). Possible reasons are a "
         "broken lock, a full pool, or lost objects.",
-        evidence="The superblock is read-only, and neither the mapping nor the PV asks for that.",
+        evidence="The superblock is read-only, and neither the mapping nor the PV requests that.",
         risk="Writes fail with EROFS; pods that do not check errors lose what they write.",
         remedy="Check the kernel log and Ceph. Then delete all pods with the volume on that node, "
         "so that it is unmounted: fsck runs when it is mounted again.",
@@ -477,7 +477,7 @@ ENTRIES: Final = (
         "RBD756",
         "SharedFileSystemRefused",
         Severity.ERROR,
-        "The claim asks for a file system on many nodes, which RBD does not support.",
+        "The claim requests a file system on many nodes, which RBD does not support.",
         cause="ReadWriteMany with volumeMode Filesystem.",
         evidence=_EVENT,
         risk="None: the refusal prevents a second writer.",
@@ -532,7 +532,7 @@ ENTRIES: Final = (
         "RBD760",
         "InTreePluginGone",
         Severity.ERROR,
-        "The volume uses Kubernetes' in-tree RBD plugin, which this version does not have.",
+        "The volume uses the in-tree RBD plugin, which this version of Kubernetes does not have.",
         cause="`rbd:` in a pod or PV; the plugin and its migration to CSI were removed in 1.31.",
         evidence="`no volume plugin matched` in kubelet's event.",
         risk="None: the image is untouched.",
@@ -616,7 +616,7 @@ ENTRIES: Final = (
         "RBD766",
         "EncryptionUnfinished",
         Severity.ERROR,
-        "The metadata of the image does not state that it is, or is to be, encrypted.",
+        "The metadata of the image marks it neither as encrypted nor as to be encrypted.",
         cause="The provisioner ended before it wrote the metadata (ceph-csi#3402), or the image is "
         "a copy that was made without its metadata.",
         evidence="`found mounted with unexpected encryption status` in kubelet's event "
@@ -803,7 +803,7 @@ ERROR_TEXTS: Final = (
     ErrorText(
         (Recognised.ENCRYPTION_STATUS,),
         "RBD766",
-        "the metadata of the image does not state that it is, or is to be, encrypted",
+        "the metadata of the image marks it neither as encrypted nor as to be encrypted",
         (template("rbd image-meta list", "{image}"),),
     ),
     ErrorText(
@@ -890,7 +890,7 @@ ERROR_TEXTS: Final = (
     ErrorText(
         (Recognised.FORMAT_FAILED,),
         "RBD751",
-        "no file system can be made on the image",
+        "no file system can be created on the image",
     ),
 )  # fmt: skip
 """In this order; the first that matches applies."""

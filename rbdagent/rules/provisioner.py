@@ -73,7 +73,7 @@ ENTRIES: Final = (
     ),
     Entry(
         "RBD606",
-        "ProvisionerSilent",
+        "ProvisionerReportsNothing",
         Severity.ERROR,
         "The claim waits for its provisioner, which has reported nothing about it.",
         cause="The provisioner runs under another name than the class states (--drivername), may "
@@ -511,7 +511,7 @@ def _failed_call(
         return finding(
             "RBD607",
             f"pvc {claim.ref}",
-            f"{found.provisioner} cannot make the volume of claim {claim.ref}: "
+            f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
             f"{meant.means.format(**names)}.",
             evidence=(quoted(event), _counted(event)),
             remedy=meant.remedy.format(**names),
@@ -521,7 +521,7 @@ def _failed_call(
     return finding(
         "RBD607",
         f"pvc {claim.ref}",
-        f"{found.provisioner} cannot make the volume of claim {claim.ref}: {error}",
+        f"{found.provisioner} cannot create the volume of claim {claim.ref}: {error}",
         evidence=(quoted(event), _counted(event)),
         commands=(describe_claim(claim), *provisioner_log_commands(case, found.provisioner)),
         severity=young,

@@ -86,7 +86,7 @@ def claims_of_target(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
 
 
 def has_lifecycle_objects(kube: KubeView | None) -> bool:
-    """Return whether the API server was asked for the objects that a volume's life cycle needs."""
+    """Return whether the objects that a volume's lifecycle needs were requested from the API."""
     return kube is not None and not (
         isinstance(kube.storage_classes, NotObserved) and isinstance(kube.drivers, NotObserved)
     )
@@ -113,7 +113,7 @@ def volume_named(name: str, case: RuleContext) -> PersistentVolume | NotObserved
     # The PVs of a claim, and of a pod's claims, are requested by name.
     if kube is not None and case.snapshot.target.kind in {TargetKind.CLAIM, TargetKind.POD}:
         return None
-    return NotObserved(reason=f"{name} was not asked for")
+    return NotObserved(reason=f"{name} was not requested")
 
 
 def observed_volumes(case: RuleContext) -> tuple[PersistentVolume, ...]:
@@ -131,9 +131,9 @@ def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | No
         if (claim.ref.namespace, claim.ref.name) == (ref.namespace, ref.name):
             return claim
     if not are_claims_observed(kube) or kind is TargetKind.DEVICE:
-        return NotObserved(reason=f"claim {ref} was not asked for")
+        return NotObserved(reason=f"claim {ref} was not requested")
     if kind is TargetKind.NONE and not has_lifecycle_objects(kube):
-        return NotObserved(reason=f"claim {ref} was not asked for")
+        return NotObserved(reason=f"claim {ref} was not requested")
     return None
 
 

@@ -102,7 +102,7 @@ ENTRIES: Final = (
         "RBD612",
         "ReclaimFailed",
         Severity.ERROR,
-        "The PV is Failed: Kubernetes itself had to reclaim it, and cannot.",
+        "The PV is Failed: Kubernetes has no plugin that can reclaim it.",
         cause="The PV has an in-tree source (spec.rbd) and reclaim policy Delete, and its plugin "
         "was removed in 1.31. Or its policy is Recycle, which RBD does not support.",
         evidence="Phase Failed, and the PV's status.message.",
@@ -159,7 +159,7 @@ ENTRIES: Final = (
     ),
     Entry(
         "RBD643",
-        "NobodyDeletes",
+        "NoProvisionerDeletes",
         Severity.ERROR,
         "The PV is to be deleted, and no provisioner deletes it.",
         cause="The provisioner does not run. Or the PV belongs to another provisioner: "
@@ -271,7 +271,7 @@ def _of_existing_claim(
         f"{volume.name} has been Released for {age_text(since(volume.phase_since, case))} although "
         f"its claim {claim.ref} exists. Do not delete the PV."
         + (
-            " The PV controller corrects this within 15 s when it runs: it does not work."
+            " A working PV controller corrects this within 15 s, so it is not working."
             if overdue
             else ""
         ),

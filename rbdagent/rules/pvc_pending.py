@@ -261,7 +261,7 @@ ENTRIES: Final = (
         "RBD626",
         "BindingDue",
         Severity.WARNING,
-        "The claim and the PV fit each other, and are not bound yet.",
+        "The claim and the PV fit each other, but are not bound yet.",
         cause="One of them was changed just now, or the PV controller does not run.",
         evidence="The claim and the PV, compared by the rules of the PV controller.",
         risk="None.",
@@ -274,7 +274,7 @@ ENTRIES: Final = (
         "RBD627",
         "ControllerDown",
         Severity.ERROR,
-        "The PV controller does not work: work that it does within seconds is not done.",
+        "The PV controller is not working: what it normally does within seconds is not done.",
         cause="kube-controller-manager is down, has no leader, or was started without its "
         "controller persistentvolume-binder. Or a webhook rejects its writes.",
         evidence="PVs without a phase, claims that were not handed to their provisioner, and the "

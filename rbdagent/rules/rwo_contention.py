@@ -48,9 +48,9 @@ ENTRIES: Final = (
         Severity.ERROR,
         "A rolling update is deadlocked: the new pod waits for the volume, and the old pod stays "
         "until the new pod is ready.",
-        cause="maxSurge > 0 and no pod that may be unavailable (the default of a Deployment with "
-        "fewer than four replicas) on a ReadWriteOnce claim. The new pod is on another node and "
-        "waits for the old pod, which the Deployment keeps until the new pod is ready.",
+        cause="A Deployment on a ReadWriteOnce claim with maxSurge > 0 and maxUnavailable 0, the "
+        "default for fewer than four replicas. The new pod is on another node and waits for the "
+        "old pod, which the Deployment keeps until the new pod is ready.",
         evidence="Both pods use the claim, and their ReplicaSets belong to one Deployment. The "
         "Deployment's strategy is shown if it was observed.",
         risk="The update never ends. No data is at risk.",
@@ -82,7 +82,7 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The volume allows one pod at a time, and another pod uses it.",
         cause="The access mode is ReadWriteOncePod: a second pod waits even on the same node. A "
-        "rolling update with maxSurge > 0 waits for itself.",
+        "rolling update with maxSurge > 0 never ends.",
         evidence="The PV's access modes, both pods, and the message of the scheduler or kubelet.",
         risk="None for the data: the wait protects it.",
         remedy="End the other pod. For a Deployment, set the strategy to Recreate.",
@@ -189,10 +189,10 @@ def _rolling(
             *(_strategy_of(found) if found is not None else ()),
         ),
         remedy=(
-            "Set the strategy to Recreate: the update goes on at once, and each later one ends "
-            "the old pod first. Or keep the rolling update with maxSurge: 0 and "
-            "maxUnavailable: 1 (the second command). Write it into the chart or manifest as well. "
-            "A StatefulSet never makes the new pod before the old one is gone."
+            "Set the strategy to Recreate: the update continues immediately, and each later update "
+            "ends the old pod first. Or keep the rolling update with maxSurge: 0 and "
+            "maxUnavailable: 1 (the second command). Change the chart or manifest in the same way. "
+            "A StatefulSet never creates the new pod before the old one is gone."
         ),
         commands=(
             _patched(pod, name, _RECREATE),

@@ -61,7 +61,7 @@ ENTRIES: Final = (
         Severity.ERROR,
         "A claim that the pod names is not bound, is being deleted, or does not exist.",
         cause="The claim is Pending or Lost, the claim was deleted, or the pod's YAML names "
-        "another claim. It may be a different claim than the one that was asked about.",
+        "another claim. That claim may not be the one that TARGET names.",
         evidence="The message of the scheduler or kubelet, and the pod's claims.",
         risk="None: the pod has not started.",
         remedy="Run `rbdagent diagnose` for that claim: it reports why the claim is not ready.",

@@ -105,8 +105,10 @@ ENTRIES: Final = (
         "StillHeldOpen",
         Severity.INFO,
         "Not unmapped: a process has the device open, or a block device is stacked on it.",
-        cause="A raw reader, a working directory on it, LUKS, device mapper, loop, swap, RAID.",
-        evidence="Open descriptors, working and root directories, mappings; sysfs' holders.",
+        cause="A process that reads the raw device or has its working directory on the volume; "
+        "LUKS, device-mapper, a loop device, swap, RAID.",
+        evidence="Open descriptors, working and root directories, memory mappings; the holders "
+        "that sysfs lists.",
         risk="The process that has the device open would lose data.",
         remedy="End the named process, or remove the named stacked device.",
         recovery=None,
@@ -188,11 +190,11 @@ ENTRIES: Final = (
         "RBD510",
         "StillReadOrWritten",
         Severity.INFO,
-        "Not unmapped: the device had I/O within the grace period, or its counters were not "
-        "observed for that long.",
+        "Not unmapped: the device had I/O within the grace period, or its I/O counters were not "
+        "observed during all of it.",
         cause="A process opens the device now and then, and closes it before it is observed: a "
-        "backup of the raw device, a scan by udev, LVM or blkid. Or no observation is a grace "
-        "period old yet, or the kernel does not count I/O (queue/iostats is 0).",
+        "backup of the raw device, a scan by udev, LVM or blkid. Or the first observation is more "
+        "recent than the grace period, or the kernel does not count I/O (queue/iostats is 0).",
         evidence="Reads, writes, discards and flushes that the kernel has completed "
         "(/sys/block/rbdN/stat) at every observation since the mapping became orphaned, and the "
         "requests in flight.",

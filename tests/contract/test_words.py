@@ -302,7 +302,7 @@ def test_log_that_kubelet_no_longer_writes_is_not_observed(tmp_path: Path) -> No
 def test_log_of_the_provisioner_is_not_read_for_the_plugin(tmp_path: Path) -> None:
     write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("pinned.csi.log")), at=PINNED)
     (tmp_path / POD / "csi-provisioner").mkdir()
-    assert "no log of a ceph-csi node plugin" in unseen(words_of(host(tmp_path)).plugin).reason
+    assert "no log of a container csi-rbdplugin" in unseen(words_of(host(tmp_path)).plugin).reason
 
 
 def test_without_a_volume_nothing_is_read(tmp_path: Path) -> None:

@@ -27,13 +27,12 @@ MARKER: Final = "<!-- Above: written by ./dev docs. Below: by hand, and kept. --
 _INTRO: Final = """\
 # Runbooks
 
-A page for each alert, and one for each finding that `rbdagent who-holds` names. `rbdagent explain
-CODE` prints the same of a finding where there is no network. `rbdagent list` and `unmap` speak of
-the node where they run; `kubectl rbdagent`, where the plugin is installed, runs them inside the
-agent of the right one.
+Each alert and each finding has a page. `rbdagent explain CODE` prints the page of a finding
+without a network. `rbdagent list` and `rbdagent unmap` act on the node on which they run; the
+plugin `kubectl rbdagent` runs them in the pod of that node's agent.
 
 Never unmap by force, never unmount lazily, never remove a finalizer or a VolumeAttachment: each of
-these makes orphans or loses data.
+these leaves orphans behind or loses data.
 """
 
 Json = dict[str, Any]
@@ -94,7 +93,7 @@ def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
     link = f"({entry.code}.md)"
     naming = [f"[{name}]({name}.md)" for name in alerts() if link in by_hand[name]]
     if naming:
-        parts.append(f"Alerts that speak of it: {', '.join(naming)}.")
+        parts.append(f"Alerts for this finding: {', '.join(naming)}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -112,7 +111,7 @@ def _index() -> str:
     for name, rules in alerts().items():
         severity = ", ".join(rule["labels"]["severity"] for rule in rules)
         lines.append(f"| [{name}]({name}.md) | {severity} | {rules[0]['annotations']['summary']} |")
-    lines += ["\n## Findings\n", "| code | name | severity | it says |", "|---|---|---|---|"]
+    lines += ["\n## Findings\n", "| code | name | severity | summary |", "|---|---|---|---|"]
     for code, entry in CATALOG.items():
         lines.append(f"| [{code}]({code}.md) | {entry.name} | {entry.severity} | {entry.summary} |")
     return "\n".join(lines) + "\n"

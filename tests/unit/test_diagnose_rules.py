@@ -165,7 +165,7 @@ def test_text_shows_what_an_unresponsive_ceph_means(seen: Snapshot) -> None:
     assert diagnosis.verdict is not Verdict.FREE
     shown = answer(diagnosis, seen, wide=False, colour=False)
     assert "RBD905" in shown
-    assert "do not take it for free" in " ".join(shown.split())
+    assert "do not treat the image as free" in " ".join(shown.split())
 
 
 def test_unresponsive_ceph_is_reported_once_for_many_volumes() -> None:

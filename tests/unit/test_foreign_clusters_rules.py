@@ -68,8 +68,8 @@ def test_stranger_is_named_by_cluster_client_and_address() -> None:
 def test_client_on_a_possible_second_network_is_not_a_stranger() -> None:
     finding = found(MADE_ELSEWHERE, "RBD772")
     assert finding.severity is Severity.INFO
-    assert "mapped by client.77 at 192.0.2.7:0/5: that may be another" in finding.message
-    assert "or a node of this one by the address of its second network" in finding.message
+    assert "mapped by client.77 at 192.0.2.7:0/5: that may be a machine" in finding.message
+    assert "a node of this cluster that has this address on a second network" in finding.message
     known = outside(of_image={"metadata": METADATA})
     for seen in (known, unmapped(of_image={"metadata": METADATA})):
         assert "second network" not in found(seen, "RBD772").message

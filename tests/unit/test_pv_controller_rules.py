@@ -257,7 +257,7 @@ def test_first_command_sets_retain() -> None:
 def test_overdue_correction_means_the_controller_does_not_work() -> None:
     finding = found(REPORTED["RBD406"]["claim lives (43)"], "RBD406")
     assert finding.severity is Severity.ERROR
-    assert "does not work" in finding.message
+    assert "it is not working" in finding.message
     assert str(finding.recovery) == "the PV controller, within 15s, once it works again"
 
 

@@ -68,7 +68,7 @@ _CLOCK_SKEW_S: Final = 120.0
 """The clocks are read one after the other. A time further in the future is invalid."""
 _PODS: Final = "/var/log/pods"
 _NO_LOGS: Final = (
-    "run it on the node as root, or make /var/log visible to it (the chart: logs.enabled)"
+    "run rbdagent as root on the node, or mount /var/log in its pod (chart value logs.enabled)"
 )
 
 
@@ -214,7 +214,7 @@ def _containers(host_root: Path) -> list[list[_File]] | NotObserved:
             found += [files] if files else []
     if not found:
         return NotObserved(
-            reason=f"{_PODS} has no log of a ceph-csi node plugin (a container csi-rbdplugin)"
+            reason=f"{_PODS} has no log of a container csi-rbdplugin, ceph-csi's node plugin"
         )
     return sorted(found, reverse=True)
 
