@@ -75,7 +75,7 @@ def _object(given: str, kind: TargetKind, names: list[str], namespace: str | Non
         case [own, name] if namespace in {None, own}:
             return Target(argument=given, kind=kind, name=name, namespace=own)
         case [own, _]:
-            raise UsageError(f"{given} is in namespace {own}, but -n says {namespace}")
+            raise UsageError(f"{given} is in namespace {own}, but -n names {namespace}")
     raise UsageError(
         f"{given}: too many slashes", hint=f"{kind}/NAMESPACE/NAME, or -n NAMESPACE {kind}/NAME"
     )

@@ -242,8 +242,9 @@ def pv_of_other_cluster(case: RuleContext) -> Iterator[Finding]:
     yield finding(
         "RBD772",
         case.volume,
-        f"The image of {volumes} says that it belongs to PV {_metadata(case)[_PV]}, which is not "
-        f"in this cluster: another cluster may have a PV of it, or had one.{_watched(case)}",
+        f"The metadata of the image of {volumes} names PV {_metadata(case)[_PV]}, which is not in "
+        f"this cluster: another cluster may have, or may have had, a PV of this image."
+        f"{_watched(case)}",
         evidence=_written(case),
         commands=_commands_for_other_cluster(case),
     )

@@ -321,7 +321,7 @@ ENTRIES: Final = (
         "agent that is at most ten minutes old, and the API. Each of them was observed.",
         risk="A mapping on a machine that is not a node of the cluster shows only on that machine "
         "if it is read-only or has no watch.",
-        remedy="If a pod waits all the same, its events show what it waits for.",
+        remedy="If a pod still waits, its events show what it waits for.",
         recovery=None,
     ),
     Entry(

@@ -25,7 +25,7 @@ _WARNINGS: Final = frozenset({"RBDConflict", "RBDUnwatched", "RBDReturnedDirty",
 
 
 def reporting_nodes(snapshot: Snapshot) -> frozenset[str]:
-    """Return the other nodes whose agent has reported lately which image each device is."""
+    """Return the other nodes whose agent has recently reported the image of each device."""
     return frozenset(
         report.name
         for report in reports(snapshot)

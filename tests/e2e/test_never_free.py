@@ -1,6 +1,6 @@
 """`Free` is never the answer on one node while another node can use the image.
 
-Three mappings exist on worker-1, and worker-2 is asked about them. Meanwhile worker-1 is
+Three mappings exist on worker-1, and worker-2 reports on them. Meanwhile worker-1 is
 Ready, tainted, cut off or powered off, and its agent reports now, reported recently, reported long
 ago, or never.
 """

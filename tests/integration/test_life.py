@@ -158,7 +158,12 @@ def test_all_stuck_objects_have_the_findings_of_single_queries(world: World) -> 
             raise LabError(said)
         return True
 
-    wait_until(alike, timeout_s=_SAID_S, what="all to say the same", interval_s=2)
+    wait_until(
+        alike,
+        timeout_s=_SAID_S,
+        what="diagnose -A to report the same as each diagnose",
+        interval_s=2,
+    )
 
 
 _UNREPORTED: Final = "RBD119"

@@ -124,13 +124,15 @@ LEFT = attachment(THERE, deleting_since=JUST_NOW)
         pytest.param(held(published=word(Verdict.ORPHANED)), "Orphaned", THERE, id="an orphan"),
         pytest.param(held(published=word(Verdict.IN_USE)), "InUse", THERE, id="in use"),
         pytest.param(held(published=word(Verdict.PINNED)), "Pinned", THERE, id="pinned"),
-        pytest.param(held(published=word(Verdict.STAGED)), "Staged", THERE, id="on its way out"),
+        pytest.param(
+            held(published=word(Verdict.STAGED)), "Staged", THERE, id="staged, with no pod"
+        ),
         pytest.param(held(), "Undetermined", THERE, id="no agent there"),
         pytest.param(
             held(published=word(Verdict.ORPHANED, AN_HOUR_AGO)),
             "Undetermined",
             THERE,
-            id="an old word",
+            id="an old report",
         ),
         pytest.param(
             held(nodes=(node(HERE), node(THERE, ready=False))), "NodeDown", THERE, id="down"
@@ -159,7 +161,7 @@ LEFT = attachment(THERE, deleting_since=JUST_NOW)
             waiting(of_image={"watchers": TWO}, in_kube={"published": word(Verdict.ORPHANED)}),
             "Undetermined",
             None,
-            id="one who may use it, and an orphan",
+            id="a client that may use it, and an orphan",
         ),
         pytest.param(
             held(attachments=(attachment(THERE),), published=word(Verdict.ORPHANED)),
@@ -190,7 +192,7 @@ LEFT = attachment(THERE, deleting_since=JUST_NOW)
             waiting(in_kube={"attachments_complete": False}),
             "Undetermined",
             None,
-            id="attachments to other nodes not asked for",
+            id="attachments to other nodes not requested",
         ),
         pytest.param(here(mounts=()), "Staged", HERE, id="left by a failed stage"),
         pytest.param(here(mounts=(mount(path="/mnt"),)), "Staged", HERE, id="mounted by hand"),
@@ -221,7 +223,7 @@ DEAD_NBD = replace(DEAD_NBD, nbd=replace(DEAD_NBD.nbd, process=None))
         ),
         pytest.param(
             waiting(in_kube={"attachments": (attachment(HERE),), "attachments_complete": False}),
-            id="attached here, and other nodes not asked for",
+            id="attached here, and other nodes not requested",
         ),
         pytest.param(
             waiting(in_kube={"attachments": (attachment(THERE, attached=False),)}),
@@ -235,7 +237,7 @@ DEAD_NBD = replace(DEAD_NBD, nbd=replace(DEAD_NBD.nbd, process=None))
             id="the driver's own check",
         ),
         pytest.param(
-            waiting(of_image={"transient_watchers": (remote_watcher(),)}), id="one who passes by"
+            waiting(of_image={"transient_watchers": (remote_watcher(),)}), id="a transient watch"
         ),
         pytest.param(
             waiting(
@@ -348,5 +350,5 @@ def test_each_pod_and_volume_is_reported_once() -> None:
 
 
 def test_waited_for_volume_does_not_count_as_mapped() -> None:
-    """Assert no volume: only mappings are published, planned and counted as mapped."""
+    """Only mappings are published, planned and counted as mapped."""
     assert correlate_node(held()) == ()

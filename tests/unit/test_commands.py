@@ -35,7 +35,7 @@ HOSTILE = (
     "`touch P`",
     "a b",
     "it's",
-    'say "so"',
+    'write "so"',
     "two\nlines",
     "-rf",
     "--kubeconfig=/tmp/x",

@@ -59,7 +59,7 @@ SUPPOSED: Final = {
         HolderKind.MGR,
     ),
     "a kernel client watches beside it": (held(remote_watcher(), STRANGER), HolderKind.MGR),
-    "a client passed by": (
+    "a transient watch": (
         held(
             of_image={
                 **FLATTENS,

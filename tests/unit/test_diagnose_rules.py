@@ -705,7 +705,7 @@ def test_image_id_of_a_renamed_image_identifies_it() -> None:
                 volume().source, attributes=(("mounter", "rbd-nbd"),)
             )),)}},
             False,
-            id="mapped by krbd, and rbd-nbd is asked for",
+            id="mapped by krbd, and the target is the rbd-nbd device",
         ),
     ],
 )  # fmt: skip

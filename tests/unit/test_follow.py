@@ -63,7 +63,9 @@ FREE: Final[dict[str, Snapshot]] = {
     "the pod elsewhere runs": in_kube(pods=(pod("web-1", "worker-2"),)),
     "the pod elsewhere pulls its image": mounting("ImagePullBackOff"),
     "the pod elsewhere has run before": mounting("", "running"),
-    "the pod elsewhere is on its way out": in_kube(pods=(waiting_pod(deleting_since=JUST_NOW),)),
+    "the pod on the other node is being deleted": in_kube(
+        pods=(waiting_pod(deleting_since=JUST_NOW),)
+    ),
     "a pod waits for the scheduler": in_kube(pods=(waiting_pod(node=None),)),
     "its PV is gone too": in_kube(persistent_volumes=(), claims=()),
     "a pod on this node runs with it again": unmapped(

@@ -65,7 +65,7 @@ def test_incomplete_target_is_a_usage_error(given: str) -> None:
 
 
 def test_namespace_that_contradicts_the_target_is_refused() -> None:
-    with pytest.raises(UsageError, match="-n says other"):
+    with pytest.raises(UsageError, match="-n names other"):
         parse_target("pvc/shop/data", namespace="other")
 
 

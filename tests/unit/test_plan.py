@@ -155,7 +155,7 @@ REFUSED_BY_WHAT_IS_SEEN: Final[tuple[tuple[str, str, Snapshot], ...]] = (
     ("RBD505", "pods were not observed", seen(in_kube={"pods": UNSEEN})),
     ("RBD505", "pods of some namespace only", seen(in_kube={"pods_scope": "namespace/default"})),
     ("RBD505", "pods came from a cache", seen(in_kube={"consistent": False})),
-    ("RBD505", "PVs were asked for by name", seen(in_kube={"volumes_complete": False})),
+    ("RBD505", "PVs were requested by name", seen(in_kube={"volumes_complete": False})),
     (
         "RBD505",
         "the attachment is young",
@@ -163,7 +163,7 @@ REFUSED_BY_WHAT_IS_SEEN: Final[tuple[tuple[str, str, Snapshot], ...]] = (
     ),
     (
         "RBD505",
-        "the attachment tells no age",
+        "the attachment has no creation time",
         seen(in_kube={"attachments": (attachment(created_at=None),)}),
     ),
     (

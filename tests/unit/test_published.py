@@ -543,7 +543,10 @@ NEIGHBOURS: Final[dict[str, tuple[Snapshot, tuple[str, ...]]]] = {
         from_agent(their_watch={"cookie": LIBRBD_COOKIE}),
         ("worker-2",),
     ),
-    "it only passes by": (node_world(of_image={"transient_watchers": (remote_watcher(),)}), ()),
+    "its watch is transient": (
+        node_world(of_image={"transient_watchers": (remote_watcher(),)}),
+        (),
+    ),
     "several may write": (
         from_agent(
             in_kube={

@@ -140,9 +140,9 @@ WHEN_GONE: Final = "the ephemeral-volume controller, once that claim is gone"
         (claim(), LONG_AGO, Severity.ERROR, NEVER),
     ],
     ids=[
-        "the claim of the pod before is being deleted",
+        "the claim of the previous pod is being deleted",
         "something keeps it",
-        "the garbage collector has yet to see it",
+        "the garbage collector has not seen it yet",
         "it stays",
         "it was not seen, and the pod is young",
         "it was not seen",

@@ -29,6 +29,9 @@ AVOIDED = (
     "The kubelet is silent.",
     "Delete the pod in good order.",
     "It goes by the age.",
+    "The event says nothing.",
+    "The PVs were not asked for.",
+    "It only passed by.",
 )
 PLAIN = (
     "No client holds the image.",

@@ -34,13 +34,11 @@ class Match(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What ``words.toml`` says."""
+    """The content of ``words.toml``."""
 
     words: tuple[Rule, ...]
     first_words: Rule
     """For the beginning of a docstring."""
-    pending: tuple[str, ...]
-    """Globs of files that are not checked yet."""
 
 
 def load(path: Path = WORDS) -> Rules:
@@ -52,7 +50,6 @@ def load(path: Path = WORDS) -> Rules:
             Rule(re.compile(word["pattern"], re.IGNORECASE), word["write"]) for word in data["word"]
         ),
         first_words=Rule(re.compile(rf"({'|'.join(first['words'])})\b"), first["write"]),
-        pending=tuple(data.get("pending", ())),
     )
 
 

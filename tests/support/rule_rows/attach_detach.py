@@ -281,7 +281,7 @@ NOT_REPORTED: Final[NotReported] = {
             attachments=attached("worker-2"), pods=(waiting_pod(placed_at=LATELY),)
         ),
         "kubelet is at it": mounting(),
-        "kubelet has said something": mounting(stage("no"), nodes=(node(), node("worker-2"))),
+        "kubelet has reported an event": mounting(stage("no"), nodes=(node(), node("worker-2"))),
         "the node is down": alone(
             attachments=attached("worker-2"), nodes=(node(), node("worker-2", ready=False))
         ),

@@ -117,7 +117,9 @@ NOT_REPORTED: Final[NotReported] = {
     "RBD771": {
         **OWN_OTHER_NETWORK,
         "only the image names another cluster": MADE_ELSEWHERE,
-        "it only passed by": outside(of_image={"watchers": (), "transient_watchers": (STRANGER,)}),
+        "its watch is transient": outside(
+            of_image={"watchers": (), "transient_watchers": (STRANGER,)}
+        ),
         "a program, not a mapping": outside(
             of_image={"watchers": (replace(STRANGER, cookie=LIBRBD_COOKIE),)}
         ),

@@ -96,13 +96,13 @@ ORPHANED: Final[Table] = {
     "an idle attachment, older than the grace period (1)": world(
         in_kube={"attachments": (attachment(),)}
     ),
-    "an attachment on its way out": world(
+    "an attachment that is being deleted": world(
         in_kube={"attachments": (attachment(deleting_since=JUST_NOW),)}
     ),
     "attached elsewhere alone": world(in_kube={"attachments": (attachment("worker-2"),)}),
     "a finished pod that is not deleted": world(in_kube={"pods": (pod(phase="Succeeded"),)}),
     "a pod that waits on another node": world(in_kube={"pods": (waiting_pod(),)}),
-    "kubelet started lately, with nothing of it to finish": world(
+    "kubelet started recently, and no call of it is open": world(
         of_kubelet={"process": FRESH_KUBELET}
     ),
     "only the staging mount is left (5)": world(mapped={"mounts": (mount(),)}),
@@ -135,7 +135,7 @@ ORPHANED: Final[Table] = {
     "a leftover pod directory without a mount": world(
         of_kubelet={"pod_volumes": (pod_directory(),)}
     ),
-    "its PV is gone, its name says that a provisioner made it": world(
+    "its PV is gone, its name is that of a provisioner": world(
         in_kube={"persistent_volumes": (), "claims": ()}, target=BY_DEVICE
     ),
     "rbd-nbd with its process, and nothing on it": nbd_world(),
@@ -146,7 +146,7 @@ ORPHANED: Final[Table] = {
 IN_USE: Final[Table] = {
     "a running pod": world(in_kube={"pods": (pod(),)}),
     "a running pod that is being deleted": world(in_kube={"pods": (pod(deleting_since=JUST_NOW),)}),
-    "a pod whose state kubelet no longer tells": world(in_kube={"pods": (pod(phase="Unknown"),)}),
+    "a pod whose state kubelet no longer reports": world(in_kube={"pods": (pod(phase="Unknown"),)}),
     "an init container runs": world(
         in_kube={
             "pods": (pod(phase="Pending", containers=(ContainerState(name="i", state="running"),)),)
@@ -291,7 +291,9 @@ UNWATCHED: Final[Table] = {
     "Ceph lists no watch, a pod writes": world(
         of_image={"watchers": ()}, in_kube={"pods": (pod(),)}
     ),
-    "the kernel lists no watch, Ceph could not be asked": world(mapped={"watch": False}, ceph=None),
+    "the kernel lists no watch, Ceph could not be queried": world(
+        mapped={"watch": False}, ceph=None
+    ),
     "another client watches": world(of_image={"watchers": (remote_watcher(),)}),
     "the same client with another nonce watches": world(
         of_image={"watchers": (watcher(address=replace(ADDRESS, nonce=1)),)}
@@ -317,7 +319,7 @@ FOREIGN: Final[Table] = {
     "an rbd-mirror's watch (30)": from_worker_2(
         of_image={"watchers": (MGR_WATCH,), "mirror_daemons": (mirror_daemon(MGR_WATCH),)}
     ),
-    "a watch that passed by (49)": from_worker_2(
+    "a transient watch (49)": from_worker_2(
         of_image={"watchers": (), "transient_watchers": (watcher(),)}
     ),
     "librbd at an address that no node has (33)": from_worker_2(
@@ -358,7 +360,7 @@ UNDETERMINED: Final[Table] = {
     "no watch, and the blocklist was not observed": world(
         of_image={"watchers": ()}, in_ceph={"blocklist": UNSEEN}
     ),
-    "the kernel says that it watches and Ceph shows nothing": world(
+    "the kernel lists a watch and Ceph shows none": world(
         mapped={"watch": True}, of_image={"watchers": ()}
     ),
     "pinned, and pods were not listed": world(

@@ -321,7 +321,7 @@ REPORTED: Final[Reported] = {
                            "codepage or helper program, or other error.")),
             NONE,
         ),
-        "by mount-utils of old": (
+        "by an old mount-utils": (
             mounting(stage('failed to mount the volume as "ext4", it already contains xfs. Mount '
                            "error: mount failed")),
             NONE,
@@ -442,12 +442,12 @@ NOT_REPORTED: Final[NotReported] = {
     },
     "RBD733": {
         "another volume of the pod": mounting(ANOTHER),
-        "it was said to the pod before it": events_of(
+        "the event is about the previous pod": events_of(
             kubelet_event(
                 NO_SECRET, subject=ObjectRef(namespace="default", name="web-1", uid="older")
             )
         ),
-        "it was said before the pod was made": events_of(
+        "the event is older than the pod": events_of(
             kubelet_event(NO_SECRET, last_seen=LONG_AGO), pods=(waiting_pod(created_at=JUST_NOW),)
         ),
         "the pod runs by now": events_of(
@@ -511,7 +511,7 @@ NOT_REPORTED: Final[NotReported] = {
         ),
         "another mount is read-only, the super block is not": world(mapped={"mounts": (mount(),)}),
     },
-    "RBD760": {"another volume of the pod is of the plugin of old": mounting(IN_TREE)},
+    "RBD760": {"another volume of the pod is in-tree": mounting(IN_TREE)},
     "RBD762": {
         "it is known": mounting(BEING_USED),
         "the attachment was deleted under it, and comes again": mounting(

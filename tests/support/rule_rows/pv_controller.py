@@ -201,7 +201,7 @@ def deleted_volume(*finalizers: str, **fields: Any) -> Snapshot:  # noqa: ANN401
 
 REPORTED: Final[dict[str, Table]] = {
     "RBD403": {
-        "pending, and classes were not asked for (41)": unmapped(
+        "pending, and classes were not requested (41)": unmapped(
             in_kube={"persistent_volumes": (), "claims": (wanting(),)}, target=BY_CLAIM
         ),
         "Lost, and PVs were refused": life(claims=(claim(**LOST),), persistent_volumes=UNSEEN),
@@ -237,7 +237,7 @@ REPORTED: Final[dict[str, Table]] = {
     },
     "RBD406": {
         "claim lives (43)": of_volume(claims=(claim(**BOUND),)),
-        "and is asked for": life(volume(phase="Released"), claims=(claim(**BOUND),)),
+        "and is requested": life(volume(phase="Released"), claims=(claim(**BOUND),)),
     },
     "RBD601": {"no such class": pending(storage_class="fast", provisioner=None)},
     "RBD602": {
@@ -267,7 +267,7 @@ REPORTED: Final[dict[str, Table]] = {
         "begun two minutes ago": life(events=(BEGUN,)),
     },
     "RBD606": {
-        "it runs, and says nothing": life(),
+        "it runs, and reports nothing": life(),
         "begun, and never ended": life(events=(replace(BEGUN, last_seen=HALF_AN_HOUR_AGO),)),
         "it failed long ago, and has stopped": life(
             events=(to_claim("no", last_seen=HALF_AN_HOUR_AGO),)
@@ -585,7 +585,7 @@ REPORTED: Final[dict[str, Table]] = {
 """Each snapshot leads to its code, and to no other code of the family."""
 NOT_REPORTED: Final[dict[str, Table]] = {
     "RBD403": {
-        "classes were asked for": life(),
+        "classes were requested": life(),
         "bound (13): a larger PV with more modes": life(
             volume(capacity_bytes=9 * GI, access_modes=("ReadWriteOnce", "ReadOnlyMany")),
             claims=(claim(requested_bytes=GI, **BOUND),),
@@ -663,7 +663,7 @@ NOT_REPORTED: Final[dict[str, Table]] = {
         "it fails with an error": failing("no"),
     },
     "RBD607": {
-        "the PV controller said so before the class was made": life(
+        "the event is older than the class": life(
             events=(
                 to_claim(
                     'storageclass.storage.k8s.io "rbd" not found',
@@ -819,7 +819,7 @@ NOT_REPORTED: Final[dict[str, Table]] = {
         ),
     },
     "RBD631": {
-        "its PV was never asked for": unmapped(
+        "its PV was not requested": unmapped(
             in_kube={
                 "persistent_volumes": (volume(claim=OURS, phase="Released"),),
                 "claims": (claim(volume_name="pv-x", **LOST),),
@@ -842,7 +842,7 @@ NOT_REPORTED: Final[dict[str, Table]] = {
         )
     },
     "RBD641": {
-        "passed by": of_volume(of_image={"transient_watchers": (remote_watcher(),)}),
+        "a transient watch": of_volume(of_image={"transient_watchers": (remote_watcher(),)}),
     },
     "RBD643": {
         "two minutes old (4)": of_volume(phase_since="2026-11-21T02:58:00Z"),

@@ -75,7 +75,7 @@ REPORTED: Final[Reported] = {
             ),
             {"RBD403"},
         ),
-        "another claim, which was not asked for": (
+        "another claim, which was not requested": (
             unplaced(UNBOUND, of_pod={"claims": ("data", "more")}),
             NONE,
         ),
@@ -206,7 +206,7 @@ NOT_REPORTED: Final[NotReported] = {
             "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
         ),
         "a disk is the reason": unplaced("0/1 nodes are available: node(s) had no available disk."),
-        "the scheduler has said nothing": unplaced(""),
+        "the scheduler has reported nothing": unplaced(""),
         "a moment ago": unplaced(POORLY, of_pod={"created_at": LATELY}),
     },
 }

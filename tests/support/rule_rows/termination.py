@@ -108,7 +108,7 @@ REPORTED: Final[Reported] = {
     "RBD111": {
         "a Deployment's defaults": (rolling(deployment()), {"RBD401"}),
         "three replicas of one claim": (rolling(deployment(replicas=3)), {"RBD401"}),
-        "the workloads were not asked for": (rolling(), {"RBD401"}),
+        "the workloads were not requested": (rolling(), {"RBD401"}),
         "figures": (rolling(deployment(max_surge="1", max_unavailable="0")), {"RBD401"}),
     },
     "RBD112": {
@@ -293,7 +293,7 @@ NOT_REPORTED: Final[NotReported] = {
                 "nodes": (listing("worker-1"), node("worker-2")),
             },
         ),
-        "a pod merely waits there": waiting(
+        "a pod only waits there": waiting(
             waiting_pod(), attachments=attached("worker-2"), nodes=(node(), listing("worker-2"))
         ),
         "it is being detached": waiting(
