@@ -452,7 +452,7 @@ def attachment_to(
 
 
 def _knows_attachment(names: VolumeNames, node: str, kube: KubeView) -> bool:
-    """Return whether an attachment of the volume to a node does not exist if it is missing."""
+    """Return whether an attachment to a node that was not found is proven not to exist."""
     return kube.attachments_complete or names.attachment_names(node) <= {*kube.searched}
 
 

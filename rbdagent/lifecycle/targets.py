@@ -215,6 +215,6 @@ def _is_lost(mapping: PublishedMapping, index: ClusterIndex) -> bool:
 
 
 def _has_volume(image: ImageIdentity, index: ClusterIndex) -> bool:
-    """Return whether the image has a PV; False if PVs were not observed, though one may exist."""
+    """Return whether an observed PV names the image; False also if PVs were not observed."""
     named = index.volumes.joins.by_image_name.get(image.spec.name, ())
     return any(same_image(image, theirs) for _, theirs in named)

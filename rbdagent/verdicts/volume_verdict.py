@@ -321,7 +321,7 @@ def is_listed(use: Volume, node: str, snapshot: Snapshot) -> bool:
 
 
 def about_to_stage(use: Volume, node: str) -> bool:
-    """Return whether a pod on the node waits for the volume: staging follows the attach."""
+    """Return whether a pod on the node waits for the volume, which kubelet stages once attached."""
     return any(pod.node_name == node for pod in use.waiting_pods)
 
 

@@ -1,4 +1,4 @@
-r"""A file name that is not UTF-8 (``caf\xe9``, no attack) breaks no answer and no writer."""
+r"""An ordinary file name that is not UTF-8 (``caf\xe9``) breaks no answer and no writer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_mount_with_such_a_name_is_read() -> None:
     assert parse_mount_line(line, where="test").path == f"/mnt/{SHOWN}"
 
 
-def test_a_file_and_a_mount_have_the_same_name_for_it(tmp_path: Path) -> None:
+def test_file_and_mount_with_such_a_name_have_equal_text(tmp_path: Path) -> None:
     """The backing file of a loop device (sysfs) is searched below the mounts of a device."""
     (tmp_path / "backing_file").write_bytes(b"/mnt/caf\xe9/disk\n")
     assert read_text(tmp_path / "backing_file") == f"/mnt/{SHOWN}/disk"
@@ -91,7 +91,7 @@ def test_a_saved_snapshot_is_read_again(snapshot: Snapshot) -> None:
     assert load_snapshot(dump_snapshot(snapshot), where="memory") == snapshot
 
 
-def test_a_snapshot_with_half_a_character_is_refused(snapshot: Snapshot) -> None:
+def test_snapshot_with_a_lone_surrogate_is_refused(snapshot: Snapshot) -> None:
     dumped = dump_snapshot(snapshot).replace(SHOWN.replace("\\", "\\\\"), r"caf\udce9")
     with pytest.raises(ParseError, match="invalid utf-16 surrogate pair"):
         load_snapshot(dumped, where="memory")

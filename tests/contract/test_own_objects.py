@@ -1,4 +1,4 @@
-"""Requests of an agent to the API: by name, few, and never fewer than a verdict needs."""
+"""The API requests of an agent: by name where possible, few, and enough for each verdict."""
 
 # ruff: noqa: ANN401 - as the builders
 
@@ -159,7 +159,7 @@ def mapped(number: int, **changes: Any) -> Mapping:
 
 
 class World:
-    """A cluster with three volumes that this node lacks, its API, and the clock of an agent."""
+    """A cluster with three volumes that are not mapped here, its API, and an agent's clock."""
 
     def __init__(self, api: FakeApi, path: Path, mapped_here: int) -> None:
         self.api = api
@@ -302,7 +302,7 @@ def staged(number: int) -> Any:
     )
 
 
-def test_a_staging_directory_leads_by_its_attachment_to_the_volume(world: World) -> None:
+def test_volume_is_found_from_staging_directory_and_attachment(world: World) -> None:
     """An agent that starts after the deletion of the pod needs no list."""
     del world.api.lists["pods"][0]
     world.of_kubelet = {"staging": (staged(0),)}
@@ -525,7 +525,7 @@ def test_manual_mapping_lists_the_volumes_once_an_hour(world: World) -> None:
 def test_pv_that_a_list_found_is_requested_by_name_afterwards(
     world: World,
 ) -> None:
-    """The agent starts when nothing on the node leads to the PV: kubelet caused the orphan."""
+    """When the agent starts, nothing on the node names the PV of the orphan."""
     del world.api.lists["pods"][0]
     for _ in range(2):
         (use, _) = correlate_node(world.look())
@@ -734,7 +734,7 @@ def requests_of_an_hour(world: World, agent: Agent) -> list[str]:
 def test_idle_agent_makes_at_most_two_requests_a_minute(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its watches do not count; the heartbeat of its RBDNode every five minutes counts."""
+    """The heartbeat of the RBDNode every five minutes counts; the watches do not."""
     world = World(world.api, tmp_path, 50)
     monkeypatch.setattr(get_by_name, "time", SimpleNamespace(monotonic=lambda: world.now))
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: world.now))

@@ -30,7 +30,7 @@ STAGED: Final = "rbdagent-unmap-staged.conf"
 MODES: Final = {"observe": ((), 2.0), "unmap": ((UNMAP,), 2.4), "staged": ((UNMAP, STAGED), 2.7)}
 
 
-# The names are those of systemd, which has one line for CAP_DAC_READ_SEARCH and similar ones.
+# systemd-analyze has one line for CAP_DAC_READ_SEARCH and similar capabilities.
 _UNMAPS: Final = {"CAP_SYS_PTRACE", "CAP_SYS_ADMIN"}
 CAPABILITIES: Final = {
     "observe": {"CAP_SYS_PTRACE", "CAP_(DAC_*|FOWNER|IPC_OWNER)"},
@@ -90,7 +90,7 @@ def test_systemd_verify_reports_nothing(installed: Callable[[str], Path], mode: 
 
 
 def test_exposure_does_not_increase(installed: Callable[[str], Path], mode: str) -> None:
-    """interfaces.md: at most 2.0 for observe."""
+    """The limits are those of ``MODES``: at most 2.0 in mode observe."""
     limit = round(MODES[mode][1] * 10)
     done = analyze("security", "--offline=yes", f"--threshold={limit}", installed(mode))
     assert done.returncode == 0, done.stdout
@@ -101,7 +101,7 @@ def test_every_drop_in_belongs_to_a_mode() -> None:
     assert {path.name for path in UNITS.glob("*.conf")} == {UNMAP, STAGED}
 
 
-def test_the_watchdog_waits_as_long_as_livez() -> None:
+def test_watchdog_timeout_equals_the_limit_of_livez() -> None:
     assert settings("rbdagent.service")["WatchdogSec"] == [f"{http._HUNG_S:g}"]
 
 
@@ -121,7 +121,7 @@ def test_no_drop_in_lifts_a_limit() -> None:
 
 
 def test_each_mode_has_only_the_capabilities_that_it_needs() -> None:
-    """docs/privileges.md: a user with two capabilities observes, and root unmaps."""
+    """Mode observe needs a user with two capabilities, mode unmap root (docs/privileges.md)."""
     observe = settings("rbdagent.service")
     seen = ["CAP_SYS_PTRACE CAP_DAC_READ_SEARCH"]
     assert observe["AmbientCapabilities"] == observe["CapabilityBoundingSet"] == seen
@@ -164,7 +164,7 @@ def test_every_rbdagent_variable_belongs_to_a_flag(unit: str) -> None:
 def test_agent_notifies_systemd_of_its_state(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """SIGABRT is the signal of the watchdog: the log then shows where the loop was."""
+    """The watchdog sends SIGABRT. The log then shows where the loop was."""
     agent = ["agent", "--no-ceph", "--no-kube", "--listen", "127.0.0.1:0"]
     address = str(tmp_path / "notify")
     environment = {**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": "180000000"}

@@ -1,4 +1,4 @@
-"""Watches on the API: what wakes the agent, and what it does when a watch ends or fails."""
+"""Watches of the API: which change wakes the agent, and what follows a watch that ends or fails."""
 
 from __future__ import annotations
 

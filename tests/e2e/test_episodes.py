@@ -58,7 +58,7 @@ def mortals(lab: Lab) -> Iterator[None]:
 def test_random_lifecycles_lose_no_byte_pod_or_orphan(
     lab: Lab, scene: Scene, mortals: None, record_property: Callable[[str, object], None]
 ) -> None:
-    """safety.md's invariants; the seed is printed, and RBDAGENT_EPISODES_SEED repeats the run."""
+    """The invariants hold in every episode; RBDAGENT_EPISODES_SEED repeats a run."""
     record_property(PRINTED, f"{COUNT} episodes, seed {SEED}")
     residents = [Resident(lab, node, mode) for node in NODES for mode in ("Filesystem", "Block")]
     try:

@@ -52,7 +52,7 @@ def test_attachment_is_removed_after_the_orphan_is_unmapped(scene: Scene) -> Non
 
 
 def test_attachment_being_deleted_does_not_block_the_unmap(scene: Scene) -> None:
-    """safety.md 5, leaving: something keeps the object, and nothing needs the mapping."""
+    """Something keeps the object, and nothing needs the mapping."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
     path = f"{collection('VolumeAttachment')}/{scene.attachment_of(volume)}"

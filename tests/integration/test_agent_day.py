@@ -30,7 +30,7 @@ _OF_THE_MACHINE = ("stat", "swaps", "sys", "fs", "locks", "filesystems")
 
 
 def test_a_day_of_cycles_leaves_nothing_behind(ceph: CephCluster, tmp_path: Path) -> None:
-    """safety.md's last invariant; the time is played, the observations are real."""
+    """The observations are real; the time is simulated."""
     image = "k8s/day"
     ceph.create_image(image)
     uptime_s = 0.0

@@ -82,7 +82,7 @@ NOT_BACKED = seen(on_node={"mappings": (), "unbacked": (UNBACKED,)}, in_kube={"p
 
 
 def test_pod_that_writes_beside_its_volume_is_reported_once() -> None:
-    """Assert recording 26: the volume is not mapped, and deletion of the pod destroys the files."""
+    """As in recording 26: the volume is not mapped; deleting the pod destroys the files."""
     unmapped = seen(on_node={"mappings": ()})
     events = transitions(cycle_of(unmapped), cycle_of(NOT_BACKED), NODE)
     assert kinds_and_reasons(events) == [(kind, "RBDNotBacked") for kind in BOTH]
@@ -98,7 +98,7 @@ CONFLICT = seen(of_image=TWO_WATCH, in_kube={"pods": (pod(),)})
 
 
 def test_conflict_is_reported_once_when_it_begins() -> None:
-    """Assert an event for a mapping that stays in use: Conflict is a verdict on the image."""
+    """The mapping itself stays in use: Conflict is a verdict on the image."""
     events = transitions(cycle_of(IN_USE), cycle_of(CONFLICT), NODE)
     assert kinds_and_reasons(events) == [(kind, "RBDConflict") for kind in BOTH]
     assert "read-write on worker-1, worker-2 at the same time" in events[0].message
@@ -205,7 +205,7 @@ def test_record_that_becomes_readable_or_unreadable_is_not_news(*, known_before:
 
 
 def test_claim_that_was_not_read_is_named_as_in_its_pv() -> None:
-    """Assert the name: an agent reads the claims of its node's pods, and an orphan has no pod."""
+    """An agent reads only the claims of its node's pods, and an orphan has no pod."""
     orphan = seen(
         in_kube={
             "claims": (),
@@ -231,7 +231,7 @@ def test_message_is_cut_at_the_limit_of_the_api_server() -> None:
     assert events[0].message.endswith("…")
 
 
-def test_equal_events_have_one_name_and_others_another() -> None:
+def test_only_equal_events_have_the_same_name() -> None:
     (one, _), (same, _) = (transitions(None, cycle_of(ORPHAN), NODE) for _ in range(2))
     other = transitions(None, cycle_of(PINNED), NODE)[0]
     assert one.event_name == same.event_name != other.event_name

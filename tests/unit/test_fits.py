@@ -1,4 +1,4 @@
-"""Which PV a claim gets: the reasons of rbdagent against a copy of the PV controller's code.
+"""Compare rbdagent's choice of a PV for a claim with a copy of the PV controller's code.
 
 The two functions here follow FindMatchingVolume (k8s.io/component-helpers v0.36.3,
 storage/volume/pv_helpers.go:186, with the access modes that its caller asks for,
@@ -175,7 +175,7 @@ MANY: Final = settings(max_examples=1000)
 
 @MANY
 @given(pvc=CLAIMS, pv=VOLUMES, delayed=st.booleans())
-def test_pv_without_an_objection_is_the_one_the_controller_takes(
+def test_controller_takes_a_pv_exactly_if_it_has_no_objection(
     pvc: PersistentVolumeClaim, pv: PersistentVolume, *, delayed: bool
 ) -> None:
     taken = find_matching_volume(pvc, [pv], delayed=delayed)

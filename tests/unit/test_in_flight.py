@@ -87,7 +87,7 @@ def test_huge_command_line_of_a_pod_leaves_in_flight_observed(tree: Tree) -> Non
 
 
 def test_pod_process_with_the_device_open_is_an_opener(tree: Tree) -> None:
-    """Assert an opener: a process that formats a volume holds it, even if it may not mount."""
+    """A process that has the device open holds the volume, even if it may not mount."""
     device = os.stat(tree.root).st_dev
     tree.write("sys/bus/rbd/devices/0/pool", "k8s\n")
     tree.write("sys/bus/rbd/devices/0/name", "image-0\n")

@@ -84,7 +84,7 @@ def test_no_argument_is_public(argument: str) -> None:
 
 
 def test_record_of_acts_names_only_program_and_pid(tmp_path: Path) -> None:
-    """Assert it for `rbdagent unmap`: the agent on the node publishes the record."""
+    """`rbdagent unmap` writes the record, and the agent on the node publishes it."""
     look = seen(mapped={"openers": (opener(process=process(command=COMMAND)),)})
     state = StateDir(tmp_path)
     attempt = Attempt(

@@ -174,8 +174,8 @@ def _needs_threads(
 ) -> bool:
     """Return whether a device is open in no process and mounted for no pod.
 
-    Then the files and mounts of single threads are read as well. Reading them always would cost too
-    much.
+    In that case, the open files and mounts of every thread are read too. Reading them in each
+    observation would cost too much.
     """
     used = {opener.device for opener in scan.openers}
     used |= {mount.device for mount in mounts if "/pods/" in mount.path}
