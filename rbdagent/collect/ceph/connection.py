@@ -50,12 +50,13 @@ CAPS: Final = "mon 'profile rbd-read-only, allow command \"mgr dump\"' osd 'prof
 """The caps for watchers, the blocklist and the mgr's clients. mon ``profile rbd`` could also add
 entries to the blocklist.
 
-No profile of RBD allows ``mgr dump`` (measured with Ceph 16.2 and 20.2; MonCap.cc).
+No profile of RBD allows ``mgr dump`` (measured with Ceph 16.2 and 20.2; expand_profile_mon() in
+src/mon/MonCap.cc).
 """
 
 
 OLDEST: Final = (16, 2)
-"""The oldest supported Ceph release; ``osd blocklist`` exists since 16."""
+"""The oldest supported Ceph release; ``osd blocklist`` exists since 16 (ceph#36527)."""
 
 _VERSION: Final = "version"
 _NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
@@ -83,7 +84,8 @@ class CephAccess(Struct, frozen=True, kw_only=True):
         """The limit of a call in whole seconds.
 
         Bindings that Cython 3 built (Ceph 18.2 and 20.2 of current distributions) refuse a float
-        for a parameter ``timeout: int`` of rados.pyx. librados 16.2 refuses fractions in options.
+        for a parameter ``timeout: int`` of src/pybind/rados/rados.pyx. librados 16.2 refuses
+        fractions in options.
         """
         return math.ceil(self.timeout_s)
 
@@ -345,7 +347,7 @@ class Cluster:
     def _check_version(self) -> None:
         """Raise a SourceError if the monitors are too old to know the command.
 
-        Ceph 16 renamed the blocklist's commands; older monitors answer EINVAL.
+        Ceph 16 renamed the blocklist's commands (ceph#36527); older monitors answer EINVAL.
         """
         answer = self.monitor_or_gap(_VERSION, lambda values: str(_only(values, _VERSION)))
         found = _RELEASE.search(answer) if isinstance(answer, str) else None
@@ -457,7 +459,7 @@ class _Blocked(Struct, frozen=True):
 
 
 def read_blocklist(values: tuple[object, ...]) -> tuple[BlocklistEntry, ...]:
-    """Parse ``osd blocklist ls``: a list of clients and, in later releases, a list of ranges.
+    """Parse ``osd blocklist ls``: a list of clients, and of ranges where they exist (ceph#44151).
 
     The monitor prints the two arrays one after the other, without an object around them
     (OSDMonitor::preprocess_command, src/mon/OSDMonitor.cc; the same in Ceph 16.2, 18.2 and 20.2).

@@ -71,7 +71,8 @@ if TYPE_CHECKING:
     Handle = Any  # rados.Ioctx or rbd.Image: the bindings carry no types
 
 _SECOND_CHECK_S: Final = 0.3
-"""Seconds. ceph-csi's in-use check is visible as a watcher for some 0.15 s (recorded)."""
+"""Seconds. ceph-csi's in-use check is visible as a watcher for some 0.15 s (recording
+13-kubelet-restart-while-unstage-fails)."""
 
 _MANY_IMAGES: Final = 8
 """From this number of images on, only the watches are requested, without opening the images."""
@@ -429,8 +430,9 @@ def _omap_value(cluster: Cluster, context: Handle, name: str, key: str) -> bytes
 def _journaled_name(cluster: Cluster, context: Handle, image: ImageIdentity) -> bytes | None:
     """Return the image name in ceph-csi's journal: the prefix of image names is configurable.
 
-    Object ``csi.volume.<uuid>``, omap key ``csi.imagename`` (ceph-csi, internal/journal). The name
-    may not be UTF-8; rbd.pyx passes on a name of type bytes unchanged (``cstr``).
+    Object ``csi.volume.<uuid>``, omap key ``csi.imagename`` (internal/journal/voljournal.go@52fcb7b
+    of ceph-csi). The name may not be UTF-8; rbd.pyx passes on a name of type bytes unchanged
+    (``cstr``).
     """
     uuid = _UUID.search(image.spec.name)
     if uuid is None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _MOST: Final = 1 << 20
 """Maximum of bytes that are read from a keyring."""
 _FIRST_WITH_AES256K: Final = {19: (19, 2, 6), 20: (20, 2, 4)}
-"""By release (release notes of Ceph 19.2.6 and 20.2.4); every later release can use the type."""
+"""By release (release notes of Ceph 19.2.6 and 20.2.4, CVE-2025-30156); every later release can use
+the type."""
 
 
 def client_key_type(option: Callable[[str], str], entity: str) -> str | None:

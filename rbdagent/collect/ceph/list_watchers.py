@@ -4,7 +4,8 @@ An image's watchers are the watchers of its header object. Neither librados' C i
 Python bindings list them. librbd does, but opens the image first, which takes several operations
 and a copy of Ceph's whole configuration. ``librados::IoCtx::list_watchers`` is public, and its
 name contains the version of its binary interface (``v14_2_0``, ``__cxx11``): every program built
-since Ceph 14.2 calls this symbol. If librados does not have it, rbdagent opens the images.
+since Ceph 14.2 calls this symbol (src/include/rados/librados_fwd.hpp). If librados does not have
+it, rbdagent opens the images.
 """
 
 from __future__ import annotations

@@ -191,8 +191,8 @@ def _doubt_of(entry: ProcessEntry, uids: tuple[bytes, ...], host: set[int | byte
 def own_root(kubelet: ProcessEntry) -> str | None:
     """Return the root directory of a running kubelet; None if another program contains it.
 
-    Only the flag sets it, and the flag has a default. kubelet's configuration file has no such
-    field.
+    Only the flag sets it, and the flag has a default (cmd/kubelet/app/options/options.go@v1.36.3).
+    kubelet's configuration file has no such field.
     """
     root = flag_value(kubelet.arguments, "--root-dir")
     is_kubelet = os.path.basename(kubelet.arguments[0]) == "kubelet"
@@ -259,7 +259,11 @@ def _staging_below(
 
 
 def _csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
-    """Yield ``<driver>/<sha256 of the handle>/globalmount/<handle>``, since Kubernetes 1.24."""
+    """Yield ``<driver>/<sha256 of the handle>/globalmount/<handle>``.
+
+    kubelet uses this path since Kubernetes 1.24 (kubernetes#107065; makeDeviceMountPath() in
+    pkg/volume/csi/csi_attacher.go@v1.36.3).
+    """
     base = f"{root}/{_CSI}"
     for driver in _listed(_below(host_root, base)):
         if driver in {"volumeDevices", "pv"}:
@@ -275,6 +279,8 @@ def _csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
 
 def _staged(host_root: Path, mount: str, handle: str | None) -> StagingDirectory:
     """Read ceph-csi's file in ``globalmount``, next to the directory that it mounts.
+
+    The file is from stashRBDImageMetadata() in internal/rbd/rbd_util.go@52fcb7b of ceph-csi.
 
     Other drivers mount on ``globalmount`` directly. Its content then belongs to the volume: a pod
     writes it, and the file server of the volume may not answer.
@@ -295,7 +301,7 @@ def _staged(host_root: Path, mount: str, handle: str | None) -> StagingDirectory
 
 
 def _old_csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
-    """Yield ``pv/<pv>/globalmount``, of volumes that were staged before Kubernetes 1.24."""
+    """Yield ``pv/<pv>/globalmount``, used before Kubernetes 1.24 (kubernetes#107065)."""
     base = f"{root}/{_CSI}/pv"
     for volume in _listed(_below(host_root, base)):
         data = _volume_data(_below(host_root, f"{base}/{volume}/vol_data.json"))

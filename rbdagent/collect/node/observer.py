@@ -188,7 +188,7 @@ def _text(path: Path) -> str:
 
 
 def uptime(procfs: Path) -> float | None:
-    """Read the seconds since boot, including suspend (CLOCK_BOOTTIME, Linux 5.3 and before)."""
+    """Read the seconds since boot, including suspend: CLOCK_BOOTTIME (fs/proc/uptime.c)."""
     words = _text(procfs / "uptime").split()
     try:
         return float(words[0])

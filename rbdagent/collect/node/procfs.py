@@ -60,7 +60,8 @@ _KERNEL_THREAD: Final = 0x00200000
 _ENDED: Final = frozenset("ZX")
 """States of ``/proc/PID/stat``: ended, but not yet reaped by the parent (proc(5))."""
 
-# kubepods-besteffort-pod<uid with _>.slice (systemd) or kubepods/besteffort/pod<uid> (cgroupfs).
+# kubepods-besteffort-pod<uid with _>.slice (systemd) or kubepods/besteffort/pod<uid> (cgroupfs):
+# pkg/kubelet/cm/cgroup_manager_linux.go@v1.36.3.
 _POD: Final = re.compile(
     r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 )

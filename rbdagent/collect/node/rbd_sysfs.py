@@ -143,7 +143,7 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
         pid = text_or_none(sysfs / "block" / name / "pid")
         if pid is None:
             # Not connected: the kernel creates the attribute at connect and removes it at
-            # disconnect.
+            # disconnect (nbd_start_device() and nbd_config_put() in drivers/block/nbd.c).
             continue
         size = text_or_none(sysfs / "block" / name / "size")
         mapping = Mapping(
@@ -173,7 +173,8 @@ def _incarnation(sysfs: Path, directory: str, kernel_name: str) -> str | None:
     """Return a value that distinguishes this device from an earlier one with the same number.
 
     ``diskseq`` counts disks since boot (Linux 5.15, commit cf179948554a). Earlier kernels have the
-    inode of the device's directory in sysfs: kernfs assigns inodes in sequence (Linux 4.14).
+    inode of the device's directory in sysfs: kernfs assigns inodes in sequence, and does not reuse
+    one immediately (Linux 4.14, commit 4a3ef68acacf).
     """
     sequence = text_or_none(f"{sysfs}/block/{kernel_name}/diskseq")
     if sequence:
@@ -359,7 +360,10 @@ Clients = dict[tuple[str | None, int | None], ClientRequests | NotObserved]
 
 
 def observe_clients(sysfs: Path, mappings: Iterable[Mapping]) -> Clients:
-    """Read the kernel's list of watches and pending requests for the clients of the mappings."""
+    """Read the kernel's list of watches and pending requests for the clients of the mappings.
+
+    osdc_show() in net/ceph/debugfs.c prints it (recording 29-debugfs).
+    """
     clients = {
         (mapping.fsid, mapping.client_id) for mapping in mappings if mapping.kind is DeviceKind.KRBD
     }

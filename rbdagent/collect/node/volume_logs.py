@@ -149,7 +149,7 @@ _LOG: Final = re.compile(r"(?P<instance>\d+)\.log(?:\.\d{8}-\d{6})?")
 """A container's log, or the newest rotated part of it; older ones are compressed."""
 _NUMBERED: Final = re.compile(r"ID: (?P<id>\d+) (?:Req-ID: \S+ )?(?P<text>.*)", re.DOTALL)
 _CALL, _RESPONSE, _ERROR = "GRPC call: ", "GRPC response: ", "GRPC error: "
-"""Texts of ceph-csi (internal/csi-common/utils.go), recorded."""
+"""Texts of ceph-csi (internal/csi-common/utils.go@52fcb7b), recorded."""
 _SLOW: Final = re.compile(
     r"Slow GRPC call (?P<method>\S+) \((?:(?P<h>\d{1,4})h)?"
     r"(?:(?P<m>\d{1,4})m)?(?:(?P<s>\d{1,4})(?:\.\d+)?s)?\)"
