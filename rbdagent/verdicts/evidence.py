@@ -103,7 +103,8 @@ def _sorted_mounts(mapping: Mapping | None) -> dict[str, tuple[Mount, ...]]:
     """Sort mounts by their owner, and omit copies of host mounts in other mount namespaces.
 
     Such a copy disappears with the host's mount: the rmdir of its mount point detaches it in every
-    namespace (Linux 3.18). Node exporters have copies below a prefix such as ``/host``.
+    namespace (Linux 3.18, commit 8ed936b5671b; recording 09a-private-mntns-does-not-pin). Node
+    exporters have copies below a prefix such as ``/host``.
     """
     by_owner: dict[str, list[Mount]] = {"staging": [], "pod": [], "container": [], "other": []}
     mounts = mounts_of(mapping)

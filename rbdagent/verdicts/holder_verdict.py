@@ -122,7 +122,7 @@ def unknown_image(bench: HolderContext) -> RungResult | None:
 def dead_nbd(bench: HolderContext) -> RungResult | None:
     """Return `Dead` for an nbd device without its process.
 
-    sysfs keeps the pid and the backend indefinitely.
+    sysfs keeps the pid and the backend indefinitely (recording 20-nbd-killed).
     """
     mapping = bench.holder.mapping
     if mapping is None or mapping.nbd is None or mapping.nbd.process is not None:
@@ -138,7 +138,8 @@ def dead_nbd(bench: HolderContext) -> RungResult | None:
 def blocklisted(bench: HolderContext) -> RungResult | None:
     """Return `Dead` for a blocklisted client.
 
-    Such a client keeps its mappings and mounts; every write fails with -108.
+    Such a client keeps its mappings and mounts; every write fails with -108 (recording
+    23-blocklisted).
     """
     entry = bench.holder.blocklisted_by
     if not isinstance(entry, BlocklistEntry):
@@ -152,8 +153,9 @@ def blocklisted(bench: HolderContext) -> RungResult | None:
 def is_watch_observed(holder: Holder, view: ImageView | None) -> bool | NotObserved | None:
     """Return whether the mapping has its watch on the header; None if it does not take a watch.
 
-    Read-only and snapshot mappings do not take a watch (kernel 5.5). An image that is gone has no
-    header to watch. The client of rbd-nbd is not in sysfs, so its watch cannot be identified.
+    Read-only and snapshot mappings do not take a watch (kernel 5.5, commit b9ef2b8858a0). An image
+    that is gone has no header to watch. The client of rbd-nbd is not in sysfs, so its watch cannot
+    be identified.
     """
     mapping = holder.mapping
     if mapping is None or mapping.kind is not DeviceKind.KRBD:
@@ -177,7 +179,9 @@ _NO_ADDRESS: Final = NotObserved(reason="the address of its client was not obser
 def unwatched(bench: HolderContext) -> RungResult | None:
     """Return `Unwatched` for a writable mapping whose watch is gone: Ceph does not list its client.
 
-    Recorded after a blocklist entry was removed: I/O worked again, the watch did not return.
+    After a blocklist entry is removed, I/O works again, but the watch does not return (recording
+    30-two-writers-after-blocklist-rm): rbd_reregister_watch() in drivers/block/rbd.c does not
+    retry for a blocklisted client.
     """
     holder, mapping = bench.holder, bench.holder.mapping
     seen = is_watch_observed(holder, bench.use.image_view)
@@ -464,7 +468,7 @@ def young(bench: HolderContext) -> RungResult | None:
     if not has_attachment and not left:
         # kubelet cleans up a mapping that has an attachment, a staging mount or a pod's directory.
         # kubelet does not know a mapping with none of them, even if kubelet started only just now
-        # (recorded: kubelet forgets).
+        # (recording 13-after-kubelet-restart).
         return None
     lines: list[str] = []
     created = attachment.created_at if isinstance(attachment, VolumeAttachment) else None
@@ -574,7 +578,8 @@ LOCAL: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
 def passing_by(bench: HolderContext) -> RungResult | None:
     """Return `Foreign` for a short open of the image.
 
-    ceph-csi's in-use check opens the image for a moment, repeatedly (recorded).
+    ceph-csi's in-use check opens the image for a moment, repeatedly (isInUse() in
+    internal/rbd/rbd_util.go@52fcb7b; recording 13-kubelet-restart-while-unstage-fails).
     """
     if not bench.holder.transient:
         return None
@@ -798,7 +803,8 @@ def published(bench: HolderContext) -> RungResult | None:
 def _lacks_its_watch(bench: HolderContext, mapping: PublishedMapping) -> bool:
     """Return whether a mapping that takes a watch is reported, but Ceph lists no watch of it.
 
-    Read-only mappings take no watch (kernel 5.5); the client of rbd-nbd is not in sysfs.
+    Read-only mappings take no watch (kernel 5.5, commit b9ef2b8858a0); the client of rbd-nbd is
+    not in sysfs.
     """
     return (
         bench.holder.watcher is None

@@ -11,18 +11,19 @@ from rbdagent.parse.times import age
 __all__ = ["AGES", "GRACE", "LONG", "MOVING", "RETRY_S", "age", "age_text", "is_young", "seconds"]
 
 GRACE: Final = timedelta(minutes=10)
-"""Longer than the six minutes before the controller detaches by force, and than the back-off of
+"""Longer than the six minutes before the controller detaches by force (DefaultTimerConfig in
+pkg/controller/volume/attachdetach/attach_detach_controller.go@v1.36.3), and than the back-off of
 ceph-csi and kubelet."""
 
 
 MOVING: Final = timedelta(minutes=1)
 """A free volume follows its pod within ten seconds to one minute, through the kubelets of two
-nodes, the controller and the attacher (recorded)."""
+nodes, the controller and the attacher (recording 10-foreign-unmap-before-kubelet-retry)."""
 
 RETRY_S: Final = 122
 """Seconds until kubelet or the attach/detach controller retries a failed operation, at most: 500 ms
-after the first failure, and twice as long after each further one (maxDurationBeforeRetry,
-pkg/util/goroutinemap/exponentialbackoff of Kubernetes 1.36)."""
+after the first failure, and twice as long after each further one (maxDurationBeforeRetry in
+pkg/util/goroutinemap/exponentialbackoff/exponential_backoff.go@v1.36.3)."""
 
 LONG: Final = timedelta(minutes=3)
 """Longer than `RETRY_S`: an operation that still waits after that depends on another component."""

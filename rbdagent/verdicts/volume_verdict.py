@@ -185,7 +185,8 @@ def _has_many_writers(volume: PersistentVolume) -> bool:
 def _has_readers_only(volume: PersistentVolume) -> bool:
     """Return whether a PV is staged read-only.
 
-    kubelet passes the first of a PV's access modes to the driver (csi_attacher.go, MountDevice).
+    kubelet passes the first of a PV's access modes to the driver (MountDevice() in
+    pkg/volume/csi/csi_attacher.go@v1.36.3).
     """
     first = volume.access_modes[:1]
     return getattr(volume.source, "read_only", False) or first == ("ReadOnlyMany",)
@@ -293,8 +294,8 @@ def is_attachment_in_transition(use: Volume, node: str, snapshot: Snapshot) -> b
     """Return whether an attachment may be in transition: recent, being deleted, or still listed.
 
     kubelet updates volumesInUse up to ten seconds after it has released a volume, and the
-    controllers follow (recorded). While kubelet lists the volume in volumesInUse, the attachment is
-    correct.
+    controllers follow (recording 02-fs-delete-normal). While kubelet lists the volume in
+    volumesInUse, the attachment is correct.
     """
     there = [
         attachment
