@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PATIENCE_S: Final = 180.0
-"""Seconds. kubelet's back-off ends after 2m2s; the controllers and ceph-csi follow in seconds."""
+"""Seconds. kubelet's back-off ends after 2m2s (maxDurationBeforeRetry in
+pkg/util/goroutinemap/exponentialbackoff/exponential_backoff.go@v1.36.3); the controllers and
+ceph-csi follow in seconds (recording 10-foreign-unmap-before-kubelet-retry)."""
 
 
 class FollowupState(Struct, frozen=True, kw_only=True):

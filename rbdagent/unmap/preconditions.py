@@ -442,7 +442,11 @@ def is_the_same(attempt: Attempt) -> Outcome:
 
 
 def is_not_mounted(attempt: Attempt) -> Outcome:
-    """2. No mount namespace has a mount of it or of its device node; no file system is active."""
+    """2. No mount namespace has a mount of it or of its device node; no file system is active.
+
+    A detached mount is in no mountinfo, but its file system is active (recordings
+    12-pinned-by-cwd-invisible and 22-xfs-lazy).
+    """
     mapping = attempt.mapping
     staged = staging_mount(attempt)
     mounts = [mount for mount in mounts_of(mapping) if staged is None or not _copies(mount, staged)]
@@ -564,7 +568,9 @@ def is_not_in_kubelet_directories(attempt: Attempt) -> Outcome:
 def is_not_needed(attempt: Attempt) -> Outcome:
     """5. No pod on the node needs it or needed it recently.
 
-    Its VolumeAttachment does not exist, is being deleted or is idle.
+    Its VolumeAttachment does not exist, is being deleted or is idle. volumesInUse is no condition:
+    kubelet also lists a volume that it only waits for (GetVolumesInUse() in
+    pkg/kubelet/volumemanager/volume_manager.go@v1.36.3).
     """
     not_observed = (*_pods_not_observed(attempt), *_kubelet(attempt))
     against, keepers = _against(not_observed, (*_pods(attempt), *_attachment(attempt)))
@@ -663,7 +669,11 @@ def _kubelet(attempt: Attempt) -> Iterable[str]:
 
 
 def _kubelet_lately(attempt: Attempt) -> Iterable[str]:
-    """Yield a reason if kubelet started recently: kubelet may be about to find the volume."""
+    """Yield a reason if kubelet started recently: kubelet may be about to find the volume.
+
+    After a start it reads the pods' directories (reconstructVolumes() in
+    pkg/kubelet/volumemanager/reconciler/reconstruct.go@v1.36.3).
+    """
     process = kubelet_process(attempt.snapshot)
     running_s = _running_s(process, attempt) if isinstance(process, ProcessRef) else None
     if running_s is not None and running_s < attempt.policy.grace_s:
@@ -840,7 +850,7 @@ def has_no_io(attempt: Attempt) -> Outcome:
 
     A process that opens, reads and closes the device between two observations appears in neither
     observation. I/O restarts the grace period: the kernel counts I/O, but does not show which
-    process caused it.
+    process caused it (Documentation/block/stat.rst).
     """
     counters = attempt.mapping.io_counters
     if isinstance(counters, NotObserved):

@@ -2,7 +2,7 @@
 
 A child process runs each operation that may hang in the kernel, and rbdagent waits for it only
 until a deadline. A write to sysfs that waits for a hung OSD cannot be interrupted (uninterruptible
-sleep), and must not block rbdagent.
+sleep), and must not block rbdagent. The same is true for umount (recording 27-osd-hung).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 _STEP_S: Final = 30.0
 _GONE_S: Final = 5.0
 _WATCH_S: Final = 40.0
-"""A watch without its client ends after 30 s (osd_client_watch_timeout)."""
+"""A watch without its client ends after 30 s (osd_client_watch_timeout); 25.6 s after a power-off
+(recording 17-n2-power-off-and-boot)."""
 _WATCH_EVERY_S: Final = 2.0
 _CHECK_EVERY_S: Final = 0.2
 

@@ -14,7 +14,8 @@ NOT_THE_SAME = 200
 HAS_IO = 201
 """Exit code if the device had I/O since the previous observation."""
 _COUNTS = (0, 4, 8, 11, 15)
-"""Columns of ``stat`` to compare: reads, writes, in flight, discards, flushes."""
+"""Columns of ``stat`` to compare: reads, writes, in flight, discards, flushes
+(Documentation/block/stat.rst)."""
 _DISKSEQ_IOCTL = 0x80081280
 """BLKGETDISKSEQ, include/uapi/linux/fs.h."""
 
@@ -42,7 +43,8 @@ def main(device: str, bus: str, number: str, incarnation: str, counts: str) -> i
         target = single if os.path.exists(single) else f"{bus}/remove"
         descriptor = os.open(target, os.O_WRONLY)
         try:
-            # Only the id, never "force".
+            # Only the id, never "force", which makes do_rbd_remove() in drivers/block/rbd.c ignore
+            # that the device is open. Without it, the kernel checks this under the device's lock.
             os.write(descriptor, number.encode())
         finally:
             os.close(descriptor)
