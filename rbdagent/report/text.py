@@ -19,11 +19,11 @@ from rbdagent.model import (
     StepKind,
     UnmapOutcome,
     Verdict,
-    observed_of,
 )
 from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.pod_names import pod_names
 from rbdagent.rules import coverage_gaps
+from rbdagent.verdicts.evidence import evidence_of, processes_on
 from rbdagent.verdicts.timing import age, age_text
 
 if TYPE_CHECKING:
@@ -533,26 +533,22 @@ def _reasons(holder_verdict: HolderVerdict) -> str:
 def _processes(holder: Holder, *, wide: bool) -> list[str]:
     """Return the paragraph that describes the processes of a holder; without ``wide``, of no pod.
 
-    The process that serves an rbd-nbd device is not among them: it does not use the device.
+    They are those of the evidence: neither the process that serves an rbd-nbd device, nor one whose
+    mount namespace has only a copy of the host's mount.
     """
-    mapping = holder.mapping
-    if mapping is None:
-        return []
-    processes = [opener.process for opener in observed_of(mapping.openers)]
-    processes += [mount.namespace.process for mount in observed_of(mapping.mounts)]
+    found = evidence_of(holder)
+    others = (mount.namespace.process for mount in found.other_mounts)
     lines = {
         process.pid: _process_line(process)
-        for process in processes
-        if process.user != NOT_REQUESTED
-        and process.pid != mapping.server_pid
-        and (wide or process.pod_uid is None)
+        for process in (*processes_on(found), *others)
+        if process.user != NOT_REQUESTED and (wide or process.pod_uid is None)
     }
-    if not lines:
+    if holder.mapping is None or not lines:
         return []
     listed = [lines[pid] for pid in sorted(lines)[:_MOST_PROCESSES]]
     if len(lines) > _MOST_PROCESSES:
         listed.append(f"  and {len(lines) - _MOST_PROCESSES} more processes: -o json lists all")
-    head = f"Processes that hold {mapping.device} on {holder.node or 'an unknown machine'}:"
+    head = f"Processes that hold {holder.mapping.device} on {holder.node or 'an unknown machine'}:"
     return ["\n".join([head, *listed])]
 
 

@@ -1,8 +1,9 @@
 """RBD401, RBD408 to RBD410, RBD413, RBD71x: attach and detach, from the API objects.
 
-Source: pkg/controller/volume/attachdetach of Kubernetes 1.36, and external-attacher 4.9. Events
-show little of it: the controller sends Multi-Attach once for each node, and events expire after an
-hour. A detach that fails sends no event.
+Source: pkg/controller/volume/attachdetach/reconciler/reconciler.go of Kubernetes 1.36, and
+pkg/controller/csi_handler.go of external-attacher 4.9. Events show little of it: the controller
+sends Multi-Attach once for each node, and events expire after an hour. A detach that fails sends no
+event.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ENTRIES: Final = (
+    # The text of the event: kubernetes#138837; its backports are #139146 (1.36) and #140283 (1.35).
     Entry(
         "RBD401",
         "MultiAttach",
@@ -258,6 +260,7 @@ ENTRIES: Final = (
         ),
         step=LifecycleStep.DETACH,
     ),
+    # Kubernetes counts an attachment as uncertain after a failed detach since kubernetes#120595.
     Entry(
         "RBD717",
         "TwoAttachments",
@@ -307,18 +310,21 @@ _VERIFIED: Final = seconds(RETRY_S)
 """The controller checks every minute whether the volumes that its cached state lists as attached
 have a VolumeAttachment. It retries a postponed operation at most 2m2s later."""
 _DETACHING: Final = timedelta(minutes=2)
-"""How long the controller itself waits for a detach."""
+"""How long the controller itself waits for a detach (csiTimeout in
+pkg/volume/csi/csi_plugin.go@v1.36.3)."""
 _FORCED_S: Final = 360.0
-"""How long a volume of an unhealthy node stays attached (maxWaitForUnmountDuration)."""
+"""How long a volume of an unhealthy node stays attached (ReconcilerMaxWaitForUnmountDuration in
+pkg/controller/volume/attachdetach/attach_detach_controller.go@v1.36.3)."""
 _GONE_NODE_S: Final = 80.0
-"""How long the pods of a deleted Node stay: podgc runs every 20 s, after 40 s of quarantine."""
+"""How long the pods of a deleted Node stay: podgc runs every 20 s, after 40 s of quarantine
+(pkg/controller/podgc/gc_controller.go@v1.36.3)."""
 
 
 def is_exclusive(use: Volume) -> bool:
-    """Return whether the volume may be attached to one node only, as in IsMultiAttachAllowed.
+    """Return whether the volume may be attached to one node only, as in IsMultiAttachAllowed().
 
     ReadOnlyMany and ReadWriteMany disable the Multi-Attach check, and so does a PV without access
-    modes.
+    modes (pkg/volume/util/util.go@v1.36.3).
     """
     volumes = volumes_of_use(use)
     many = {"ReadOnlyMany", "ReadWriteMany"}

@@ -66,6 +66,7 @@ ENTRIES: Final = (
         recovery=Recovery(note="the image is removed permanently when its deferment ends"),
         step=LifecycleStep.STAGE,
     ),
+    # kubernetes#10563 added the lock, and kubernetes#51608 replaced it by a check of the watchers.
     Entry(
         "RBD303",
         "LegacyKubeletLock",

@@ -155,7 +155,8 @@ _ATTACHER: Final = "external-attacher/"
 _DELETES: Final = frozenset(
     {"external-provisioner.volume.kubernetes.io/finalizer", "kubernetes.io/pv-controller"}
 )
-"""The component that deletes the image keeps the PV until then (HonorPVReclaimPolicy)."""
+"""The component that deletes the image keeps the PV until then (HonorPVReclaimPolicy;
+kubernetes-csi/external-provisioner#679)."""
 _PVC_PROTECTION: Final = "the PVC protection controller"
 _PV_PROTECTION: Final = "the PV protection controller"
 _CONTROLLERS: Final = (kubectl("get lease kube-controller-manager", namespace="kube-system"),)
@@ -180,7 +181,8 @@ def protected(case: RuleContext) -> Iterator[Finding]:
 
 
 def _claim(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
-    # A pod without a node has mounted nothing: the protection checks only pods with a nodeName.
+    # A pod without a node has mounted nothing: the protection checks only pods with a nodeName
+    # (podUsesPVCForDeletion() in pvcprotection/pvc_protection_controller.go@v1.36.3).
     pods = [pod for pod in users(case, claim) if pod.node_name is not None]
     if PVC_PROTECTION in claim.finalizers:
         if pods:
@@ -295,7 +297,8 @@ def _deleted(case: RuleContext, held: PersistentVolumeClaim | PersistentVolume) 
 
 def _volume(case: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
     if volume.phase == "Bound":
-        # The protection checks only the phase.
+        # The protection checks only the phase (isBeingUsed() in
+        # pvprotection/pv_protection_controller.go@v1.36.3).
         if PV_PROTECTION in volume.finalizers:
             yield _before_its_claim(case, volume)
         return

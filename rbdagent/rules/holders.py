@@ -733,7 +733,8 @@ def _is_tracked(holder: Holder) -> bool | None:
     """Return whether kubelet on the holder's node still tries to unstage the volume.
 
     kubelet lists the volume in volumesInUse until NodeUnstage has succeeded, and only then does the
-    controller delete the VolumeAttachment. A kubelet that restarts in between finds neither.
+    controller delete the VolumeAttachment. A kubelet that restarts in between finds neither
+    (recording 13-after-kubelet-restart).
     """
     attachment, listed = holder.attachment, holder.in_volumes_in_use
     if listed is True or (

@@ -340,7 +340,8 @@ def _hanging_event(case: RuleContext) -> KubeEvent | None:
 
 
 def _is_about_hanging_call(text: str) -> bool:
-    # The first call has not returned within 2m; the driver accepts no other one until it has.
+    # The first call has not returned within 2m (pkg/volume/csi/csi_plugin.go@v1.36.3, csiTimeout);
+    # the driver accepts no other one until it has (internal/util/idlocker.go@52fcb7b of ceph-csi).
     return Recognised.UNDER_WAY.is_in(text) or Recognised.DEADLINE.is_in(text)
 
 

@@ -252,6 +252,7 @@ ENTRIES: Final = (
         recovery=_retried("the module is loaded"),
         step=LifecycleStep.STAGE,
     ),
+    # deep-flatten: Linux 5.1, commit b9f6d447a6f6.
     Entry(
         "RBD740",
         "ImageFeaturesUnsupported",
@@ -268,6 +269,9 @@ ENTRIES: Final = (
         recovery=_retried("the features are disabled"),
         step=LifecycleStep.STAGE,
     ),
+    # ms_mode: Linux 5.11, commit 00498b994113. rbd of Ceph 20 always passes it: ceph#64635, in the
+    # image of ceph-csi since ceph-csi#5856. The limit of 16 parents is RBD_MAX_PARENT_CHAIN_LEN in
+    # drivers/block/rbd.c.
     Entry(
         "RBD741",
         "MapOptionsRefused",
@@ -356,6 +360,7 @@ ENTRIES: Final = (
         recovery=_retried("the passphrase is available"),
         step=LifecycleStep.STAGE,
     ),
+    # aes256k: Linux 7.0, commit b7cc142dbafe; ceph-csi#6493.
     Entry(
         "RBD747",
         "CephKeyUnusable",
@@ -376,6 +381,7 @@ ENTRIES: Final = (
         recovery=_retried("the secret has a key that both can use"),
         step=LifecycleStep.STAGE,
     ),
+    # The default of rbd before Ceph 20: ceph#64635; of the kernel: commit 00498b994113.
     Entry(
         "RBD748",
         "MonitorAddressMissing",
@@ -1100,7 +1106,8 @@ def unregistered_driver(case: RuleContext) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 _IN_USE_WAIT_S: Final = 54.0
-"""How long ceph-csi waits for a watch to end before it returns an error (measured)."""
+"""How long ceph-csi waits for a watch to end before it returns an error (measured;
+rbdImageWatcherSteps in internal/rbd/rbd_util.go@52fcb7b)."""
 
 
 def still_being_used(case: RuleContext) -> Iterator[Finding]:

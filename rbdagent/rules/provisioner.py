@@ -104,6 +104,8 @@ ENTRIES: Final = (
         ),
         step=LifecycleStep.PROVISION,
     ),
+    # csi-provisioner 1.4: kubernetes-csi/external-provisioner#323. selfLink: kubernetes#80978; not
+    # set by default since 1.20, never set since 1.24 (kubernetes/enhancements#1164).
     Entry(
         "RBD608",
         "ProvisionerTooOld",
@@ -218,7 +220,8 @@ ENTRIES: Final = (
 )
 
 BEGUN: Final = timedelta(minutes=3)
-"""The provisioner of ceph-csi allows one call 150 s. After that it reports a failure."""
+"""The provisioner of ceph-csi allows one call 150 s
+(deploy/rbd/kubernetes/csi-rbdplugin-provisioner.yaml@52fcb7b). After that it reports a failure."""
 _NEEDS_SELF_LINK: Final = re.compile(
     r"(?:^|/)csi-provisioner:v?(?:0\.|1\.[0-2](?:\.|$)|1\.3\.[01]$)"
     r"|external_storage/|(?:^|/)(?:rbd|cephfs|nfs-client)-provisioner[:@]"

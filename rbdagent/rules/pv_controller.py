@@ -1,7 +1,8 @@
 """Shared parts of the rules of binding and reclaiming: observations, controllers, commands.
 
-These rules follow the source code of Kubernetes 1.36, pkg/controller/volume/persistentvolume
-(syncUnboundClaim, syncBoundClaim, syncVolume), and of external-provisioner 5 and 6.
+These rules follow the source code of Kubernetes 1.36 (syncUnboundClaim, syncBoundClaim and
+syncVolume in pkg/controller/volume/persistentvolume/pv_controller.go), and of external-provisioner
+5 and 6.
 """
 
 from __future__ import annotations
@@ -51,16 +52,19 @@ BINDER: Final = "the PV controller"
 PROVISIONER: Final = "external-provisioner"
 NO_VOLUME: Final = "None: the claim has no volume that a client could hold."
 SYNC_S: Final = 15
-"""The interval between two syncs of the PV controller (``--pvclaimbinder-sync-period``)."""
+"""The interval between two syncs of the PV controller (``--pvclaimbinder-sync-period``;
+pkg/controller/volume/persistentvolume/config/v1alpha1/defaults.go@v1.36.3)."""
 RETRY_S: Final = 300
-"""The longest interval between two tries of external-provisioner (``--retry-interval-max``)."""
+"""The longest interval between two tries of external-provisioner (``--retry-interval-max``;
+cmd/csi-provisioner/csi-provisioner.go@v6.3.0)."""
 YOUNG: Final = timedelta(seconds=30)
 """Two syncs of the PV controller: the state of a younger object may be about to change."""
 SILENT: Final = timedelta(minutes=1)
 """A working component reports within seconds, and the PV controller has synced four times."""
 WORDS_LAST: Final = timedelta(minutes=15)
 """A controller retries within five minutes, and the spam filter of the event recorder passes one
-repeated event every five minutes: a controller with no event in this time has stopped."""
+repeated event every five minutes (defaultSpamQPS, tools/record/events_cache.go@v0.36.3 of
+client-go): a controller with no event in this time has stopped."""
 _EXPIRED: Final = timedelta(minutes=1)
 """Four lengths of a lease, so that a small difference between clocks is not read as a failure."""
 _MAX_CANDIDATES: Final = 5

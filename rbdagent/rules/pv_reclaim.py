@@ -69,6 +69,7 @@ ENTRIES: Final = (
         recovery=Recovery(note="a PV with Retain needs manual action"),
         step=LifecycleStep.RECLAIM,
     ),
+    # The race: kubernetes#95909.
     Entry(
         "RBD406",
         "ReleasedButClaimLives",
@@ -157,6 +158,8 @@ ENTRIES: Final = (
         ),
         step=LifecycleStep.RECLAIM,
     ),
+    # external-provisioner 3.5 has sig-storage-lib-external-provisioner 9: shouldDelete() in its
+    # controller/controller.go no longer requires the annotation provisioned-by.
     Entry(
         "RBD643",
         "NoProvisionerDeletes",
@@ -193,7 +196,8 @@ _FAILED: Final = "VolumeFailedDelete"
 _UNSTAGING: Final = timedelta(minutes=2)
 """The node of the last pod may still unstage the volume: two tries of kubelet."""
 _DELETING: Final = timedelta(minutes=3)
-"""The provisioner of ceph-csi allows one call 150 s. After that it reports a failure."""
+"""The provisioner of ceph-csi allows one call 150 s
+(deploy/rbd/kubernetes/csi-rbdplugin-provisioner.yaml@52fcb7b). After that it reports a failure."""
 
 
 def reserved(case: RuleContext) -> Iterator[Finding]:

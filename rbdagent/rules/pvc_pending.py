@@ -293,9 +293,11 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 WAITS: Final = "WaitForFirstConsumer"
 _IN_TREE: Final = "kubernetes.io/"
 _REMOVED: Final = {"kubernetes.io/rbd": (1, 31)}
-"""In-tree plugins that no CSI driver has replaced, and the first version without them."""
+"""In-tree plugins that no CSI driver has replaced, and the first version without them
+(kubernetes#124546)."""
 _SETS_DEFAULT_LATER: Final = (1, 26)
-"""Since this version, existing claims without a class also get the default class."""
+"""Since this version, existing claims without a class also get the default class
+(RetroactiveDefaultStorageClass, kubernetes#113329)."""
 
 
 def unbound(case: RuleContext) -> Iterator[Finding]:

@@ -164,7 +164,8 @@ _ZONES: Final = (
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
 )
-"""PV labels that limit a PV to nodes with the same labels (volumezone); __ joins zones."""
+"""PV labels that limit a PV to nodes with the same labels; __ joins zones (topologyLabels in
+pkg/scheduler/framework/plugins/volumezone/volume_zone.go@v1.36.3)."""
 
 
 def without_node(case: RuleContext) -> Iterator[Finding]:

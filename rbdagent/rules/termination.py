@@ -1,9 +1,10 @@
 """RBD113, RBD72x: pods and nodes that do not release a volume.
 
 A pod's deletionTimestamp is the time of the request plus the grace period. IsPodTerminated
-(pkg/volume/util) defines which pods the controllers count as ended. attachdetach/reconciler acts on
-the out-of-service taint on a Ready node as well; podgc acts on it only on a node that is not Ready.
-Source: Kubernetes 1.36.
+(pkg/volume/util/util.go) defines which pods the controllers count as ended. The attach/detach
+controller (volume/attachdetach/reconciler/reconciler.go) acts on the out-of-service taint on a
+Ready node as well; podgc (podgc/gc_controller.go) acts on it only on a node that is not Ready.
+Source: Kubernetes 1.36, the controllers below pkg/controller.
 """
 
 from __future__ import annotations
