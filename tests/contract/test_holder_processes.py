@@ -10,15 +10,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.model import NotObserved, ParentProcess, observed_of
+from rbdagent.model import MountNamespace, NotObserved, ParentProcess, observed_of
 from rbdagent.report import text
 from rbdagent.report.json.holders import holder_report
 from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from tests.support.snapshots import (
     POD_UID,
+    STAGING_PATH,
     diagnosis_of,
     mapping,
+    mount,
     nbd_mapping,
     node_view,
     opener,
@@ -93,6 +95,15 @@ def test_undescribed_process_has_no_line() -> None:
 def test_server_of_an_nbd_device_has_no_line() -> None:
     server = process(pid=700, user="root", parent=None)
     assert "Processes that hold" not in answer(seen_with(server, made=nbd_mapping()), wide=True)
+
+
+@pytest.mark.parametrize(("path", "is_listed"), [(f"/host{STAGING_PATH}", False), ("/mnt", True)])
+def test_copy_of_a_host_mount_is_not_held_by_its_process(path: str, *, is_listed: bool) -> None:
+    """A service with its own mount namespace has copies of the host's mounts."""
+    inside = MountNamespace(inode=4026532251, process=process(user="34", parent=None))
+    mounts = (mount(), mount(path=path, namespace=inside))
+    seen = snapshot(node=node_view(mappings=(mapping(mounts=mounts),)))
+    assert (HEAD in answer(seen)) is is_listed
 
 
 def test_text_lists_some_processes_and_counts_the_others() -> None:
