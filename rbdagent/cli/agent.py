@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rbdagent.cli.options import Duration, acting, leave_of, observing, option, state_of
+from rbdagent.cli.options import Duration, observing, option
 from rbdagent.cli.output import moment
+from rbdagent.cli.unmap_options import acting, leave_of, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rbdagent.collect.kube.kubeconfig import KubeAccess, MonitorList
     from rbdagent.config import Settings
     from rbdagent.model import Target
-    from rbdagent.unmap.executor import UnmapContext
-    from rbdagent.unmap.state_store import StateDir
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -125,7 +123,7 @@ _OBSERVING: Final = (
 )  # fmt: skip
 
 
-def _with(options: Sequence[Callable[[Any], Any]], command: _F) -> _F:
+def with_options(options: Sequence[Callable[[Any], Any]], command: _F) -> _F:
     """Add several flags to a verb; its help lists them in this order."""
     decorated: Any = command
     for add_option in reversed(options):
@@ -147,7 +145,7 @@ def observing(command: _F) -> _F:
         flags.pop("debug")
         return command(*args, settings=lambda: settings_of(given), **flags)
 
-    return _with((CONFIG, DEBUG, *_OBSERVING), wrapped)  # type: ignore[return-value]
+    return with_options((CONFIG, DEBUG, *_OBSERVING), wrapped)  # type: ignore[return-value]
 
 
 OF_ONE_CLUSTER: Final = ("ceph_conf", "ceph_id", "ceph_keyring")
@@ -252,48 +250,6 @@ def _credential_keyring(cluster: str) -> Path | None:
     return keyring if keyring is not None and keyring.exists() else None
 
 
-def acting(command: _F) -> _F:
-    """Add the flags that limit what a verb may change on the node."""
-    options = (
-        option("--grace-period", type=Duration(), default="10m", show_default=True,
-               help="Only unmap a mapping that has been orphaned without interruption this long."),
-        option("--max-unmaps-per-hour", type=click.IntRange(min=0), default=6, show_default=True,
-               help="Maximum number of unmaps per hour on this node."),
-        option("--unmap-staged", is_flag=True,
-               help="Also unmount a staging mount if it is the only mount left."),
-        option("--state-dir", default="/var/lib/rbdagent", show_default=True,
-               help="Directory of the mapping history and the record of unmaps."),
-        option("--freeze-file", default="/etc/rbdagent/freeze", show_default=True,
-               help="If this file exists, nothing is unmapped."),
-    )  # fmt: skip
-    return _with(options, command)
-
-
-def state_of(allowed: dict[str, Any]) -> StateDir:
-    """Return the state directory that the flags of ``acting`` name."""
-    from rbdagent.unmap.state_store import StateDir
-
-    return StateDir(Path(allowed["state_dir"]))
-
-
-def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> UnmapContext:
-    """Return the unmap policy and its context, from the values of the flags of ``acting``."""
-    from rbdagent.model import UnmapPolicy
-    from rbdagent.unmap.executor import UnmapContext
-
-    return UnmapContext(
-        by=by,
-        policy=UnmapPolicy(
-            may_unmap=may_unmap,
-            grace_s=allowed["grace_period"],
-            most_unmaps_an_hour=allowed["max_unmaps_per_hour"],
-            may_unmount_staging=allowed["unmap_staged"],
-        ),
-        freeze_file=Path(allowed["freeze_file"]),
-        state=state_of(allowed),
-    )
-
-
 def all_namespaces(command: _F) -> _F:
     """Add the flag that selects all namespaces instead of a TARGET."""
     return click.option(
@@ -334,4 +290,4 @@ def reading(*also: str) -> Callable[[_F], _F]:
         option("--watch", "-w", is_flag=True,
                 help="Repeat, and print each answer that differs from the last one."),
     )  # fmt: skip
-    return functools.partial(_with, options)
+    return functools.partial(with_options, options)

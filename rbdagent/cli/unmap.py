@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import acting, leave_of, observing
+from rbdagent.cli.options import observing
 from rbdagent.cli.output import complain, data_text, has_colour, moment, print_text
+from rbdagent.cli.unmap_options import acting, leave_of
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
 
