@@ -121,6 +121,7 @@ _VERBS: Final = (
     "snapshot",
     "check",
     "explain",
+    "mcp",
     "schema",
     "version",
     "completion",

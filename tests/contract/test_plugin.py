@@ -30,7 +30,7 @@ COMPLETION: Final = ROOT / "plugin" / "kubectl_complete-rbdagent"
 SHELLS: Final = ("dash", "busybox sh", "bash --posix")
 VERBS: Final = tuple(cli.list_commands(click.Context(cli)))
 # Verbs for the local node only, or verbs that kubectl does not run.
-ELSEWHERE: Final = {"agent"}
+ELSEWHERE: Final = {"agent", "mcp"}
 
 KUBECTL: Final = """\
 #!/bin/sh
@@ -324,6 +324,7 @@ def test_a_snapshot_may_come_on_stdin(laptop: Laptop) -> None:
         ("list --from /", "/: cannot be read"),
         ("-o json", "the verb is missing"),
         ("agent", "kubectl does not start the agent: it is a DaemonSet"),
+        ("mcp", "the agent's image does not contain the server of mcp"),
         ("unmap pv-1 --node-name worker-1", "--node-name is not for kubectl rbdagent"),
     ],
 )

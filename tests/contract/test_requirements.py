@@ -27,7 +27,10 @@ CHECKOUT: Final = Path(__file__).parents[2]
 PROJECT: Final = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 LOCKED: Final = {
     "requirements.txt": PROJECT["dependencies"],
-    REQUIREMENTS.name: [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]],
+    REQUIREMENTS.name: [
+        *PROJECT["dependencies"],
+        *(text for extra in ("dev", "mcp") for text in PROJECT["optional-dependencies"][extra]),
+    ],
 }
 """Each list, and the requirements of pyproject.toml for it."""
 

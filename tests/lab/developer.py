@@ -274,7 +274,7 @@ def _lock(args: list[str]) -> int:
     # Otherwise uv would keep a cache outside of the project's cache.
     uv = [str(venv_python().with_name("uv")), "pip", "compile", "--quiet", "--no-cache", *args]
     run_time = ["pyproject.toml", "--output-file", "requirements.txt"]
-    dev = ["pyproject.toml", "--output-file", REQUIREMENTS.name, "--extra", "dev"]
+    dev = ["pyproject.toml", "--output-file", REQUIREMENTS.name, "--extra", "dev", "--extra", "mcp"]
     return _run([*uv, *run_time]) or _run([*uv, *dev, "--constraints", "requirements.txt"])
 
 
