@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import all_namespaces, cluster_target, observing, reading
+from rbdagent.cli.options import all_namespaces, cluster_target, observing, reading, target_argument
 from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, has_colour, repeat
 from rbdagent.errors import ParseError, UsageError
 from rbdagent.model import CollectScope
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("diagnose")
-@click.argument("target", required=False)
+@target_argument(required=False)
 @all_namespaces
 @click.option(
     "--namespace", "-n", help="Namespace of TARGET; without TARGET, report only this namespace."

@@ -250,6 +250,23 @@ def _credential_keyring(cluster: str) -> Path | None:
     return keyring if keyring is not None and keyring.exists() else None
 
 
+def target_argument(*, required: bool) -> Callable[[_F], _F]:
+    """Add TARGET, as one word or as kubectl's ``TYPE NAME``; the verb receives one word."""
+
+    def add(command: _F) -> _F:
+        @functools.wraps(command)
+        def wrapped(*args: Any, target: tuple[str, ...], **flags: Any) -> Any:  # noqa: ANN401 - click's own
+            from rbdagent.parse.target import joined_target
+
+            return command(*args, target=joined_target(target), **flags)
+
+        shown = "TARGET" if required else "[TARGET]"
+        argument = click.argument("target", nargs=-1, required=required, metavar=shown)
+        return argument(wrapped)  # type: ignore[return-value]
+
+    return add
+
+
 def all_namespaces(command: _F) -> _F:
     """Add the flag that selects all namespaces instead of a TARGET."""
     return click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import all_namespaces, cluster_target, observing
+from rbdagent.cli.options import all_namespaces, cluster_target, observing, target_argument
 from rbdagent.cli.output import print_text
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("snapshot")
-@click.argument("target", required=False)
+@target_argument(required=False)
 @all_namespaces
 @click.option(
     "--namespace", "-n", help="Namespace of TARGET; without TARGET, observe only this namespace."

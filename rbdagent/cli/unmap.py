@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import observing
+from rbdagent.cli.options import observing, target_argument
 from rbdagent.cli.output import complain, data_text, has_colour, moment, print_text
 from rbdagent.cli.unmap_options import acting, leave_of
 from rbdagent.errors import UsageError
@@ -31,7 +31,7 @@ _RETRY_S: Final = 10.0
 
 
 @click.command("unmap")
-@click.argument("target", required=True)
+@target_argument(required=True)
 @click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
 @click.option("--yes", is_flag=True, help="Execute the plan. Without it, print the plan only.")
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import observing, reading
+from rbdagent.cli.options import observing, reading, target_argument
 from rbdagent.cli.output import data_text, exit_code, has_colour, repeat
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("who-holds")
-@click.argument("target", required=True)
+@target_argument(required=True)
 @click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
 @reading()
 @observing
@@ -38,7 +38,7 @@ def command(
     Each holder has a verdict with its evidence; each problem has the commands to run next.
 
     TARGET is pv/NAME or NAME, pvc/NAMESPACE/NAME, pod/NAMESPACE/NAME, POOL[/NAMESPACE]/IMAGE, a CSI
-    volume handle, or /dev/rbdN.
+    volume handle, or /dev/rbdN. As in kubectl, a type and a name may be two words: pvc data.
     """
     from rbdagent.parse.target import parse_target
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.errors import UsageError
 from rbdagent.model import ImageSpec, Target, TargetKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FORMS: Final = (
     "pv/NAME or NAME, pvc/NAMESPACE/NAME, pod/NAMESPACE/NAME, POOL[/NAMESPACE]/IMAGE, "
@@ -28,6 +31,28 @@ _NAMESPACED: Final = (TargetKind.CLAIM, TargetKind.POD)
 _DEVICE: Final = re.compile(r"(?:/dev/)?(?P<name>(?:rbd|nbd)[0-9]+)(?:p[0-9]+)?")
 _HANDLE: Final = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-[0-9a-f-]{36}|mig_mons-.+")
 _MOST_PARTS: Final = 3
+
+
+def joined_target(words: Sequence[str]) -> str | None:
+    """Return the TARGET that was given as one word, or as kubectl's two words ``TYPE NAME``.
+
+    Returns:
+        ``pvc/data`` for ``pvc data``, one word unchanged, None if there is no word.
+
+    Raises:
+        UsageError: several words, and not a type and a name.
+    """
+    match words:
+        case []:
+            return None
+        case [target]:
+            return target
+        case [kind, name] if kind.lower() in _KINDS:
+            return f"{kind}/{name}"
+    raise UsageError(
+        f"{' '.join(words)}: more than one TARGET",
+        hint=f"a TARGET is {FORMS}; two words are a type and a name: pvc data",
+    )
 
 
 def parse_target(given: str, *, namespace: str | None) -> Target:

@@ -13,7 +13,7 @@ from rbdagent.config import load_file, parse_duration
 from rbdagent.errors import ParseError, UsageError
 from rbdagent.model import ImageSpec, Target, TargetKind
 from rbdagent.parse.kubelet import parse_stash, parse_volume_data
-from rbdagent.parse.target import parse_target
+from rbdagent.parse.target import joined_target, parse_target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +62,28 @@ def test_incomplete_target_is_a_usage_error(given: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_target(given, namespace=None)
     assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        ([], None),
+        (["pvc-1"], "pvc-1"),
+        (["pvc"], "pvc"),
+        (["pvc", "data"], "pvc/data"),
+        (["Pods", "app"], "Pods/app"),
+        (["pv", ""], "pv/"),
+    ],
+)
+def test_type_and_name_are_one_target(words: list[str], target: str | None) -> None:
+    assert joined_target(words) == target
+
+
+@pytest.mark.parametrize("words", [["pv/a", "pv/b"], ["node", "n1"], ["", "a"], ["pvc", "a", "b"]])
+def test_several_words_that_are_no_type_and_name_are_refused(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="more than one TARGET") as raised:
+        joined_target(words)
+    assert "pvc data" in raised.value.hint
 
 
 def test_namespace_that_contradicts_the_target_is_refused() -> None:
