@@ -8,6 +8,7 @@ no time or owner of this machine. Standard library only.
 import hashlib
 import re
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -23,10 +24,8 @@ def main(argv: list[str]) -> int:
     if len(argv) != 1:
         sys.stderr.write(f"usage: {Path(sys.argv[0]).name} ARCHIVE.zip\n")
         return 2
-    archive = Path(argv[0])
-    write_archive(archive)
-    text = MANIFEST.read_text()
-    MANIFEST.write_text(re.sub(r"(?m)^( +sha256: ).*$", rf"\g<1>{digest(archive)}", text))
+    write_archive(Path(argv[0]))
+    write_digest()
     return 0
 
 
@@ -38,6 +37,16 @@ def write_archive(archive: Path) -> None:
             entry.create_system = _UNIX
             entry.external_attr = mode << 16
             files.writestr(entry, path.read_bytes())
+
+
+def write_digest() -> None:
+    """Write the digest of the archive into the manifest."""
+    with tempfile.TemporaryDirectory() as directory:
+        archive = Path(directory) / "archive"
+        write_archive(archive)
+        found = digest(archive)
+    text = MANIFEST.read_text()
+    MANIFEST.write_text(re.sub(r"(?m)^( +sha256: ).*$", rf"\g<1>{found}", text))
 
 
 def digest(archive: Path) -> str:

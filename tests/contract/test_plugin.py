@@ -19,13 +19,16 @@ import pytest
 import yaml
 
 from rbdagent import __version__
+from rbdagent.catalog import CATALOG
 from rbdagent.cli import cli
-from tests.support.cli_runner import ROOT, read_terminal
+from rbdagent.cli.options import SEVERITIES
+from rbdagent.report.schema import KINDS
+from tests.documents.plugin import PLUGIN, as_generated
+from tests.support.cli_runner import ROOT, process, read_terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLUGIN: Final = ROOT / "plugin" / "kubectl-rbdagent"
 COMPLETION: Final = ROOT / "plugin" / "kubectl_complete-rbdagent"
 SHELLS: Final = ("dash", "busybox sh", "bash --posix")
 VERBS: Final = tuple(cli.list_commands(click.Context(cli)))
@@ -49,6 +52,7 @@ case " $* " in
   *' get rbdnodes'*) question=rbdnodes ;;
   *' get volumeattachments'*) question=volumeattachments ;;
   *' get pvc '*) question=pvc ;;
+  *' get persistentvolumes '*) question=persistentvolumes ;;
   *' get node '*) question=node ;;
   *' config view '*) question=namespace ;;
   *' can-i '*) question=can-i ;;
@@ -121,6 +125,18 @@ class Laptop:
         )
         return Done(done.returncode, done.stdout, done.stderr, self._calls())
 
+    def run_piped(self, typed: str) -> Done:
+        """Run the plugin in a pipe of a shell; the exit code is that of the pipe."""
+        done = subprocess.run(
+            ["bash", "-c", f"{' '.join(self._shell)} {PLUGIN} {typed}"],
+            env={"PATH": self.path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return Done(done.returncode, done.stdout, done.stderr, self._calls())
+
     def run_on_terminal(self, *args: str, redirect_stderr: bool = False) -> tuple[str, Done]:
         leader, follower = pty.openpty()
         with subprocess.Popen(
@@ -179,6 +195,10 @@ def test_odd_words_reach_the_verb_as_they_were_typed(laptop: Laptop) -> None:
         ("who-holds --fail-on warning pv-1", "who-holds --fail-on=warning pv-1"),
         ("who-holds pvc/data -n shop", "who-holds pvc/data --namespace=shop"),
         ("who-holds -- pvc/data", "who-holds --namespace=mine -- pvc/data"),
+        ("who-holds pvc data", "who-holds --namespace=mine pvc data"),
+        ("who-holds pvc data -n shop", "who-holds pvc data --namespace=shop"),
+        ("diagnose Pod app", "diagnose --namespace=mine Pod app"),
+        ("who-holds pv pv-1", "who-holds pv pv-1"),
         ("who-holds pod/app", "who-holds --namespace=mine pod/app"),
         ("who-holds PVC/data", "who-holds --namespace=mine PVC/data"),
         ("who-holds pvc/shop/data", "who-holds pvc/shop/data"),
@@ -229,6 +249,10 @@ def test_plugin_knows_every_flag_that_has_a_value() -> None:
 
 def test_plugin_offers_the_verbs_of_rbdagent() -> None:
     assert set(VERBS) - ELSEWHERE <= _words("VERBS")
+
+
+def test_plugin_offers_the_kinds_of_rbdagent() -> None:
+    assert _words("KINDS") == set(KINDS)
 
 
 def _options(verb: str) -> list[click.Option]:
@@ -343,6 +367,43 @@ def test_help_is_printed_without_a_cluster(laptop: Laptop, typed: tuple[str, ...
     assert all(verb in done.stdout for verb in VERBS if verb not in ELSEWHERE)
 
 
+# --------------------------------------------------------------------------------------------------
+# explain
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("typed", [(), ("RBD101",), ("rbd726",), ("mappingOrphaned",)])
+def test_explain_needs_no_cluster(laptop: Laptop, typed: tuple[str, ...]) -> None:
+    done = laptop.run("explain", *typed)
+    assert (done.code, done.stderr, done.calls) == (0, "", [])
+    assert done.stdout == process("explain", *typed).stdout
+
+
+def test_explain_needs_no_kubectl(dash: Laptop, tmp_path: Path) -> None:
+    (tmp_path / "kubectl").unlink()
+    assert dash.run("explain", "RBD101").stdout.startswith("RBD101 MappingOrphaned")
+
+
+def test_every_finding_is_in_the_plugin() -> None:
+    text = PLUGIN.read_text()
+    assert text == as_generated(text), "./dev docs"
+    assert text.count("\n#= ") == len(CATALOG)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["RBD1O1", "RBD101 -o json", "-o yaml", "RBD101 --help", "RBD101 --node worker-2", "RBD 101"],
+)
+def test_agent_explains_what_the_plugin_cannot(dash: Laptop, typed: str) -> None:
+    """It may have a newer code; it has the data formats, and near matches of a typing error."""
+    assert dash.run("explain", *typed.split()).in_pod[:2] == ["rbdagent", "explain"]
+
+
+def test_reader_of_an_explanation_may_end_early(laptop: Laptop) -> None:
+    done = laptop.run_piped("explain | head -n 1")
+    assert (done.stdout.split()[0], done.stderr, done.calls) == (min(CATALOG), "", [])
+
+
 def test_missing_kubectl_is_reported(laptop: Laptop, tmp_path: Path) -> None:
     shells = tmp_path / "shells"
     shells.mkdir()
@@ -383,6 +444,8 @@ def test_plugin_reports_why_no_agent_can_be_chosen(
         ("version --node worker-3", "rbdagent-c"),
         ("who-holds rbd1-data", "rbdagent-b"),
         ("unmap rbd1-data", "rbdagent-b"),
+        ("who-holds pv rbd1-data", "rbdagent-b"),
+        ("unmap PV rbd1-data", "rbdagent-b"),
         ("who-holds pool/space/image", "rbdagent-a"),
     ],
 )
@@ -429,13 +492,22 @@ def test_a_refused_exec_names_the_command_that_grants_it(laptop: Laptop) -> None
         (("list", "-o", "j"), ["json"]),
         (("check", "--output", ""), ["json", "table", "yaml"]),
         (("diagnose", "-o", ""), ["html", "json", "name", "table", "wide", "yaml"]),
-        (("who-holds", "--fail-on", ""), ["error", "info", "warning"]),
+        (("who-holds", "--fail-on", ""), sorted(SEVERITIES)),
+        (("schema", "Mapping"), ["MappingList"]),
+        (("explain", "RBD101"), ["RBD101\tMappingOrphaned"]),
+        (("explain", "RBD101", ""), []),
+        (("completion", "f"), ["fish"]),
+        (("who-holds", "pvc", "d"), ["data", "db"]),
+        (("diagnose", "-n", "shop", "PVC", ""), ["data", "db"]),
+        (("who-holds", "pvc", "data", ""), []),
+        (("unmap", "pv", ""), ["pv-1\tshop/data"]),
         (("list", ""), []),
     ],
 )
 def test_completion_offers_possible_values(
     laptop: Laptop, typed: tuple[str, ...], offered: list[str]
 ) -> None:
+    laptop.answers(pvc="data\ndb\n", persistentvolumes="rbd.csi.ceph.com\tpv-1\tshop/data\n")
     *lines, directive = laptop.run("__complete", *typed).stdout.splitlines()
     assert (sorted(lines), directive) == (offered, ":4")
 

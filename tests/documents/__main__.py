@@ -1,10 +1,11 @@
-"""``./dev docs``: write the generated pages, missing rows and quoted answers of the documents."""
+"""``./dev docs``: write the generated pages, missing rows, quoted answers and the plugin's text."""
 
 from __future__ import annotations
 
-from tests.documents import answers, runbooks, states
+from tests.documents import answers, plugin, runbooks, states
 
 if __name__ == "__main__":
     runbooks.write()
     states.write()
     answers.write()
+    plugin.write()
