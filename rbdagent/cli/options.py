@@ -220,7 +220,7 @@ def _kube_access(given: dict[str, Any]) -> KubeAccess:
 
 
 def _monitor_list(cluster: str, table: dict[str, Any], access: KubeAccess | None) -> MonitorList:
-    """Return where a ``[[ceph]]`` table says that the monitors of its cluster are listed.
+    """Return where a ``[[ceph]]`` table has the list of the monitors of its cluster.
 
     Raises:
         UsageError: ``monitors-from`` does not name one ConfigMap.
