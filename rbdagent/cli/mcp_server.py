@@ -136,14 +136,12 @@ class _Verbs:
                         check=False,
                     )
             except TimeoutError:
-                raise RbdagentError(
-                    f"rbdagent {words[0]} did not end within {self._limit_s:g} s"
-                ) from None
+                raise RbdagentError(f"{words[0]} did not end within {self._limit_s:g} s") from None
             if done.stdout:
                 return done.stdout.decode()
             errors.seek(0)
             message = errors.read().decode(errors="replace").strip()
-        raise RbdagentError(message or f"rbdagent {words[0]} ended with code {done.returncode}")
+        raise RbdagentError(message or f"{words[0]} ended with code {done.returncode}")
 
 
 def _program() -> list[str]:

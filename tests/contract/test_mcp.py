@@ -250,7 +250,7 @@ def run_instead(monkeypatch: pytest.MonkeyPatch, script: str, limit_s: float) ->
 
 
 def test_verb_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RbdagentError, match=r"rbdagent list did not end within 0\.2 s"):
+    with pytest.raises(RbdagentError, match=r"list did not end within 0\.2 s"):
         run_instead(monkeypatch, "exec sleep 60", 0.2)
 
 
@@ -276,7 +276,7 @@ def test_verb_of_a_cancelled_call_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_verb_that_dies_without_a_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RbdagentError, match="rbdagent list ended with code -9"):
+    with pytest.raises(RbdagentError, match="list ended with code -9"):
         run_instead(monkeypatch, "kill -9 $$", 60.0)
 
 

@@ -397,6 +397,7 @@ TARGETS: Final = (
     ),
     _target(handle.lease_names, _HANDLES, _of_text(handle.lease_names)),
     _target(target.parse_target, _HANDLES, _of_text(target.parse_target, namespace=None)),
+    _target(target.joined_target, _HANDLES, lambda text: target.joined_target(text.split())),
     _target(volume.image_of_source, _HANDLES, _image, volume.is_rbd_driver),
     _target(keyring.key_type, _KEYRINGS, _of_text(keyring.key_type)),
     _target(
