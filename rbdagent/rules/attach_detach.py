@@ -89,8 +89,8 @@ ENTRIES: Final = (
         "keeps the volume in volumesInUse.",
         evidence="A pod that waits without a VolumeAttachment to its node, a VolumeAttachment to "
         "another node, and access modes that allow only one. Also the event, if it still exists: "
-        "`Multi-Attach error`, since Kubernetes 1.37 `Waiting for detach`. The controller sends it "
-        "once, and it expires after an hour. The controller checks VolumeAttachments and the "
+        "`Multi-Attach error`, from newer controllers `Waiting for detach`. The controller sends "
+        "it once, and it expires after an hour. The controller checks VolumeAttachments and the "
         "status of the nodes, never Ceph.",
         risk="None for the data. A Ready node is never detached by force, so the wait may last "
         "indefinitely.",
@@ -266,7 +266,8 @@ ENTRIES: Final = (
         "TwoAttachments",
         Severity.WARNING,
         "A volume for one node is attached to two nodes: the controller does not prevent it.",
-        cause="A detach failed or timed out (Kubernetes 1.29 and later no longer count such an "
+        # kubernetes#120595, with backports to 1.26, 1.27 and 1.28.
+        cause="A detach failed or timed out (the controller no longer counts such an "
         "attachment), a detach was forced, or two PVs refer to one volume.",
         evidence="Two VolumeAttachments of a volume that is neither ReadWriteMany nor "
         "ReadOnlyMany.",

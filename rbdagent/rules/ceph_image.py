@@ -72,7 +72,7 @@ ENTRIES: Final = (
         "LegacyKubeletLock",
         Severity.ERROR,
         "An old kubelet's lock is left on the image.",
-        cause="A kubelet before 1.10 took a lock `kubelet_lock_magic_<node>` and ended without "
+        cause="An old kubelet took a lock `kubelet_lock_magic_<node>` and ended without "
         "releasing it.",
         evidence="The lock's name; its client has no watch.",
         risk="The lock does not block newer kubelets, but old kubelets wait indefinitely.",
