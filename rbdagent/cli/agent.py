@@ -18,6 +18,7 @@ from rbdagent.cli.unmap_options import acting, leave_of, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rbdagent.agent.kernel_events import Wake
     from rbdagent.agent.loop import CycleResult
@@ -76,19 +77,14 @@ def command(
         # imports modules that the workers do not need: a page that one process changes is copied.
         workers = start_workers(chosen)
         from rbdagent.agent.http import serve
-        from rbdagent.agent.kernel_events import Wake
         from rbdagent.agent.loop import Agent, run_until
         from rbdagent.agent.systemd import ServiceManager
         from rbdagent.log import Log
 
         log = Log(node=chosen.node_name)
         leave = leave_of(allowed, by="agent", may_unmap=mode == "unmap")
-        wake = Wake(chosen.roots.procfs)
-        for source in wake.deaf:
-            log.warning("no change notification", of=source, then="observed every --resync only")
-        kubernetes = None
-        if chosen.kube is not None:
-            kubernetes = _Kubernetes(chosen.kube, chosen.node_name, heartbeat_s=heartbeat, log=log)
+        wake = _wake(chosen.roots.procfs, log)
+        kubernetes = _kubernetes(chosen, heartbeat, log)
         manager = ServiceManager(os.environ)
         agent = Agent(
             chosen,
@@ -110,6 +106,23 @@ def command(
             signal.signal(number, lambda *_: wake.end())
         log.info("started", mode=mode, listen=listen, state=str(leave.state.path))
         return _run(lambda ended: run_until(agent, wake, ended, manager.alive), wake, manager, log)
+
+
+def _wake(procfs: Path, log: Log) -> Wake:
+    """Return what wakes the loop, and log which changes of the node do not."""
+    from rbdagent.agent.kernel_events import Wake
+
+    wake = Wake(procfs)
+    for source in wake.deaf:
+        log.warning("no change notification", of=source, then="observed every --resync only")
+    return wake
+
+
+def _kubernetes(settings: Settings, heartbeat_s: float, log: Log) -> _Kubernetes | None:
+    """Return the agent's part in the API; None if the API must not be queried."""
+    if settings.kube is None:
+        return None
+    return _Kubernetes(settings.kube, settings.node_name, heartbeat_s=heartbeat_s, log=log)
 
 
 def _reporter(
