@@ -80,6 +80,14 @@ class Cluster:
         pods = self.lab.control_plane.api.items(collection("Pod", NAMESPACE))
         return {pod["metadata"]["uid"] for pod in pods}
 
+    def wait_bound(self) -> None:
+        """Wait until each node has a pod of the release, which may not be ready."""
+        wait_until(
+            lambda: self.lab.workloads.bind_daemons(NAMESPACE) == len(NODES),
+            timeout_s=60,
+            what="a pod of the release on each node",
+        )
+
     def wait_rolled_out(self) -> None:
         """Wait until kubelets have rolled out the release."""
         self.lab.workloads.wait_rolled_out("rbdagent", namespace=NAMESPACE)
@@ -360,6 +368,7 @@ def test_agents_follow_the_monitors_without_an_upgrade(
     cluster.list_monitors(ABSENT_MONITOR)
     cluster.type("## 1. A user in Ceph")
     cluster.type("## 2. Helm")
+    cluster.wait_bound()
     cluster.wait_published("worker-1", volume)
     assert cluster.ceph_state("worker-1") == "failed"
     pods = cluster.agent_pods()

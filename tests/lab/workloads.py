@@ -224,15 +224,10 @@ class Workloads:
             raise LabError(f"{error}\n--- the pod's events:\n{events or '    (none)'}") from error
 
     def wait_rolled_out(self, name: str, *, namespace: str, timeout_s: float = 300) -> None:
-        """Wait until every node runs a daemon set's newest pod, and it is ready.
-
-        The lab has no scheduler: this method binds such a pod to the node for which it was created.
-        """
+        """Wait until every node runs a daemon set's newest pod, and it is ready."""
 
         def rolled_out() -> bool:
-            for item in self.api.items(collection("Pod", namespace)):
-                if not item["spec"].get("nodeName"):
-                    self._bind(item)
+            self.bind_daemons(namespace)
             found = self.find("DaemonSet", name, namespace)
             if (
                 found is None
@@ -262,6 +257,17 @@ class Workloads:
                 for event in self.events(object_name, namespace)
             )
             raise LabError("\n".join((str(error), "--- its pods' events:", *events))) from error
+
+    def bind_daemons(self, namespace: str) -> int:
+        """Bind each pod of a daemon set to the node for which it was created; return their number.
+
+        The lab has no scheduler.
+        """
+        made = self.api.items(collection("Pod", namespace))
+        for item in made:
+            if not item["spec"].get("nodeName"):
+                self._bind(item)
+        return len(made)
 
     def _bind(self, made: Json) -> None:
         meta, (term,) = made["metadata"], _node_terms(made)
