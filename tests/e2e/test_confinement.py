@@ -222,12 +222,17 @@ class Stage(Scene):
 
     def chart(self, mode: str, **values: object) -> Json:
         """Create what the chart's pod mounts and its service account; return the pod's spec."""
-        repository, _, tag = AGENT.rpartition(":")
+        registry, repository, tag = re.split("[/:]", AGENT)
         objects = rendered(
             self.lab,
             mode=mode,
             fullnameOverride=f"{self.name}-{mode}",
-            image={"repository": repository, "tag": tag, "pullPolicy": "Never"},
+            image={
+                "registry": registry,
+                "repository": repository,
+                "tag": tag,
+                "pullPolicy": "Never",
+            },
             stateDir=f"{self.directory}/state",
             freezeDir=f"{self.directory}/freeze",
             **values,
