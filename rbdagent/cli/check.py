@@ -29,7 +29,7 @@ def command(*, output: str, settings: Callable[[], Settings]) -> int:
 
     results = (*_flag_origins(), *check_all(settings()))
     if output == "table":
-        from rbdagent.report.text import check_lines
+        from rbdagent.report.text.check import check_lines
 
         print_text(check_lines(results, colour=has_colour()))
     else:

@@ -104,7 +104,7 @@ def _load(output: str) -> None:
     """Import the modules for the output while the sources respond."""
     importlib.import_module("rbdagent.lifecycle.steps")
     forms = {"json": "json.lifecycle", "yaml": "json.lifecycle", "html": "html.page"}
-    importlib.import_module(f"rbdagent.report.{forms.get(output, 'story')}")
+    importlib.import_module(f"rbdagent.report.{forms.get(output, 'text.lifecycle')}")
 
 
 def _render(lifecycle: Lifecycle, snapshot: Snapshot, output: str) -> str:
@@ -113,14 +113,14 @@ def _render(lifecycle: Lifecycle, snapshot: Snapshot, output: str) -> str:
 
         return data_text(lifecycle_report(lifecycle, snapshot), output)
     if output == "name":
-        from rbdagent.report.text import names
+        from rbdagent.report.text.holders import names
 
         return names(lifecycle.diagnosis.holders)
     if output == "html":
         from rbdagent.report.html.page import page
 
         return page(lifecycle, snapshot)
-    from rbdagent.report.story import story
+    from rbdagent.report.text.lifecycle import story
 
     return story(lifecycle, snapshot, wide=output == "wide", colour=has_colour())
 
@@ -173,7 +173,7 @@ def _render_all(found: ClusterReport, snapshot: Snapshot, words: str, output: st
         from rbdagent.report.json.lifecycle import cluster_report
 
         return data_text(cluster_report(found, snapshot), output)
-    from rbdagent.report.stuck import affected_names, affected_table
+    from rbdagent.report.text.cluster import affected_names, affected_table
 
     if output == "name":
         return affected_names(found)

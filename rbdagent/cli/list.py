@@ -81,11 +81,11 @@ def _published(output: str, settings: Settings) -> str:
         from rbdagent.report.json.mappings import published_list
 
         return data_text(published_list(nodes), output)
-    from rbdagent.report import text
+    from rbdagent.report.text.published import published_names, published_table
 
     if output == "name":
-        return text.published_names(nodes)
-    return text.published_table(nodes, now=now_utc(), wide=output == "wide", colour=has_colour())
+        return published_names(nodes)
+    return published_table(nodes, now=now_utc(), wide=output == "wide", colour=has_colour())
 
 
 class _Wanted(NamedTuple):
@@ -146,10 +146,11 @@ def _render_mappings(
         from rbdagent.report.json.mappings import mapping_list
 
         return data_text(mapping_list(diagnoses, found), output)
-    from rbdagent.report import text
+    from rbdagent.report.text.holders import names
+    from rbdagent.report.text.mappings import mapping_table
 
     if output == "name":
-        return text.names([holder for diagnosis in diagnoses for holder in diagnosis.local])
-    return text.mapping_table(
+        return names([holder for diagnosis in diagnoses for holder in diagnosis.local])
+    return mapping_table(
         diagnoses, found, wide=output == "wide", colour=has_colour(), of=wanted.in_words
     )

@@ -167,14 +167,14 @@ def _print(decided: UnmapPlan | UnmapRefusal | UnmapResult, output: str) -> int:
 
 def _text(decided: UnmapPlan | UnmapRefusal | UnmapResult) -> str:
     from rbdagent.model import UnmapPlan, UnmapRefusal
-    from rbdagent.report import text
+    from rbdagent.report.text.unmap import unmap_plan, unmap_refusal, unmap_result
 
     colour = has_colour()
     if isinstance(decided, UnmapPlan):
-        return text.unmap_plan(decided, colour=colour)
+        return unmap_plan(decided, colour=colour)
     if isinstance(decided, UnmapRefusal):
-        return text.unmap_refusal(decided, colour=colour)
-    return text.unmap_result(decided, colour=colour)
+        return unmap_refusal(decided, colour=colour)
+    return unmap_result(decided, colour=colour)
 
 
 def _data(decided: UnmapPlan | UnmapRefusal | UnmapResult) -> Struct:

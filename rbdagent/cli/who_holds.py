@@ -59,7 +59,7 @@ def _load(output: str) -> None:
     """Import the modules for the output while the sources respond."""
     importlib.import_module("rbdagent.rules")
     is_data = output in {"json", "yaml"}
-    importlib.import_module(f"rbdagent.report.{'json.holders' if is_data else 'text'}")
+    importlib.import_module(f"rbdagent.report.{'json.holders' if is_data else 'text.holders'}")
 
 
 def _render_holders(diagnosis: Diagnosis, found: Snapshot, output: str) -> str:
@@ -67,8 +67,8 @@ def _render_holders(diagnosis: Diagnosis, found: Snapshot, output: str) -> str:
         from rbdagent.report.json.holders import holder_report
 
         return data_text(holder_report(diagnosis, found), output)
-    from rbdagent.report import text
+    from rbdagent.report.text.holders import answer, names
 
     if output == "name":
-        return text.names(diagnosis.holders)
-    return text.answer(diagnosis, found, wide=output == "wide", colour=has_colour())
+        return names(diagnosis.holders)
+    return answer(diagnosis, found, wide=output == "wide", colour=has_colour())

@@ -30,7 +30,7 @@ from rbdagent.model import (
 from rbdagent.report.json.holders import holder_report
 from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
-from rbdagent.report.story import headline
+from rbdagent.report.text.lifecycle import headline
 from rbdagent.rules import diagnose
 from tests.support.consistency import advice_that_loses_data, contradictions
 from tests.support.recordings import recorded_snapshot

@@ -33,7 +33,7 @@ from rbdagent.model import (
     Verdict,
 )
 from rbdagent.parse.kubernetes import csi_source
-from rbdagent.report.text import answer
+from rbdagent.report.text.holders import answer
 from rbdagent.rules.context import delete_pod
 from rbdagent.unmap.preconditions import CONDITIONS
 from tests.support.rule_rows.diagnose import (

@@ -20,8 +20,8 @@ from rbdagent.model import (
     UnmapRefusal,
     observed_of,
 )
-from rbdagent.report import text
 from rbdagent.report.json.unmap import unmap_refusal
+from rbdagent.report.text import unmap as unmap_text
 from tests.support.agent_loop import cycle_of, rounds, samples
 from tests.support.hostile_texts import CLEAR_SCREEN, TURNED, is_clean
 from tests.support.snapshots import (
@@ -170,7 +170,9 @@ def test_only_object_behind_a_refusal_is_named(
 ) -> None:
     found = refused(look)
     assert (found.first_code, found.prevented_by) == (code, keeper)
-    assert f"Apart from time, only {keeper} prevents it." in text.unmap_refusal(found, colour=False)
+    assert f"Apart from time, only {keeper} prevents it." in unmap_text.unmap_refusal(
+        found, colour=False
+    )
     named = unmap_refusal(found).prevented_by
     assert named is not None
     assert named.name == keeper.name
@@ -180,7 +182,7 @@ def test_only_object_behind_a_refusal_is_named(
 def test_refusal_with_more_reasons_names_no_object(look: Snapshot, policy: UnmapPolicy) -> None:
     found = refused(look, policy)
     assert found.prevented_by is None
-    assert "prevents it" not in text.unmap_refusal(found, colour=False)
+    assert "prevents it" not in unmap_text.unmap_refusal(found, colour=False)
     assert unmap_refusal(found).prevented_by is None
 
 

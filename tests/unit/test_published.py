@@ -33,7 +33,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report.rbdnode import rbdnode_status
-from rbdagent.report.text import published_names, published_table
+from rbdagent.report.text.published import published_names, published_table
 from rbdagent.rules import diagnose
 from rbdagent.verdicts.neighbours import neighbours
 from tests.support import snapshots

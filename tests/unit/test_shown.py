@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from rbdagent.model import Severity
 from rbdagent.parse.shown import in_all_texts, in_json, shown, shown_lines
-from rbdagent.report import text
 from rbdagent.report.html.markup import el
+from rbdagent.report.text.holders import answer, names
+from rbdagent.report.text.mappings import mapping_table
 from tests.support.hostile_texts import FORGED_LINE, RED, is_clean
 from tests.support.snapshots import diagnosis_of, mapping, opener, process, target, world
 
@@ -82,7 +83,7 @@ def test_value_without_such_texts_is_the_same_object() -> None:
 
 def pinned_by(command: str) -> str:
     seen = world(mapped={"openers": (opener(process=process(command=command)),)})
-    return text.answer(diagnosis_of(seen), seen, wide=False, colour=True)
+    return answer(diagnosis_of(seen), seen, wide=False, colour=True)
 
 
 def test_command_line_forges_no_line_of_the_output() -> None:
@@ -98,14 +99,12 @@ def test_command_line_sets_no_terminal_colour() -> None:
 
 def test_name_adds_no_line_to_the_list_of_names() -> None:
     seen = world(on_node={"mappings": (mapping(device="/dev/rbd0\t\nworker-9 /dev/rbd9"),)})
-    assert text.names(diagnosis_of(seen).holders).count("\n") == 1
+    assert names(diagnosis_of(seen).holders).count("\n") == 1
 
 
 def test_target_text_of_the_user_is_escaped() -> None:
     seen = replace(world(on_node={"mappings": ()}), target=target(argument=f"x{FORGED_LINE}"))
-    table = text.mapping_table(
-        [], seen, wide=False, colour=False, of=f"of namespace x{FORGED_LINE}"
-    )
+    table = mapping_table([], seen, wide=False, colour=False, of=f"of namespace x{FORGED_LINE}")
     assert is_clean(table)
     assert FORGED_LINE not in table
 

@@ -8,7 +8,7 @@ import pytest
 
 from rbdagent.lifecycle.cluster_report import is_complete, report_cluster
 from rbdagent.model import PluginSocket, Severity, Snapshot, TargetKind
-from rbdagent.report.stuck import affected_table
+from rbdagent.report.text.cluster import affected_table
 from tests.support.snapshots import (
     DRIVER,
     LONG_AGO,

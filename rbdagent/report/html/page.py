@@ -14,8 +14,10 @@ from rbdagent.report.html.assets import ICONS, STYLE_SHEET
 from rbdagent.report.html.boxes import NOT_OBSERVED
 from rbdagent.report.html.chain import chain_of
 from rbdagent.report.html.markup import Html, el, joined
-from rbdagent.report.story import headline
-from rbdagent.report.text import COLOURS, GREEN, WORDS, holder_cells
+from rbdagent.report.text.holders import holder_cells
+from rbdagent.report.text.layout import COLOURS, GREEN
+from rbdagent.report.text.lifecycle import headline
+from rbdagent.report.text.verdicts import WORDS
 from rbdagent.rules.entry import runbook
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ _IMPORTED: Final = {
     ),
     "check": (
         "rbdagent.cli.check", "rbdagent.preflight", "rbdagent.collect.node.observer",
-        "rbdagent.report.text",
+        "rbdagent.report.text.check",
     ),
     "unmap": (
         "rbdagent.cli.unmap", "rbdagent.unmap.executor", "rbdagent.collector",
-        "rbdagent.report.text", "rbdagent.report.json.unmap",
+        "rbdagent.report.text.unmap", "rbdagent.report.json.unmap",
     ),
 }  # fmt: skip
 """Modules that a verb imports when it runs."""

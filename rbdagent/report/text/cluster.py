@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command
 from rbdagent.lifecycle.cluster_report import is_complete, is_empty, missing_objects_reason
 from rbdagent.model import Command, SourceState, TargetKind
-from rbdagent.report.text import (
+from rbdagent.report.text.findings import finding_text, next_text, source_lines
+from rbdagent.report.text.layout import (
     BOLD,
     GREEN,
+    NONE,
     PAINT,
+    UNKNOWN,
     aligned,
-    finding_text,
-    next_text,
     painted,
-    source_lines,
     with_escaped_texts,
     wrapped,
 )
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from rbdagent.model import AffectedObject, Cause, ClusterReport, Finding, Snapshot
 
-_NONE: Final = "<none>"
-_UNKNOWN: Final = "<unknown>"
 _MOST_ROWS: Final = 5
 """Maximum of rows for one cause: five hundred objects can have the same cause."""
 _MOST_CAUSES: Final = 5
@@ -103,17 +101,17 @@ def _row(affected: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[st
     use, known = affected.life.diagnosis.use, FINDINGS[affected.finding.code]
     target, volume = use.target, use.persistent_volume
     namespaced = target.kind in {TargetKind.CLAIM, TargetKind.POD}
-    name = f"{target.kind}/{target.name}" if namespaced else _NONE
+    name = f"{target.kind}/{target.name}" if namespaced else NONE
     if target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
         name = target.argument
     since = age(affected.since, snapshot.observed_at)
     return [
-        target.namespace or _NONE,
+        target.namespace or NONE,
         name,
-        volume.name if volume is not None else _NONE,
-        str(known.step) if known.step is not None else _NONE,
+        volume.name if volume is not None else NONE,
+        str(known.step) if known.step is not None else NONE,
         affected.finding.code,
-        _UNKNOWN if since is None else age_text(since),
+        UNKNOWN if since is None else age_text(since),
         affected.finding.message if wide else known.summary.rstrip("."),
     ]
 

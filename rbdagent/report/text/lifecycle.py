@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import Severity, StepState, Verdict
-from rbdagent.report.text import (
+from rbdagent.report.text.findings import OF_SOURCES, finding_text, next_text, source_lines
+from rbdagent.report.text.holders import holder_table
+from rbdagent.report.text.layout import (
     BOLD,
     GREEN,
-    OF_SOURCES,
     RED,
     YELLOW,
-    finding_text,
-    holder_table,
-    next_text,
     painted,
-    source_lines,
     with_escaped_texts,
     wrapped,
 )
