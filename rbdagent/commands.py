@@ -24,6 +24,9 @@ NOT_PRINTED: Final = (
     "-o json contains its words)"
 )
 
+PROGRAM: Final = ("rbdagent",)
+"""How rbdagent is started where it is installed on the node."""
+
 _READING: Final = {
     "kubectl": ("get", "describe", "logs"),
     "ceph": ("-s", "fsid", "df", "health", "mon dump", "auth ls", "osd pool ls", "config get",
@@ -54,10 +57,12 @@ def command(
         note: when or why to run it.
     """
     program, *words = begin.split()
+    # Without --yes, unmap prints its plan.
+    is_plan = begin == "rbdagent unmap" and "--yes" not in options
     return Command(
         argv=(program, *words, *_ordered(values, options)),
         node=node,
-        changes=not _only_reads(program, words),
+        changes=not (is_plan or _only_reads(program, words)),
         note=note,
     )
 
@@ -175,6 +180,25 @@ def line_of(given: Command) -> str:
 def lines_of(given: Iterable[Command]) -> tuple[str, ...]:
     """Return commands as lines to copy, without duplicates."""
     return tuple(dict.fromkeys(line_of(one) for one in given))
+
+
+def reached_as(program: Sequence[str], given: Command) -> Command:
+    """Return a command of rbdagent as it is typed where other words start rbdagent.
+
+    kubectl's plugin runs a verb on the node that ``--node`` names: such a command needs no ssh.
+    Commands of other programs stay unchanged.
+    """
+    if tuple(program) == PROGRAM:
+        return given
+    node, words = given.node, given.argv
+    if words[0] == "ssh":
+        node, *inner = words[2:] if words[1] == "--" else words[1:]
+        words = tuple(shlex.split(" ".join(inner)))
+    if words[:1] != PROGRAM:
+        return given
+    end = words.index("--") if "--" in words else len(words)
+    scope = () if node is None else ("--node", node)
+    return replace(given, argv=(*program, *words[1:end], *scope, *words[end:]), node=None)
 
 
 def _ordered(values: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:

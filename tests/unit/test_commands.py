@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from rbdagent.commands import (
     NOT_PRINTED,
+    PROGRAM,
     command,
     filled,
     kubectl,
     line_of,
     lines_of,
     over_ssh,
+    reached_as,
     template,
     text_of,
     with_note,
@@ -124,7 +126,8 @@ def test_template_whose_name_is_unknown_makes_no_command() -> None:
         (command("rbd unmap", "/dev/rbd0"), True),
         (command("ceph osd blocklist rm", "10.0.0.1:0/1"), True),
         (command("systemctl start kubelet"), True),
-        (command("rbdagent unmap", "/dev/rbd0"), True),
+        (command("rbdagent unmap", "/dev/rbd0"), False),
+        (command("rbdagent unmap", "/dev/rbd0", options=("--wait", "--yes")), True),
         (command("rbdagent who-holds", "/dev/rbd0"), False),
         (over_ssh("worker-1", command("rbdagent list")), False),
         (over_ssh("worker-1", command("systemctl reboot")), True),
@@ -190,3 +193,28 @@ def _text(node: ast.JoinedStr) -> str:
     return "".join(
         str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "typed"),
+    [
+        (command("rbdagent who-holds", "pv/a"), "kubectl rbdagent who-holds pv/a"),
+        (
+            command("rbdagent unmap", "pv/a", options=("--yes",), node="n1"),
+            "kubectl rbdagent unmap pv/a --yes --node n1",
+        ),
+        (
+            over_ssh("n1", command("rbdagent who-holds", "pv/a")),
+            "kubectl rbdagent who-holds pv/a --node n1",
+        ),
+        (
+            over_ssh("-n1", command("rbdagent who-holds", "-a b", options=("-v",))),
+            "kubectl rbdagent who-holds -v --node -n1 -- '-a b'",
+        ),
+        (over_ssh("n1", command("systemctl reboot")), "ssh n1 systemctl reboot"),
+        (command("ps -p", "1", node="n1"), "ps -p 1  # on n1"),
+    ],
+)
+def test_command_of_rbdagent_is_typed_through_the_plugin(given: Command, typed: str) -> None:
+    assert line_of(reached_as(("kubectl", "rbdagent"), given)) == typed
+    assert reached_as(PROGRAM, given) is given
