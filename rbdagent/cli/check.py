@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rbdagent.cli.options import OF_ONE_CLUSTER, OUTPUT, ceph_tables, observing
-from rbdagent.cli.output import data_text, has_colour, print_text
+from rbdagent.cli.output import data_text, layout_of, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def command(*, output: str, settings: Callable[[], Settings]) -> int:
     if output == "table":
         from rbdagent.report.text.check import check_lines
 
-        print_text(check_lines(results, colour=has_colour()))
+        print_text(check_lines(results, layout_of()))
     else:
         from rbdagent.report.json.check import check_report
 

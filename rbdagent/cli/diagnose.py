@@ -9,7 +9,7 @@ import click
 
 from rbdagent.cli.data_source import snapshot_of
 from rbdagent.cli.options import all_namespaces, cluster_target, observing, reading, target_argument
-from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, has_colour, repeat
+from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, layout_of, repeat
 from rbdagent.errors import ParseError, UsageError
 from rbdagent.model import CollectScope
 
@@ -122,7 +122,7 @@ def _render(lifecycle: Lifecycle, snapshot: Snapshot, output: str) -> str:
         return page(lifecycle, snapshot)
     from rbdagent.report.text.lifecycle import story
 
-    return story(lifecycle, snapshot, wide=output == "wide", colour=has_colour())
+    return story(lifecycle, snapshot, layout_of(output))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -177,4 +177,4 @@ def _render_all(found: ClusterReport, snapshot: Snapshot, words: str, output: st
 
     if output == "name":
         return affected_names(found)
-    return affected_table(found, snapshot, wide=output == "wide", colour=has_colour(), of=words)
+    return affected_table(found, snapshot, layout_of(output), of=words)

@@ -8,7 +8,7 @@ import click
 
 from rbdagent.cli.data_source import snapshot_of
 from rbdagent.cli.options import observing, reading
-from rbdagent.cli.output import data_text, exit_code, has_colour, now_utc, repeat
+from rbdagent.cli.output import data_text, exit_code, layout_of, now_utc, repeat
 from rbdagent.errors import ParseError, RbdagentError, UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _published(output: str, settings: Settings) -> str:
 
     if output == "name":
         return published_names(nodes)
-    return published_table(nodes, now=now_utc(), wide=output == "wide", colour=has_colour())
+    return published_table(nodes, layout_of(output), now=now_utc())
 
 
 class _Wanted(NamedTuple):
@@ -151,6 +151,4 @@ def _render_mappings(
 
     if output == "name":
         return names([holder for diagnosis in diagnoses for holder in diagnosis.local])
-    return mapping_table(
-        diagnoses, found, wide=output == "wide", colour=has_colour(), of=wanted.in_words
-    )
+    return mapping_table(diagnoses, found, layout_of(output), of=wanted.in_words)

@@ -95,6 +95,30 @@ OUTPUT: Final = option(
     help="Output format.",
 )
 
+
+def _for_text(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Store the value of a flag for :func:`rbdagent.cli.output.layout_of`."""
+    ctx.meta[str(param.name)] = value
+
+
+COLOR: Final = option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    expose_value=False,
+    callback=_for_text,
+    help="Colours in text; auto: on a terminal.",
+)
+_VERBOSE: Final = option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    expose_value=False,
+    callback=_for_text,
+    help="Add evidence, addresses, sources and further findings.",
+)
+
 _OBSERVING: Final = (
     option("--node-name", help="This node's name in Kubernetes.  [default: NODE_NAME, hostname]"),
     option("--procfs", default="/proc", show_default=True, help="The host's /proc."),
@@ -306,5 +330,7 @@ def reading(*also: str) -> Callable[[_F], _F]:
                 help="Exit with code 3 if a finding has at least this severity."),
         option("--watch", "-w", is_flag=True,
                 help="Repeat, and print each answer that differs from the last one."),
+        _VERBOSE,
+        COLOR,
     )  # fmt: skip
     return functools.partial(with_options, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rbdagent.cli.options import SEVERITIES
+from rbdagent.commands import PROGRAM
 from rbdagent.errors import RbdagentError
 from rbdagent.parse.shown import in_json, shown, shown_lines
 
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from rbdagent.model import BootTime, ClusterReport, Diagnosis, Finding, Snapshot
+    from rbdagent.report.text.layout import Layout
 
 
 _FINDINGS: Final = 3
 _WATCH_S: Final = 5.0
+_LEAST_WIDTH: Final = 40
 
 
 def data_text(data: Struct | dict[str, Any], output: str) -> str:
@@ -139,9 +143,37 @@ def _timeless(text: str) -> str:
     return " ".join(AGES.sub("", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "", text)).split())
 
 
+def layout_of(output: str = "table") -> Layout:
+    """Return the layout of text: that of the terminal, as flags and environment change it."""
+    from rbdagent.report.text.layout import Layout
+
+    given = os.environ.get("RBDAGENT_PROGRAM", "").split()
+    return Layout(
+        width=max(shutil.get_terminal_size().columns, _LEAST_WIDTH),
+        colour=has_colour(),
+        details=output == "wide" or bool(_flag("verbose")),
+        program=tuple(given) or PROGRAM,
+    )
+
+
+def _flag(name: str) -> object:
+    """Return the value of a flag for text; None if it was not given, or outside of a verb."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(name)
+
+
 def has_colour() -> bool:
-    """Return whether the output goes to a terminal that may show colours."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Return whether the output has colours.
+
+    --color decides, then NO_COLOR (no-color.org), then FORCE_COLOR (force-color.org), then whether
+    stdout is a terminal that can show them.
+    """
+    if (mode := _flag("color")) in {"always", "never"}:
+        return mode == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    is_able = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return bool(os.environ.get("FORCE_COLOR")) or is_able
 
 
 def print_text(text: str) -> None:

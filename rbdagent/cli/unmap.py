@@ -12,7 +12,7 @@ import click
 
 from rbdagent.cli.data_source import snapshot_of
 from rbdagent.cli.options import observing, target_argument
-from rbdagent.cli.output import complain, data_text, has_colour, moment, print_text
+from rbdagent.cli.output import complain, data_text, layout_of, moment, print_text
 from rbdagent.cli.unmap_options import acting, leave_of
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
@@ -169,12 +169,12 @@ def _text(decided: UnmapPlan | UnmapRefusal | UnmapResult) -> str:
     from rbdagent.model import UnmapPlan, UnmapRefusal
     from rbdagent.report.text.unmap import unmap_plan, unmap_refusal, unmap_result
 
-    colour = has_colour()
+    layout = layout_of()
     if isinstance(decided, UnmapPlan):
-        return unmap_plan(decided, colour=colour)
+        return unmap_plan(decided, layout)
     if isinstance(decided, UnmapRefusal):
-        return unmap_refusal(decided, colour=colour)
-    return unmap_result(decided, colour=colour)
+        return unmap_refusal(decided, layout)
+    return unmap_result(decided, layout)
 
 
 def _data(decided: UnmapPlan | UnmapRefusal | UnmapResult) -> Struct:

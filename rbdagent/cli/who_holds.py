@@ -9,7 +9,7 @@ import click
 
 from rbdagent.cli.data_source import snapshot_of
 from rbdagent.cli.options import observing, reading, target_argument
-from rbdagent.cli.output import data_text, exit_code, has_colour, repeat
+from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,4 +71,4 @@ def _render_holders(diagnosis: Diagnosis, found: Snapshot, output: str) -> str:
 
     if output == "name":
         return names(diagnosis.holders)
-    return answer(diagnosis, found, wide=output == "wide", colour=has_colour())
+    return answer(diagnosis, found, layout_of(output))

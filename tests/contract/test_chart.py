@@ -280,7 +280,7 @@ ROWS: Final = {
         {"extraEnv": [{"name": "RBDAGENT_TIMEOUT", "value": "20s"}]},
         last("container", "env"),
         "RBDAGENT_TIMEOUT",
-        "NODE_NAME",
+        "RBDAGENT_PROGRAM",
     ),
     "extraVolumes": Row(
         {"extraVolumes": [{"name": "ca", "configMap": {"name": "ca"}}]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -52,12 +53,17 @@ IMAGE: Final = f"csi-vol-{HANDLE[-36:]}"
 WHO: Final = ("who-holds", f"pv/{VOLUME}", "--from", str(ORPHAN))
 
 
+_SETTINGS: Final = frozenset({"COLUMNS", "FORCE_COLOR", "KUBECONFIG", "NO_COLOR", "NODE_NAME"})
+"""Variables without the prefix of rbdagent that change what it does."""
+
+
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Remove all settings of the developer from the environment."""
     for name in os.environ:
-        if name.startswith("RBDAGENT_") or name in {"KUBECONFIG", "NO_COLOR", "NODE_NAME"}:
+        if name.startswith("RBDAGENT_") or name in _SETTINGS:
             monkeypatch.delenv(name)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
@@ -177,14 +183,20 @@ def test_list_with_a_snapshot_of_a_volume_suggests_who_holds(ask: Ask) -> None:
 
 
 def test_the_table_is_aligned_under_its_head(ask: Ask) -> None:
-    head, row = ask(*WHO).stdout.splitlines()[:2]
+    lines = ask(*WHO, "-o", "wide").stdout.splitlines()
+    head, row = next(pair for pair in itertools.pairwise(lines) if "CONFIDENCE" in pair[0])
     for column, cell in (("NODE", "worker-1"), ("DEVICE", "/dev/rbd0"), ("VERDICT", "Orphaned")):
         assert row.index(cell) == head.index(column)
 
 
-def test_output_ends_with_sources_and_next_commands(ask: Ask) -> None:
-    sections = [section.partition("\n") for section in ask(*WHO).stdout.split("\n\n")]
-    assert [title for title, _, _ in sections[-2:]] == ["Sources:", "Next:"]
+def test_output_ends_with_commands_and_then_sources(ask: Ask) -> None:
+    *_, do_this, footer = ask(*WHO).stdout.split("\n\n")
+    title, *commands = do_this.splitlines()
+    assert title == "Do this"
+    assert [line[:13] for line in commands] == ["  1. see     ", "  2. change  ", "  3. check   "]
+    main, sources = footer.splitlines()
+    assert main.startswith("RBD101 MappingOrphaned   details: -v   explain: rbdagent explain RBD")
+    assert sources.startswith("node ok, ceph ok, kubernetes ok   observed 20")
 
 
 def test_an_answer_with_nothing_to_do_ends_with_its_sources(ask: Ask, node_file: Path) -> None:
@@ -194,10 +206,41 @@ def test_an_answer_with_nothing_to_do_ends_with_its_sources(ask: Ask, node_file:
     assert [line.split()[0] for line in lines if line[2] != " "] == ["node", "ceph", "kubernetes"]
 
 
-def test_wide_adds_columns_to_the_tables(ask: Ask) -> None:
-    head, wide = (ask(*WHO, "-o", form).stdout.splitlines()[0] for form in ("table", "wide"))
+def test_wide_adds_columns_to_the_tables(ask: Ask, node_file: Path) -> None:
+    command = ("list", "--from", str(node_file), "-o")
+    head, wide = (ask(*command, form).stdout.splitlines()[0] for form in ("table", "wide"))
     assert wide.split()[: len(head.split())] == head.split()
     assert len(wide) > len(head)
+
+
+@pytest.mark.parametrize("verb", ["who-holds", "diagnose"])
+def test_verbose_and_wide_add_the_same_details(ask: Ask, verb: str) -> None:
+    short = ask(verb, *WHO[1:]).stdout
+    details = ask(verb, *WHO[1:], "-v").stdout
+    assert ask(verb, *WHO[1:], "-o", "wide").stdout == details
+    assert "VolumeAttachment" not in short
+    for fact in ("10.77.0.11:0/", "Sources:", "Remedy:", "FailedMount"):
+        assert fact in details
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_text_has_the_width_of_the_terminal(
+    ask: Ask, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = ask(*WHO).stdout.splitlines()
+    text = [line for line in lines if "rbdagent unmap" not in line and "who-holds" not in line]
+    assert columns * 3 // 4 < max(map(len, text)) <= columns
+
+
+def test_commands_are_those_of_the_place_where_they_are_read(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_PROGRAM", "kubectl rbdagent")
+    done = ask(*WHO)
+    assert f"1. see     kubectl rbdagent unmap pv/{VOLUME} --node worker-1\n" in done.stdout
+    assert "explain: kubectl rbdagent explain RBD101\n" in done.stdout
+    assert ask(*WHO, "-o", "json").data["next"][0]["command"].startswith("rbdagent unmap pv/")
 
 
 def test_name_prints_one_line_per_holder(ask: Ask) -> None:
@@ -243,9 +286,34 @@ def test_colours_on_a_terminal_add_no_information() -> None:
     assert re.sub(r"\033\[\d+m", "", shown) == process(*WHO).stdout
 
 
-def test_a_terminal_with_no_color_gets_no_escape_codes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_terminal_without_colours_gets_no_escape_codes(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
     assert on_terminal(*WHO) == process(*WHO).stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "flags", "has_colours"),
+    [
+        ({"FORCE_COLOR": "1"}, (), True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, (), False),
+        ({"FORCE_COLOR": "1"}, ("--color", "never"), False),
+        ({"NO_COLOR": "1"}, ("--color", "always"), True),
+        ({}, ("--color", "auto"), False),
+    ],
+)
+def test_flag_decides_about_colours_before_the_environment(
+    environment: dict[str, str],
+    flags: tuple[str, ...],
+    *,
+    has_colours: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert ("\033[" in process(*WHO, *flags).stdout) is has_colours
 
 
 # --------------------------------------------------------------------------------------------------
@@ -558,7 +626,9 @@ OBSERVING: Final = frozenset(
      "--ceph-id", "--ceph-keyring", "--ceph-timeout", "--kubeconfig", "--context",
      "--kube-timeout", "--no-ceph", "--no-kube", "--no-node", "--timeout", "--config"}
 )  # fmt: skip
-READING: Final = OBSERVING | {"-o", "--from", "--fail-on", "-w", "--watch", "-n"}
+READING: Final = OBSERVING | {
+    "-o", "--from", "--fail-on", "-w", "--watch", "-n", "-v", "--verbose", "--color"
+}  # fmt: skip
 
 
 def flags_of(done: Done) -> set[str]:

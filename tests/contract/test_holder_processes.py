@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.model import MountNamespace, NotObserved, ParentProcess, observed_of
-from rbdagent.report import text
 from rbdagent.report.json.holders import holder_report
 from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from rbdagent.report.text import holders
+from rbdagent.report.text.layout import Layout
 from tests.support.snapshots import (
     POD_UID,
     STAGING_PATH,
@@ -47,8 +48,8 @@ def seen_with(*processes: ProcessRef, made: Mapping | None = None) -> Snapshot:
     return load_snapshot(dump_snapshot(seen), where="test")
 
 
-def answer(seen: Snapshot, *, wide: bool = False) -> str:
-    return text.answer(diagnosis_of(seen), seen, wide=wide, colour=False)
+def answer(seen: Snapshot, *, details: bool = True) -> str:
+    return holders.answer(diagnosis_of(seen), seen, Layout(width=100, details=details))
 
 
 def opened_by(seen: Snapshot) -> list[dict[str, Any]]:
@@ -82,19 +83,19 @@ def test_text_shows_why_a_user_was_not_observed() -> None:
     assert f"process 4623 (sleep), user not observed: {ENDED.reason}, child of 380 (bash)" in shown
 
 
-def test_processes_of_pods_are_described_in_wide_text_only() -> None:
+def test_processes_are_described_with_details_only() -> None:
     seen = seen_with(process(user="34", parent=SHELL, pod_uid=POD_UID))
-    assert HEAD not in answer(seen)
-    assert f"{HEAD}\n  process 4623 (sleep) of user 34" in answer(seen, wide=True)
+    assert HEAD not in answer(seen, details=False)
+    assert f"{HEAD}\n  process 4623 (sleep) of user 34" in answer(seen)
 
 
 def test_undescribed_process_has_no_line() -> None:
-    assert HEAD not in answer(seen_with(process()), wide=True)
+    assert HEAD not in answer(seen_with(process()))
 
 
 def test_server_of_an_nbd_device_has_no_line() -> None:
     server = process(pid=700, user="root", parent=None)
-    assert "Processes that hold" not in answer(seen_with(server, made=nbd_mapping()), wide=True)
+    assert "Processes that hold" not in answer(seen_with(server, made=nbd_mapping()))
 
 
 @pytest.mark.parametrize(("path", "is_listed"), [(f"/host{STAGING_PATH}", False), ("/mnt", True)])

@@ -30,6 +30,7 @@ from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.report.text.check import check_lines
+from rbdagent.report.text.layout import Layout
 from rbdagent.report.text.published import published_names, published_table
 from rbdagent.report.text.unmap import unmap_plan, unmap_refusal
 from rbdagent.rules import diagnose
@@ -137,8 +138,8 @@ def test_unmap_plan_and_refusal_have_no_unsafe_characters(
     decided: tuple[UnmapPlan, UnmapRefusal],
 ) -> None:
     plan, refusal = decided
-    assert is_clean(unmap_plan(plan, colour=False))
-    assert is_clean(unmap_refusal(refusal, colour=False))
+    assert is_clean(unmap_plan(plan, Layout()))
+    assert is_clean(unmap_refusal(refusal, Layout()))
 
 
 CHECK: Final = CheckResult(
@@ -152,7 +153,7 @@ CHECK: Final = CheckResult(
 
 @given(made_ill(CHECK))
 def test_check_output_has_no_unsafe_characters(result: CheckResult) -> None:
-    assert is_clean(check_lines([result], colour=False))
+    assert is_clean(check_lines([result], Layout()))
 
 
 REPORT: Final = rbd_node(
@@ -176,7 +177,7 @@ REPORT: Final = rbd_node(
 
 @given(made_ill(REPORT), st.booleans())
 def test_published_table_has_no_unsafe_characters(report: PublishedNode, wide: bool) -> None:  # noqa: FBT001
-    assert is_clean(published_table([report], now=NOW, wide=wide, colour=False))
+    assert is_clean(published_table([report], now=NOW, layout=Layout(details=wide)))
     assert is_clean(published_names([report]))
 
 

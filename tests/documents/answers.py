@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 STORIES: Final = ROOT / "docs" / "stories"
 _BY_HAND: Final = (ROOT / "README.md", ROOT / "docs" / "json.md")
+_COLUMNS: Final = 100
+"""The width of the quoted answers."""
 
 # The snapshot is named in a comment, which only the source of the page shows. The command is shown
 # as a user types it.
@@ -50,7 +52,7 @@ def as_answered_today(document: Path) -> str:
 
 def _answer(found: re.Match[str]) -> str:
     typed, _, jq = found["typed"].partition(" | ")
-    done = process(*shlex.split(typed), "--from", found["snapshot"])
+    done = process(*shlex.split(typed), "--from", found["snapshot"], columns=_COLUMNS)
     output = _filtered(done.stdout, jq) if jq else done.stdout
     comment = f"<!-- answered from {found['snapshot']} -->\n"
     return f"{comment}{found['begin']}{output}{done.stderr}```"

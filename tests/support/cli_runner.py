@@ -55,9 +55,12 @@ def ask(*args: str) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def process(*args: str) -> Done:
-    """Run rbdagent in a separate process, with pipes."""
-    done = subprocess.run(_command(args), capture_output=True, text=True, check=False, cwd=ROOT)
+def process(*args: str, columns: int | None = None) -> Done:
+    """Run rbdagent in a separate process, with pipes, and a width for its text."""
+    environment = dict(os.environ) | ({} if columns is None else {"COLUMNS": str(columns)})
+    done = subprocess.run(
+        _command(args), capture_output=True, text=True, check=False, cwd=ROOT, env=environment
+    )
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -34,6 +34,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.kubernetes import csi_source
 from rbdagent.report.text.holders import answer
+from rbdagent.report.text.layout import Layout
 from rbdagent.rules.context import delete_pod
 from rbdagent.unmap.preconditions import CONDITIONS
 from tests.support.rule_rows.diagnose import (
@@ -163,7 +164,7 @@ def test_text_shows_what_an_unresponsive_ceph_means(seen: Snapshot) -> None:
     """Assert a finding in the text: RBD902 and RBD904 appear as lines of the sources only."""
     diagnosis = diagnosis_of(seen)
     assert diagnosis.verdict is not Verdict.FREE
-    shown = answer(diagnosis, seen, wide=False, colour=False)
+    shown = answer(diagnosis, seen, layout=Layout())
     assert "RBD905" in shown
     assert "do not treat the image as free" in " ".join(shown.split())
 

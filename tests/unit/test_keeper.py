@@ -22,6 +22,7 @@ from rbdagent.model import (
 )
 from rbdagent.report.json.unmap import unmap_refusal
 from rbdagent.report.text import unmap as unmap_text
+from rbdagent.report.text.layout import Layout
 from tests.support.agent_loop import cycle_of, rounds, samples
 from tests.support.hostile_texts import CLEAR_SCREEN, TURNED, is_clean
 from tests.support.snapshots import (
@@ -171,7 +172,7 @@ def test_only_object_behind_a_refusal_is_named(
     found = refused(look)
     assert (found.first_code, found.prevented_by) == (code, keeper)
     assert f"Apart from time, only {keeper} prevents it." in unmap_text.unmap_refusal(
-        found, colour=False
+        found, Layout()
     )
     named = unmap_refusal(found).prevented_by
     assert named is not None
@@ -182,7 +183,7 @@ def test_only_object_behind_a_refusal_is_named(
 def test_refusal_with_more_reasons_names_no_object(look: Snapshot, policy: UnmapPolicy) -> None:
     found = refused(look, policy)
     assert found.prevented_by is None
-    assert "prevents it" not in unmap_text.unmap_refusal(found, colour=False)
+    assert "prevents it" not in unmap_text.unmap_refusal(found, Layout())
     assert unmap_refusal(found).prevented_by is None
 
 

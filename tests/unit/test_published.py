@@ -33,6 +33,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report.rbdnode import rbdnode_status
+from rbdagent.report.text.layout import Layout
 from rbdagent.report.text.published import published_names, published_table
 from rbdagent.rules import diagnose
 from rbdagent.verdicts.neighbours import neighbours
@@ -586,8 +587,7 @@ def test_list_of_all_nodes_shows_the_age_of_each_report() -> None:
     table = published_table(
         [by_agent(), by_agent(at=AN_HOUR_AGO, name="worker-2"), unseen],
         now=NOW,
-        wide=False,
-        colour=False,
+        layout=Layout(),
     )
     lines = table.splitlines()
     assert lines[1].split()[:3] == ["worker-1", "/dev/rbd7", "Orphaned"]
@@ -597,8 +597,8 @@ def test_list_of_all_nodes_shows_the_age_of_each_report() -> None:
 
 
 def test_list_without_reports_does_not_show_nothing_mapped() -> None:
-    assert "No agent has published" in published_table([], now=NOW, wide=False, colour=False)
+    assert "No agent has published" in published_table([], now=NOW, layout=Layout())
     unseen = PublishedNode(name="a", observed_at=NOW, mappings=NotObserved(reason="denied"))
-    table = published_table([unseen], now=NOW, wide=False, colour=False)
+    table = published_table([unseen], now=NOW, layout=Layout())
     assert "Nothing is mapped on the 0 nodes" in table
     assert "a: not observed" in table

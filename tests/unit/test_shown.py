@@ -13,6 +13,7 @@ from rbdagent.model import Severity
 from rbdagent.parse.shown import in_all_texts, in_json, shown, shown_lines
 from rbdagent.report.html.markup import el
 from rbdagent.report.text.holders import answer, names
+from rbdagent.report.text.layout import Layout
 from rbdagent.report.text.mappings import mapping_table
 from tests.support.hostile_texts import FORGED_LINE, RED, is_clean
 from tests.support.snapshots import diagnosis_of, mapping, opener, process, target, world
@@ -83,7 +84,7 @@ def test_value_without_such_texts_is_the_same_object() -> None:
 
 def pinned_by(command: str) -> str:
     seen = world(mapped={"openers": (opener(process=process(command=command)),)})
-    return answer(diagnosis_of(seen), seen, wide=False, colour=True)
+    return answer(diagnosis_of(seen), seen, layout=Layout(colour=True))
 
 
 def test_command_line_forges_no_line_of_the_output() -> None:
@@ -104,7 +105,7 @@ def test_name_adds_no_line_to_the_list_of_names() -> None:
 
 def test_target_text_of_the_user_is_escaped() -> None:
     seen = replace(world(on_node={"mappings": ()}), target=target(argument=f"x{FORGED_LINE}"))
-    table = mapping_table([], seen, wide=False, colour=False, of=f"of namespace x{FORGED_LINE}")
+    table = mapping_table([], seen, layout=Layout(), of=f"of namespace x{FORGED_LINE}")
     assert is_clean(table)
     assert FORGED_LINE not in table
 

@@ -9,6 +9,7 @@ import pytest
 from rbdagent.lifecycle.cluster_report import is_complete, report_cluster
 from rbdagent.model import PluginSocket, Severity, Snapshot, TargetKind
 from rbdagent.report.text.cluster import affected_table
+from rbdagent.report.text.layout import Layout
 from tests.support.snapshots import (
     DRIVER,
     LONG_AGO,
@@ -47,7 +48,7 @@ def test_volume_in_use_is_not_stuck_and_the_node_has_a_warning(
         (code, Severity.WARNING)
     ]
     assert is_complete(stuck)
-    text = affected_table(stuck, seen, wide=False, colour=False)
+    text = affected_table(stuck, seen, layout=Layout())
     assert "is stuck" in text.splitlines()[0]
     assert code in text
 

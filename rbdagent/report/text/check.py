@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rbdagent.model import CheckState
-from rbdagent.report.text.layout import GREEN, RED, YELLOW, painted, with_escaped_texts
+from rbdagent.report.text.layout import GREEN, RED, YELLOW, Layout, painted, with_escaped_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @with_escaped_texts
-def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
+def check_lines(results: Sequence[CheckResult], layout: Layout) -> str:
     """Return the output of ``check``: one line per result, with a hint below each problem."""
     words = {
         CheckState.OK: ("ok     ", GREEN),
@@ -30,7 +30,7 @@ def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
             lines.append(("" if not lines else "\n") + source)
         word, paint = words[result.state]
         detail = f": {result.detail}" if result.detail else ""
-        lines.append(f"  {painted(word, paint, colour=colour)} {result.sentence}{detail}")
+        lines.append(f"  {painted(word, paint, layout)} {result.sentence}{detail}")
         if result.hint and result.state in {CheckState.WARNING, CheckState.FAILED}:
             lines.append(f"          -> {result.hint}")
     failed = sum(result.state is CheckState.FAILED for result in results)

@@ -14,6 +14,7 @@ from rbdagent.report.text.layout import (
     NONE,
     PAINT,
     UNKNOWN,
+    Layout,
     aligned,
     painted,
     with_escaped_texts,
@@ -35,29 +36,28 @@ _MOST_NAMED: Final = 3
 
 @with_escaped_texts
 def affected_table(
-    found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool, of: str = ""
+    found: ClusterReport, snapshot: Snapshot, layout: Layout, *, of: str = ""
 ) -> str:
     """Return the output of ``diagnose -A``.
 
     Args:
         found: the stuck objects and their causes.
         snapshot: the snapshot in which they were found.
-        wide: show every row and every cause, and the message of each finding.
-        colour: whether the terminal shows colours.
+        layout: the layout; with details, it shows every row, every cause and every message.
         of: describes the selection, if there is one.
     """
-    parts = [_rows(found, snapshot, wide=wide, colour=colour)] if found.causes else []
-    parts.append(painted(_headline(found, snapshot, of), _headline_paint(found), colour=colour))
+    parts = [_rows(found, snapshot, layout)] if found.causes else []
+    parts.append(painted(_headline(found, snapshot, of), _headline_paint(found), layout))
     parts.append(_coverage(found, snapshot))
-    parts += [finding_text(finding, colour=colour) for finding in _node_findings(found)]
-    shown = found.causes if wide else found.causes[:_MOST_CAUSES]
-    parts += [_cause(cause, colour=colour) for cause in shown]
+    parts += [finding_text(finding, layout) for finding in _node_findings(found)]
+    shown = found.causes if layout.details else found.causes[:_MOST_CAUSES]
+    parts += [_cause(cause, layout) for cause in shown]
     if len(shown) < len(found.causes):
         parts.append(_further_causes(found.causes[len(shown) :]))
-    parts.append(source_lines(snapshot))
+    parts.append(source_lines(snapshot, layout))
     commands = _commands(found)
     if commands:
-        parts.append(next_text(commands, colour=colour))
+        parts.append(next_text(commands, layout))
     return "\n\n".join(parts) + "\n"
 
 
@@ -76,13 +76,15 @@ def _target(affected: AffectedObject) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _rows(found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
+def _rows(found: ClusterReport, snapshot: Snapshot, layout: Layout) -> str:
     """Return the table of stuck objects, with only the first ones of many with the same cause."""
     head = ["NAMESPACE", "CLAIM/POD", "PERSISTENTVOLUME", "STEP", "CODE", "SINCE", "WHAT"]
-    shown = [cause.affected if wide else cause.affected[:_MOST_ROWS] for cause in found.causes]
-    rows = [_row(stuck, snapshot, wide=wide) for affected in shown for stuck in affected]
+    shown = [
+        cause.affected if layout.details else cause.affected[:_MOST_ROWS] for cause in found.causes
+    ]
+    rows = [_row(stuck, snapshot, layout) for affected in shown for stuck in affected]
     paints = [
-        PAINT.get(stuck.finding.severity, "") if colour else ""
+        PAINT.get(stuck.finding.severity, "") if layout.colour else ""
         for affected in shown
         for stuck in affected
     ]
@@ -97,7 +99,7 @@ def _rows(found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool)
     return "\n".join(table)
 
 
-def _row(affected: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[str]:
+def _row(affected: AffectedObject, snapshot: Snapshot, layout: Layout) -> list[str]:
     use, known = affected.life.diagnosis.use, FINDINGS[affected.finding.code]
     target, volume = use.target, use.persistent_volume
     namespaced = target.kind in {TargetKind.CLAIM, TargetKind.POD}
@@ -112,7 +114,7 @@ def _row(affected: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[st
         str(known.step) if known.step is not None else NONE,
         affected.finding.code,
         UNKNOWN if since is None else age_text(since),
-        affected.finding.message if wide else known.summary.rstrip("."),
+        affected.finding.message if layout.details else known.summary.rstrip("."),
     ]
 
 
@@ -187,13 +189,13 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _cause(cause: Cause, *, colour: bool) -> str:
-    text = finding_text(cause.finding, colour=colour)
+def _cause(cause: Cause, layout: Layout) -> str:
+    text = finding_text(cause.finding, layout)
     if len(cause.affected) == 1:
         return text
     first, _, rest = text.partition("\n")
     affected = wrapped(
-        f"Affects {len(cause.affected)}: {_affected_names(cause)}.", first="  ", rest="  "
+        f"Affects {len(cause.affected)}: {_affected_names(cause)}.", layout, first="  ", rest="  "
     )
     return f"{first}\n{affected}\n{rest}"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import lines_of
+from rbdagent.commands import lines_of, reached_as
 from rbdagent.model import SourceState
-from rbdagent.report.text.layout import BOLD, PAINT, painted, wrapped
+from rbdagent.report.text.layout import BOLD, PAINT, Layout, painted, sentences, wrapped
 from rbdagent.rules import coverage_gaps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rbdagent.model import Command, Finding, Snapshot, Source
 
@@ -21,39 +21,62 @@ OF_SOURCES: Final = coverage_gaps.CODES
 """Findings that repeat the line of the source, which shows the reason and the hint."""
 
 
-def finding_text(finding: Finding, reasons: frozenset[str] = frozenset(), *, colour: bool) -> str:
-    """Return a finding, without the evidence that the reasons of its holder already show."""
+def finding_text(finding: Finding, layout: Layout, printed: frozenset[str] = frozenset()) -> str:
+    """Return a finding without the texts that the output already has.
+
+    Args:
+        finding: the finding.
+        layout: the layout.
+        printed: the texts and the lines of commands that precede it.
+    """
     paint = PAINT.get(finding.severity, "")
-    label = painted(f"{finding.code} {finding.severity}", paint, colour=colour)
-    lines = [f"{label}  {finding.subject}", wrapped(finding.message, first="  ", rest="  ")]
-    fresh = [line for line in finding.evidence if line not in reasons]
-    lines += [wrapped(line, first="  - ", rest="    ") for line in fresh]
-    if finding.recovery is not None:
-        lines.append(wrapped(f"Recovery: {finding.recovery}.", first="  ", rest="  "))
-    if finding.remedy:
-        lines.append(wrapped(f"Remedy: {finding.remedy}", first="  ", rest="  "))
-    lines += [f"    {line}" for line in lines_of(finding.commands)]
+    label = painted(f"{finding.code} {finding.severity}", paint, layout)
+    lines = [f"{label}  {finding.subject}"]
+    if message := _remaining(finding.message, printed):
+        lines.append(wrapped(message, layout, first="  ", rest="  "))
+    fresh = [line for line in finding.evidence if line not in printed]
+    lines += [wrapped(line, layout, first="  - ", rest="    ") for line in fresh]
+    if finding.recovery is not None and str(finding.recovery) not in printed:
+        lines.append(wrapped(f"Recovery: {finding.recovery}.", layout, first="  ", rest="  "))
+    if remedy := _remaining(finding.remedy, printed):
+        lines.append(wrapped(f"Remedy: {remedy}", layout, first="  ", rest="  "))
+    lines += [
+        f"    {line}" for line in command_lines(finding.commands, layout) if line not in printed
+    ]
     return "\n".join(lines)
 
 
-def source_lines(snapshot: Snapshot) -> str:
+def _remaining(text: str, printed: frozenset[str]) -> str:
+    """Return a text without its first sentence, or without its other ones, if these precede it."""
+    first, rest = sentences(text)
+    return " ".join(part for part in (first, rest) if part and part not in printed)
+
+
+def command_lines(commands: Iterable[Command], layout: Layout) -> tuple[str, ...]:
+    """Return commands as lines to copy, as they are typed in the place of the reader."""
+    return lines_of(reached_as(layout.program, given) for given in commands)
+
+
+def source_lines(snapshot: Snapshot, layout: Layout) -> str:
     """Return the state of each source, with one line for each fact that was not observed."""
     lines = ["Sources:"]
     for name, source in snapshot.sources.named:
-        lines += _source(name, source)
+        lines += _source(name, source, layout)
     return "\n".join(lines)
 
 
-def _source(name: str, source: Source) -> list[str]:
+def _source(name: str, source: Source, layout: Layout) -> list[str]:
     state = "observed" if source.state is SourceState.OBSERVED else str(source.state).upper()
     reason = f": {source.reason}" if source.reason else ""
-    lines = [wrapped(f"{name:<10} {state}{reason}", first="  ", rest=" " * 13)]
+    lines = [wrapped(f"{name:<10} {state}{reason}", layout, first="  ", rest=" " * 13)]
     if source.hint:
         # Never wrap this line: users copy it.
         lines.append(f"{' ' * 13}-> {source.hint}")
     for gap in source.gaps[:_MOST_GAPS]:
         lines.append(
-            wrapped(f"not observed: {gap.fact}: {gap.reason}", first=" " * 13, rest=" " * 15)
+            wrapped(
+                f"not observed: {gap.fact}: {gap.reason}", layout, first=" " * 13, rest=" " * 15
+            )
         )
         if gap.hint:
             lines.append(f"{' ' * 15}-> {gap.hint}")
@@ -63,7 +86,10 @@ def _source(name: str, source: Source) -> list[str]:
     return lines
 
 
-def next_text(commands: Sequence[Command], *, colour: bool) -> str:
+def next_text(commands: Sequence[Command], layout: Layout) -> str:
     """Return the commands to run now."""
-    lines = [painted("Next:", BOLD, colour=colour), *(f"  {line}" for line in lines_of(commands))]
+    lines = [
+        painted("Next:", BOLD, layout),
+        *(f"  {line}" for line in command_lines(commands, layout)),
+    ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The output of ``who-holds``: every holder of a volume, and what to do."""
+"""The output of ``who-holds``: the verdict with its cause, every holder, and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import NotObserved, Verdict
 from rbdagent.report.pod_names import pod_names
-from rbdagent.report.text.findings import OF_SOURCES, finding_text, next_text, source_lines
+from rbdagent.report.text.actions import do_this, remedy_of
+from rbdagent.report.text.facts import MOST_LINES, also_lines, volume_line
+from rbdagent.report.text.findings import command_lines, finding_text
+from rbdagent.report.text.footer import footer
+from rbdagent.report.text.headline import (
+    culprits_first,
+    findings_of,
+    first_lines,
+    verdict_finding,
+    verdict_sentence,
+    verdict_word,
+    waiting_line,
+)
 from rbdagent.report.text.layout import (
     BOLD,
     COLOURS,
@@ -14,41 +26,134 @@ from rbdagent.report.text.layout import (
     NOT_OBSERVED,
     RED,
     UNKNOWN,
-    painted,
+    Layout,
+    aligned,
+    cut,
+    headed,
+    labelled,
+    limited,
     verdict_table,
     with_escaped_texts,
     wrapped,
 )
-from rbdagent.report.text.verdicts import WORDS
+from rbdagent.report.text.processes import processes
+from rbdagent.rules.context import subject_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rbdagent.model import Diagnosis, Holder, HolderVerdict, Snapshot
 
 
 @with_escaped_texts
-def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
+def answer(diagnosis: Diagnosis, snapshot: Snapshot, layout: Layout) -> str:
     """Return the output of ``who-holds``."""
-    parts = []
-    if diagnosis.holders:
-        parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
-    parts.append(_headline(diagnosis, colour=colour))
-    parts += [
-        _reasons(holder_verdict) for holder_verdict in diagnosis.holders if holder_verdict.reasons
-    ]
-    reasons = frozenset(
-        line for holder_verdict in diagnosis.holders for line in holder_verdict.reasons
+    lead = verdict_finding(diagnosis)
+    paragraphs, recovery = (
+        ([verdict_sentence(diagnosis), *waiting_line(diagnosis, snapshot)], [])
+        if lead is None
+        else first_lines(lead, diagnosis, snapshot)
     )
-    parts += [
-        finding_text(finding, reasons, colour=colour)
-        for finding in diagnosis.findings
-        if finding.code not in OF_SOURCES
-    ]
-    parts.append(source_lines(snapshot))
-    if diagnosis.next_commands:
-        parts.append(next_text(diagnosis.next_commands, colour=colour))
+    paint = BOLD + COLOURS.get(diagnosis.verdict, RED)
+    parts = [headed(verdict_word(diagnosis.verdict), paint, paragraphs, layout)]
+    parts.append("\n".join(_facts(diagnosis, snapshot, paragraphs, recovery, layout)))
+    findings = findings_of(diagnosis)
+    commands = diagnosis.next_commands
+    remedy = remedy_of(findings[0], commands) if findings else ""
+    if remedy or commands:
+        parts.append(do_this(remedy, commands, layout))
+    if layout.details:
+        printed = frozenset((*paragraphs, *recovery, remedy, *command_lines(commands, layout)))
+        parts += _details(diagnosis, snapshot, printed, layout)
+    parts.append(footer(findings[0] if findings else None, snapshot, layout))
     return "\n\n".join(parts) + "\n"
+
+
+def _facts(
+    diagnosis: Diagnosis,
+    snapshot: Snapshot,
+    paragraphs: list[str],
+    recovery: list[str],
+    layout: Layout,
+) -> Iterator[str]:
+    """Yield the labelled lines."""
+    yield volume_line(diagnosis.use, layout)
+    holders = culprits_first(diagnosis)
+    if len(holders) > 1:
+        yield from _holder_lines(holders, snapshot, layout)
+    elif holders:
+        holder = _holder(holders[0], snapshot, " ".join(paragraphs))
+        yield labelled("Holder", holder, layout)
+    yield from _reasons(diagnosis, layout)
+    for text in recovery:
+        yield labelled("Recovery", text, layout)
+    yield from also_lines(diagnosis, verdict_finding(diagnosis), layout)
+
+
+def _holder(found: HolderVerdict, snapshot: Snapshot, headline: str) -> str:
+    """Return the only holder, with its pods if the headline does not name them."""
+    holder = found.holder
+    cells = [f"{holder.node or UNKNOWN} {_device(holder)}", _client(holder), str(holder.confidence)]
+    pods = pods_cell(holder, pod_names(snapshot))
+    is_new = pods != NONE and pods.removeprefix("uid ") not in headline
+    return "   ".join([*cells, *([f"pod {pods}"] if is_new else [])])
+
+
+def _client(holder: Holder) -> str:
+    number = client_id(holder)
+    return f"client.{number}" if number else UNKNOWN
+
+
+def _holder_lines(
+    holders: Sequence[HolderVerdict], snapshot: Snapshot, layout: Layout
+) -> Iterator[str]:
+    """Yield a small table with one line for each holder, cut at the width."""
+    names_by_uid = pod_names(snapshot)
+    rows = [
+        [
+            found.holder.node or UNKNOWN,
+            _device(found.holder),
+            str(found.verdict),
+            _client(found.holder),
+            pods_cell(found.holder, names_by_uid),
+        ]
+        for found in holders
+    ]
+    head = ["NODE", "DEVICE", "VERDICT", "CLIENT", "PODS"]
+    for line in aligned(head, rows, [""] * len(rows), 2):
+        yield cut(f"  {line}", layout)
+
+
+def _reasons(diagnosis: Diagnosis, layout: Layout) -> Iterator[str]:
+    """Yield the evidence for the culprit's verdict that the headline does not have."""
+    holders = culprits_first(diagnosis)
+    if layout.details or not holders or diagnosis.verdict in _SAID:
+        return
+    lead = verdict_finding(diagnosis)
+    headline = lead.message if lead is not None else verdict_sentence(diagnosis)
+    reasons = [reason for reason in holders[0].reasons if reason not in headline]
+    if reasons:
+        label = "Checked" if holders[0].verdict is Verdict.ORPHANED else "Why"
+        yield limited(labelled(label, "; ".join(reasons), layout), MOST_LINES, layout)
+
+
+_SAID: Final = frozenset({Verdict.DEAD, Verdict.CONFLICT, Verdict.SHARED})
+"""Verdicts whose finding or table repeats the reasons."""
+
+
+def _details(
+    diagnosis: Diagnosis, snapshot: Snapshot, printed: frozenset[str], layout: Layout
+) -> Iterator[str]:
+    """Yield the holders with their addresses and reasons, then every finding."""
+    if diagnosis.holders:
+        yield holder_table(diagnosis.holders, snapshot, layout)
+    for found in diagnosis.holders:
+        if found.reasons:
+            yield _all_reasons(found, layout)
+        yield from processes(found.holder, layout)
+    reasons = frozenset(line for found in diagnosis.holders for line in found.reasons)
+    for finding in findings_of(diagnosis):
+        yield finding_text(finding, layout, printed | reasons)
 
 
 @with_escaped_texts
@@ -62,33 +167,9 @@ def names(holders: Sequence[HolderVerdict]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
-    use = diagnosis.use
-    subject = use.target.argument
-    if use.persistent_volume is not None:
-        subject = f"pv/{use.persistent_volume.name}"
-    details = []
-    if use.claim is not None:
-        details.append(f"claim {use.claim.ref}")
-    if use.image is not None:
-        details.append(f"image {use.image.spec}")
-    if use.image is not None and use.image.fsid:
-        details.append(f"cluster {use.image.fsid}")
-    about = f" ({', '.join(details)})" if details else ""
-    verdict = str(diagnosis.verdict)
-    shown = painted(verdict, BOLD + COLOURS.get(diagnosis.verdict, RED), colour=colour)
-    words = WORDS[diagnosis.verdict]
-    if use.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
-        words = "it does not lead to an RBD image that could be queried"
-    return f"{shown}: {words}.\n{subject}{about}"
-
-
-def _reasons(holder_verdict: HolderVerdict) -> str:
-    holder = holder_verdict.holder
-    where = holder.node or "an unknown machine"
-    device = f" {holder.mapping.device}" if holder.mapping else ""
-    lines = [f"{where}{device} is {holder_verdict.verdict}, because"]
-    lines += [wrapped(reason, first="  - ", rest="    ") for reason in holder_verdict.reasons]
+def _all_reasons(found: HolderVerdict, layout: Layout) -> str:
+    lines = [f"{subject_of(found.holder)} is {found.verdict}, because"]
+    lines += [wrapped(reason, layout, first="  - ", rest="    ") for reason in found.reasons]
     return "\n".join(lines)
 
 
@@ -98,15 +179,15 @@ _HOLDER_HEAD: Final = (
 _HOLDER_HEAD_WIDE: Final = ("KIND", "MODE", "WATCH", "MOUNTS", "OPENERS", "SINCE")
 
 
-def holder_table(
-    holders: Sequence[HolderVerdict], snapshot: Snapshot, *, wide: bool, colour: bool
-) -> str:
+def holder_table(holders: Sequence[HolderVerdict], snapshot: Snapshot, layout: Layout) -> str:
     """Return a table with one row for each holder."""
     names_by_uid = pod_names(snapshot)
-    head = _HOLDER_HEAD + (_HOLDER_HEAD_WIDE if wide else ())
-    rows = [_holder_row(holder_verdict, names_by_uid, wide=wide) for holder_verdict in holders]
+    head = _HOLDER_HEAD + (_HOLDER_HEAD_WIDE if layout.details else ())
+    rows = [
+        _holder_row(holder_verdict, names_by_uid, wide=layout.details) for holder_verdict in holders
+    ]
     verdicts = [holder_verdict.verdict for holder_verdict in holders]
-    return verdict_table(head, rows, verdicts if colour else None, head.index("VERDICT"))
+    return verdict_table(head, rows, verdicts, layout)
 
 
 def holder_cells(holder_verdict: HolderVerdict, snapshot: Snapshot) -> dict[str, str]:
@@ -132,7 +213,7 @@ def _holder_row(
         holder.node or UNKNOWN,
         _device(holder),
         str(holder_verdict.verdict),
-        f"client.{client_id(holder)}" if client_id(holder) else UNKNOWN,
+        _client(holder),
         str(address or (watcher.address if watcher else UNKNOWN)),
         pods_cell(holder, names_by_uid),
         attachment_cell(holder),

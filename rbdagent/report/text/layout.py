@@ -6,6 +6,9 @@ import functools
 import textwrap
 from typing import TYPE_CHECKING, Final, ParamSpec
 
+from msgspec import Struct
+
+from rbdagent.commands import PROGRAM
 from rbdagent.model import Severity, Verdict
 from rbdagent.parse.shown import in_all_texts, shown
 
@@ -14,10 +17,16 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 
-WIDTH: Final = 100
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
 NOT_OBSERVED: Final = "<not observed>"
+_GAP: Final = "   "
+"""Between two columns, as kubectl prints them."""
+MARGIN: Final = 12
+"""In front of a text with a label."""
+_CUT: Final = " … (-v)"
+_MOST_CHARACTERS: Final = 400
+"""Maximum of the first paragraph of the headline: it may list any number of nodes."""
 
 RED, YELLOW, GREEN, BOLD, PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
 PAINT: Final = {Severity.CRITICAL: BOLD + RED, Severity.ERROR: RED, Severity.WARNING: YELLOW}
@@ -29,6 +38,18 @@ COLOURS: Final = {  # every other verdict is red
     Verdict.FOREIGN: YELLOW,
     Verdict.UNDETERMINED: YELLOW,
 }
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    """The properties of the output that do not depend on the data."""
+
+    width: int = 80
+    """In columns."""
+    colour: bool = False
+    details: bool = False
+    """Whether to add evidence, addresses, sources and further findings."""
+    program: tuple[str, ...] = PROGRAM
+    """The words with which the reader starts rbdagent."""
 
 
 def with_escaped_texts(answer: Callable[_P, str]) -> Callable[_P, str]:
@@ -45,11 +66,16 @@ def with_escaped_texts(answer: Callable[_P, str]) -> Callable[_P, str]:
     return escaped
 
 
-def wrapped(text: str, *, first: str, rest: str) -> str:
-    """Wrap a text to the width of the output."""
+def painted(text: str, paint: str, layout: Layout) -> str:
+    """Return a coloured text, if colours may be shown."""
+    return f"{paint}{text}{PLAIN}" if layout.colour and paint else text
+
+
+def wrapped(text: str, layout: Layout, *, first: str = "", rest: str = "") -> str:
+    """Wrap a text at its spaces to the width of the output; a word is never broken."""
     return textwrap.fill(
         text,
-        WIDTH,
+        layout.width,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,
@@ -57,15 +83,73 @@ def wrapped(text: str, *, first: str, rest: str) -> str:
     )
 
 
+def _fitted(text: str, layout: Layout, *, first: str, rest: str) -> str:
+    """Wrap a text; without details, shorten each word that is wider than its line."""
+    room = layout.width - len(rest)
+    words = text.split(" ") if not layout.details else []
+    text = " ".join(shortened(word, room) for word in words) or text
+    return wrapped(text, layout, first=first, rest=rest)
+
+
+def labelled(label: str, text: str, layout: Layout) -> str:
+    """Return a text with a label on its left."""
+    margin = " " * MARGIN
+    return _fitted(text, layout, first=f"  {label}".ljust(MARGIN), rest=margin)
+
+
+def limited(lines: str, most: int, layout: Layout) -> str:
+    """Return at most ``most`` lines, and an ellipsis in place of the others; with details, all."""
+    shown = lines.split("\n")
+    if layout.details or len(shown) <= most:
+        return lines
+    last = shown[most - 1]
+    while len(last) + len(_CUT) > layout.width:
+        last = last.rpartition(" ")[0]
+    return "\n".join([*shown[: most - 1], last + _CUT])
+
+
+def headed(word: str, paint: str, paragraphs: Sequence[str], layout: Layout) -> str:
+    """Return a coloured word with paragraphs on its right; only the first one is limited."""
+    margin = " " * (len(word) + 2)
+    begin, *others = [_fitted(text, layout, first=margin, rest=margin) for text in paragraphs]
+    begin = limited(begin, _MOST_CHARACTERS // (layout.width - len(margin)), layout)
+    return "\n".join([painted(word, paint, layout) + begin[len(word) :], *others])
+
+
+def shortened(name: str, most: int) -> str:
+    """Return a name of at most ``most`` characters: its middle is cut, its ends remain."""
+    if len(name) <= most:
+        return name
+    end = (most - 1) // 2
+    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
+
+
+def cut(line: str, layout: Layout) -> str:
+    """Return a line that fits the width: an ellipsis replaces the words that do not fit."""
+    if layout.details or len(line) <= layout.width:
+        return line
+    return f"{line[: layout.width - 1].rpartition(' ')[0].rstrip()} …"
+
+
+def sentences(text: str) -> tuple[str, str]:
+    """Return the first sentence of a text, and the others; parentheses are not split."""
+    depth = 0
+    for at, character in enumerate(text[:-1]):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0 and character == "." and text[at + 1] == " ":
+            return text[: at + 1], text[at + 2 :]
+    return text, ""
+
+
 def verdict_table(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
-    verdicts: Sequence[Verdict] | None,
-    painted: int,
+    verdicts: Sequence[Verdict],
+    layout: Layout,
 ) -> str:
-    """Align columns as kubectl does, with three spaces between them; colours have no width."""
-    paints = [COLOURS.get(verdict, RED) for verdict in verdicts] if verdicts else [""] * len(rows)
-    return "\n".join(aligned(head, rows, paints, painted))
+    """Return a table whose column VERDICT has the colour of the verdict of its row."""
+    paints = [COLOURS.get(verdict, RED) if layout.colour else "" for verdict in verdicts]
+    return "\n".join(aligned(head, rows, paints, head.index("VERDICT")))
 
 
 def aligned(
@@ -78,11 +162,6 @@ def aligned(
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
         if paint:
             cells[painted] = f"{paint}{cells[painted]}{PLAIN}"
-        return "   ".join(cells).rstrip()
+        return _GAP.join(cells).rstrip()
 
     return [line(head, ""), *(line(row, paint) for row, paint in zip(rows, paints, strict=True))]
-
-
-def painted(text: str, paint: str, *, colour: bool) -> str:
-    """Return a coloured text, if colours may be shown."""
-    return f"{paint}{text}{PLAIN}" if colour and paint else text

@@ -1,26 +1,41 @@
-"""The lifecycle of a volume as text: its dependency chain, its steps, and its root cause."""
+"""The output of ``diagnose``: the cause, the step that it breaks, and what to do."""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import Severity, StepState, Verdict
-from rbdagent.report.text.findings import OF_SOURCES, finding_text, next_text, source_lines
+from rbdagent.report.text.actions import do_this, remedy_of
+from rbdagent.report.text.facts import also_lines, volume_line
+from rbdagent.report.text.findings import command_lines, finding_text
+from rbdagent.report.text.footer import footer
+from rbdagent.report.text.headline import (
+    findings_of,
+    first_lines,
+    verdict_finding,
+    verdict_sentence,
+    waiting_line,
+)
 from rbdagent.report.text.holders import holder_table
 from rbdagent.report.text.layout import (
     BOLD,
     GREEN,
+    PAINT,
     RED,
     YELLOW,
+    Layout,
+    headed,
+    labelled,
     painted,
     with_escaped_texts,
     wrapped,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from rbdagent.model import Lifecycle, Snapshot, StepStatus
+    from rbdagent.model import Finding, Lifecycle, Snapshot, StepStatus
 
 _PAINT: Final = {
     StepState.DONE: GREEN,
@@ -28,36 +43,111 @@ _PAINT: Final = {
     StepState.WAITING: YELLOW,
     StepState.NOT_OBSERVED: YELLOW,
 }
+_QUIET: Final = frozenset({StepState.DONE, StepState.NOT_STARTED, StepState.SKIPPED})
+"""The states of steps that the output names without further words."""
 
 
 @with_escaped_texts
-def story(lifecycle: Lifecycle, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
-    """Return the output of ``diagnose``; with ``wide`` also the findings of severity info."""
-    diagnosis = lifecycle.diagnosis
-    parts = [
-        _chain(lifecycle),
-        _steps(lifecycle, colour=colour),
-        painted(headline(lifecycle), BOLD, colour=colour),
-    ]
-    findings = [
-        finding
-        for finding in lifecycle.findings
-        if finding.code not in OF_SOURCES and (wide or finding.severity is not Severity.INFO)
-    ]
-    if not findings:
-        findings = [finding for finding in lifecycle.findings if finding.code not in OF_SOURCES]
-    parts += [finding_text(finding, colour=colour) for finding in findings]
-    if diagnosis.holders:
-        parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
-    parts.append(source_lines(snapshot))
-    if diagnosis.next_commands:
-        parts.append(next_text(diagnosis.next_commands, colour=colour))
+def story(lifecycle: Lifecycle, snapshot: Snapshot, layout: Layout) -> str:
+    """Return the output of ``diagnose``."""
+    diagnosis, commands = lifecycle.diagnosis, lifecycle.diagnosis.next_commands
+    word, paint = _word(lifecycle)
+    paragraphs, recovery = _first_lines(lifecycle, snapshot)
+    parts = [headed(word, paint, paragraphs, layout)]
+    parts.append("\n".join(_facts(lifecycle, recovery, layout)))
+    main = _main(lifecycle)
+    remedy = remedy_of(main, commands) if main is not None else ""
+    if remedy or commands:
+        parts.append(do_this(remedy, commands, layout))
+    if layout.details:
+        printed = frozenset((*paragraphs, *recovery, remedy, *command_lines(commands, layout)))
+        parts += [_chain(lifecycle, layout), _steps(lifecycle, layout)]
+        parts += [finding_text(found, layout, printed) for found in findings_of(diagnosis)]
+        parts += [holder_table(diagnosis.holders, snapshot, layout)] if diagnosis.holders else []
+    parts.append(footer(main, snapshot, layout))
     return "\n\n".join(parts) + "\n"
 
 
-def _chain(lifecycle: Lifecycle) -> str:
+def _main(lifecycle: Lifecycle) -> Finding | None:
+    """Return the root cause; without one, the finding that explains the verdict."""
+    found = findings_of(lifecycle.diagnosis)
+    explained = lifecycle.first_failed or verdict_finding(lifecycle.diagnosis)
+    return explained or (found[0] if found else None)
+
+
+def _word(lifecycle: Lifecycle) -> tuple[str, str]:
+    """Return the state of the volume in capitals, and its colour."""
+    cause = lifecycle.first_failed
+    states = {status.state for status in lifecycle.attach_path}
+    if cause is not None:
+        paint = PAINT.get(cause.severity, BOLD)
+        if cause.severity is Severity.CRITICAL:
+            return "DATA AT RISK", paint
+        if StepState.FAILED in states:
+            return "BLOCKED", paint
+        return str(cause.severity).upper(), paint
+    if StepState.WAITING in states:
+        return "IN PROGRESS", BOLD + YELLOW
+    if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
+        return "UNDETERMINED", BOLD + YELLOW
+    return "OK", BOLD + GREEN
+
+
+def _first_lines(lifecycle: Lifecycle, snapshot: Snapshot) -> tuple[list[str], list[str]]:
+    """Return the paragraphs of the headline, and the text for the label Recovery."""
+    diagnosis, main = lifecycle.diagnosis, _main(lifecycle)
+    if main is None:
+        paragraphs = [verdict_sentence(diagnosis), *waiting_line(diagnosis, snapshot)]
+        recovery: list[str] = []
+    else:
+        paragraphs, recovery = first_lines(main, diagnosis, snapshot)
+    if lifecycle.first_failed is not None:
+        return paragraphs, recovery
+    state = headline(lifecycle).removeprefix("OK").strip(" .").partition(" (")[0]
+    return [*([f"{state}."] if state else []), *paragraphs], recovery
+
+
+def _facts(lifecycle: Lifecycle, recovery: list[str], layout: Layout) -> Iterator[str]:
+    """Yield the labelled lines."""
+    diagnosis = lifecycle.diagnosis
+    yield volume_line(diagnosis.use, layout)
+    if not layout.details:
+        yield labelled("Attach", _path(lifecycle.attach_path), layout)
+        for path in lifecycle.detach_paths:
+            yield labelled("Detach", f"from {path.node}: {_path(path.stages)}", layout)
+    for text in recovery:
+        yield labelled("Recovery", text, layout)
+    yield from also_lines(diagnosis, _main(lifecycle), layout)
+
+
+def _path(stages: Sequence[StepStatus]) -> str:
+    """Return the steps in order; steps that need no words are grouped by their state."""
+
+    def key(status: StepStatus) -> tuple[StepState, str]:
+        return status.state, "" if status.state in _QUIET else str(status.step)
+
+    groups = []
+    for (state, _), grouped in itertools.groupby(stages, key=key):
+        statuses = [*grouped]
+        text = f"{', '.join(str(status.step) for status in statuses)} {_state(state)}"
+        if state not in _QUIET:
+            text += f": {_observed(statuses[0])}"
+        groups.append(text)
+    return " -> ".join(groups)
+
+
+def _state(state: StepState) -> str:
+    return state.upper() if state is StepState.FAILED else str(state)
+
+
+def _observed(status: StepStatus) -> str:
+    codes = f" [{', '.join(status.codes)}]" if status.codes else ""
+    return f"{status.said}{codes}"
+
+
+def _chain(lifecycle: Lifecycle, layout: Layout) -> str:
     """Return the dependency chain: ``pod -> claim -> PV -> image -> node``."""
-    return wrapped(" -> ".join(chain(lifecycle)), first="", rest="  ")
+    return wrapped(" -> ".join(chain(lifecycle)), layout, rest="  ")
 
 
 def chain(lifecycle: Lifecycle) -> Iterator[str]:
@@ -78,19 +168,17 @@ def chain(lifecycle: Lifecycle) -> Iterator[str]:
             yield f"node {node}"
 
 
-def _steps(lifecycle: Lifecycle, *, colour: bool) -> str:
-    lines = [_step_line(status, colour=colour) for status in lifecycle.attach_path]
+def _steps(lifecycle: Lifecycle, layout: Layout) -> str:
+    lines = [_step_line(status, layout) for status in lifecycle.attach_path]
     for path in lifecycle.detach_paths:
         lines.append(f"detach path from {path.node}:")
-        lines += [_step_line(status, colour=colour) for status in path.stages]
+        lines += [_step_line(status, layout) for status in path.stages]
     return "\n".join(lines)
 
 
-def _step_line(status: StepStatus, *, colour: bool) -> str:
-    state = status.state.upper() if status.state is StepState.FAILED else str(status.state)
-    shown = painted(f"{state:<12}", _PAINT.get(status.state, ""), colour=colour)
-    codes = f"  [{', '.join(status.codes)}]" if status.codes else ""
-    return f"  {status.step:<10} {shown} {status.said}{codes}".rstrip()
+def _step_line(status: StepStatus, layout: Layout) -> str:
+    shown = painted(f"{_state(status.state):<12}", _PAINT.get(status.state, ""), layout)
+    return f"  {status.step:<10} {shown} {_observed(status)}".rstrip()
 
 
 def headline(lifecycle: Lifecycle) -> str:

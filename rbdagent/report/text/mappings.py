@@ -12,6 +12,7 @@ from rbdagent.report.text.layout import (
     NONE,
     NOT_OBSERVED,
     UNKNOWN,
+    Layout,
     verdict_table,
     with_escaped_texts,
 )
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 def mapping_table(
     diagnoses: Sequence[Diagnosis],
     snapshot: Snapshot,
+    layout: Layout,
     *,
-    wide: bool,
-    colour: bool,
     of: str = "",
 ) -> str:
     """Return the output of ``list``; ``of`` describes the selection, if there is one."""
@@ -37,13 +37,13 @@ def mapping_table(
     ]
     if local:
         head = ["DEVICE", "IMAGE", "PERSISTENTVOLUME", "CLAIM", "VERDICT", "PODS"]
-        head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if wide else []
+        head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if layout.details else []
         rows = [
-            _mapping_row(diagnosis, holder_verdict, snapshot, wide=wide)
+            _mapping_row(diagnosis, holder_verdict, snapshot, layout)
             for diagnosis, holder_verdict in local
         ]
         verdicts = [holder_verdict.verdict for _, holder_verdict in local]
-        parts = [verdict_table(head, rows, verdicts if colour else None, head.index("VERDICT"))]
+        parts = [verdict_table(head, rows, verdicts, layout)]
     elif snapshot.sources.node.state is SourceState.OBSERVED and are_mappings_observed(
         snapshot.node
     ):
@@ -56,13 +56,13 @@ def mapping_table(
         for finding in diagnosis.findings
         if finding.severity is not Severity.INFO and finding.code not in OF_SOURCES
     ]
-    parts += [finding_text(finding, colour=colour) for finding in dict.fromkeys(serious)]
-    parts.append(source_lines(snapshot))
+    parts += [finding_text(finding, layout) for finding in dict.fromkeys(serious)]
+    parts.append(source_lines(snapshot, layout))
     commands = tuple(
         dict.fromkeys(suggested for diagnosis in diagnoses for suggested in diagnosis.next_commands)
     )
     if commands:
-        parts.append(next_text(commands, colour=colour))
+        parts.append(next_text(commands, layout))
     return "\n\n".join(parts) + "\n"
 
 
@@ -83,7 +83,7 @@ def _cell_without_volume(snapshot: Snapshot) -> str:
 
 
 def _mapping_row(
-    diagnosis: Diagnosis, holder_verdict: HolderVerdict, snapshot: Snapshot, *, wide: bool
+    diagnosis: Diagnosis, holder_verdict: HolderVerdict, snapshot: Snapshot, layout: Layout
 ) -> list[str]:
     use, holder = diagnosis.use, holder_verdict.holder
     mapping = holder.mapping
@@ -99,7 +99,7 @@ def _mapping_row(
         str(holder_verdict.verdict),
         pods_cell(holder, {}),
     ]
-    if wide:
+    if layout.details:
         address = mapping.client_address if mapping else None
         row += [
             f"client.{client_id(holder)}" if client_id(holder) else UNKNOWN,

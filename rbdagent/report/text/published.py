@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rbdagent.correlate.published_reports import is_fresh
 from rbdagent.model import NotObserved
-from rbdagent.report.text.layout import UNKNOWN, verdict_table, with_escaped_texts
+from rbdagent.report.text.layout import UNKNOWN, Layout, verdict_table, with_escaped_texts
 from rbdagent.verdicts.timing import age, age_text
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 @with_escaped_texts
-def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, colour: bool) -> str:
+def published_table(nodes: Sequence[PublishedNode], layout: Layout, *, now: str) -> str:
     """Return a table of published mappings, and a line for each outdated or missing report."""
     head = ["NODE", "DEVICE", "VERDICT", "PV", "IMAGE", "CLIENT", "PODS", "SEEN"]
-    head += ["ADDRESS", "SINCE"] if wide else []
+    head += ["ADDRESS", "SINCE"] if layout.details else []
     rows, verdicts, notes = [], [], []
     for node in sorted(nodes, key=lambda node: node.name):
         since = age(node.observed_at, now)
@@ -41,13 +41,15 @@ def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, col
                 seen,
             ]
             row += (
-                [str(mapping.client_address or UNKNOWN), mapping.since or UNKNOWN] if wide else []
+                [str(mapping.client_address or UNKNOWN), mapping.since or UNKNOWN]
+                if layout.details
+                else []
             )
             rows.append(row)
             verdicts.append(mapping.verdict)
     if not nodes:
         return "No agent has published anything yet.\n"
-    table = verdict_table(head, rows, verdicts if colour else None, head.index("VERDICT"))
+    table = verdict_table(head, rows, verdicts, layout)
     if not rows:
         reported = sum(not isinstance(node.mappings, NotObserved) for node in nodes)
         table = f"Nothing is mapped on the {reported} nodes whose agents reported."

@@ -1,0 +1,49 @@
+"""The block ``Do this``: the remedy of a finding and its commands, numbered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rbdagent.commands import PROGRAM
+from rbdagent.model import Severity
+from rbdagent.report.text.findings import command_lines
+from rbdagent.report.text.layout import BOLD, Layout, painted, sentences, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rbdagent.model import Command, Finding
+
+
+def remedy_of(finding: Finding, commands: Sequence[Command]) -> str:
+    """Return the first sentence of the remedy; "" if a command does it.
+
+    The remedy of a warning or a note is for the case that it becomes a problem: no advice for now.
+
+    Args:
+        finding: the finding that the answer is about.
+        commands: the commands to run now.
+    """
+    is_done_by_command = any(given.changes for given in commands)
+    if is_done_by_command or finding.severity in {Severity.INFO, Severity.WARNING}:
+        return ""
+    return sentences(finding.remedy)[0]
+
+
+def do_this(remedy: str, commands: Sequence[Command], layout: Layout) -> str:
+    """Return the numbered commands: what each does, and where it runs. They are never wrapped."""
+    lines = [painted("Do this", BOLD, layout)]
+    if remedy:
+        lines.append(wrapped(remedy, layout, first="  ", rest="  "))
+    for number, given in enumerate(commands, start=1):
+        (line,) = command_lines((given,), layout)
+        lines.append(f"  {number}. {_purpose(given, number):<7} {line}")
+    return "\n".join(lines)
+
+
+def _purpose(given: Command, number: int) -> str:
+    """Return whether a command changes something, or shows its object or the result."""
+    if given.changes:
+        return "change"
+    is_repeated_question = given.argv[:1] == PROGRAM and given.argv[1:2] == ("who-holds",)
+    return "check" if is_repeated_question and number > 1 else "see"

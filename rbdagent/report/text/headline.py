@@ -1,0 +1,173 @@
+"""The first lines of an answer: the verdict with its cause, and who waits."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from rbdagent.model import Verdict
+from rbdagent.report.text.findings import OF_SOURCES
+from rbdagent.report.text.layout import sentences
+from rbdagent.report.text.verdicts import WORDS
+from rbdagent.rules import WEIGHT
+from rbdagent.rules.context import subject_of
+from rbdagent.verdicts.timing import age, age_text
+from rbdagent.verdicts.volume_verdict import ORDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.model import Diagnosis, Finding, HolderVerdict, Pod, Snapshot
+
+_MOST_WAITING: Final = 3
+"""Maximum of waiting pods in the second line."""
+
+EXPLAINED_BY: Final = {
+    Verdict.IN_USE: ("RBD109",),
+    Verdict.STAGED: ("RBD120",),
+    Verdict.ORPHANED: ("RBD101", "RBD110"),
+    Verdict.PINNED: ("RBD102",),
+    Verdict.DEAD: ("RBD103", "RBD104"),
+    Verdict.UNWATCHED: ("RBD105",),
+    Verdict.SHARED: ("RBD114",),
+    Verdict.CONFLICT: ("RBD106",),
+    Verdict.FOREIGN: ("RBD115", "RBD116", "RBD117"),
+    Verdict.NODE_DOWN: ("RBD113",),
+    Verdict.RETURNED_DIRTY: ("RBD107",),
+    Verdict.UNDETERMINED: ("RBD119",),
+    Verdict.FREE: ("RBD118",),
+    Verdict.NOT_BACKED: ("RBD108",),
+}
+"""The findings whose message is the verdict's sentence, with the object that causes it."""
+
+WITH_FORECAST: Final = frozenset({"RBD101", "RBD102", "RBD110"})
+"""Findings whose message repeats their recovery after its first sentence."""
+
+
+def verdict_word(verdict: Verdict) -> str:
+    """Return a verdict in capitals: ``IN USE``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(verdict)).upper()
+
+
+def findings_of(diagnosis: Diagnosis) -> tuple[Finding, ...]:
+    """Return the findings, the weightiest first, without those that repeat a source's line."""
+    found = (finding for finding in diagnosis.findings if finding.code not in OF_SOURCES)
+    return tuple(sorted(found, key=lambda finding: WEIGHT[finding.severity]))
+
+
+def culprits_first(diagnosis: Diagnosis) -> tuple[HolderVerdict, ...]:
+    """Return the holders, those that cause the verdict on the volume first."""
+
+    def rank(found: HolderVerdict) -> tuple[bool, int]:
+        return found.verdict is not diagnosis.verdict, ORDER.index(found.verdict)
+
+    return tuple(sorted(diagnosis.holders, key=rank))
+
+
+def verdict_finding(diagnosis: Diagnosis) -> Finding | None:
+    """Return the finding that explains the verdict; None if no finding does."""
+    codes = EXPLAINED_BY.get(diagnosis.verdict, ())
+    holders = culprits_first(diagnosis)
+    subject = subject_of(holders[0].holder) if holders else ""
+    found = [finding for finding in diagnosis.findings if finding.code in codes]
+    return next((finding for finding in found if finding.subject == subject), None) or next(
+        iter(found), None
+    )
+
+
+def verdict_sentence(diagnosis: Diagnosis) -> str:
+    """Return the verdict's sentence if no finding explains it."""
+    holders = culprits_first(diagnosis)
+    if holders and diagnosis.verdict is holders[0].verdict:
+        return f"{subject_of(holders[0].holder)}: {holders[0].reasons[0]}."
+    use = diagnosis.use
+    if use.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
+        return f"{use.target.argument} does not lead to an RBD image that could be queried."
+    name = use.persistent_volume.name if use.persistent_volume else use.target.argument
+    return f"{name}: {WORDS[diagnosis.verdict]}."
+
+
+def first_lines(
+    lead: Finding, diagnosis: Diagnosis, snapshot: Snapshot
+) -> tuple[list[str], list[str]]:
+    """Return the paragraphs of the headline, and the text for the label Recovery.
+
+    The first paragraph is the cause, the second one the consequence: who waits, else the rest of
+    the message, else how it recovers.
+    """
+    pods = waiting_pods(diagnosis)
+    cause, rest = sentences(_without_waiting(lead.message, pods))
+    waiting = [*waiting_line(diagnosis, snapshot)]
+    recovery = [*_recovery(lead)]
+    if lead.code == "RBD119":
+        # "No holder was observed" is true only together with what was not observed.
+        return [f"{cause} {rest}".rstrip(), *waiting], recovery
+    if rest and lead.code not in WITH_FORECAST:
+        return [cause, *waiting, rest], recovery
+    if recovery and not waiting:
+        return [cause, f"Recovery: {recovery[0]}."], []
+    return [cause, *waiting], recovery
+
+
+def _recovery(lead: Finding) -> Iterator[str]:
+    """Yield how the problem recovers, without the reason if the message has it."""
+    if lead.recovery is not None:
+        is_known = bool(lead.recovery.note) and lead.recovery.note in lead.message
+        yield str(replace(lead.recovery, note="") if is_known else lead.recovery)
+
+
+def _without_waiting(message: str, pods: tuple[Pod, ...]) -> str:
+    """Return a message without its last sentence if that lists exactly these pods.
+
+    A message quotes command lines of tenants, so only the exact sentence is removed.
+    """
+    plain = ", ".join(str(pod.ref) for pod in pods)
+    placed = ", ".join(
+        f"{pod.ref} on {pod.node_name}" if pod.node_name else str(pod.ref) for pod in pods
+    )
+    for begin in ("Waiting for it", "Waiting for its volume"):
+        for names in (plain, placed):
+            message = message.removesuffix(f" {begin}: {names}.") if pods else message
+    return message
+
+
+def waiting_pods(diagnosis: Diagnosis) -> tuple[Pod, ...]:
+    """Return the pods that wait for the culprit; a pod on the culprit's own node does not."""
+    holders = culprits_first(diagnosis)
+    node = holders[0].holder.node if holders else None
+    return tuple(pod for pod in diagnosis.use.waiting_pods if pod.node_name != node or not node)
+
+
+def waiting_line(diagnosis: Diagnosis, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the sentence that names the pods that wait, how long, and the finding about them."""
+    pods = waiting_pods(diagnosis)
+    if not pods:
+        return
+    names = [
+        f"{pod.ref} on {pod.node_name}" if pod.node_name else str(pod.ref)
+        for pod in pods[:_MOST_WAITING]
+    ]
+    if len(pods) > _MOST_WAITING:
+        names.append(f"{len(pods) - _MOST_WAITING} more")
+    begun = [pod.placed_at or pod.created_at for pod in pods]
+    longest = age(min((time for time in begun if time), default=None), snapshot.observed_at)
+    verb = "has waited" if len(pods) == 1 else "have waited"
+    duration = "" if longest is None else f" {age_text(longest)}"
+    codes = sorted(codes_about(diagnosis, pods))
+    code = f" ({', '.join(codes)})" if codes else ""
+    yield f"{_joined(names)} {verb}{duration} for the volume{code}."
+
+
+def codes_about(diagnosis: Diagnosis, pods: tuple[Pod, ...]) -> frozenset[str]:
+    """Return the codes of the findings about the pods that wait."""
+    subjects = {f"pod {pod.ref}" for pod in pods}
+    return frozenset(
+        finding.code for finding in findings_of(diagnosis) if finding.subject in subjects
+    )
+
+
+def _joined(names: list[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,241 @@
+"""The text of who-holds and diagnose: the answer first, short, and complete with details.
+
+The snapshots are recordings of real nodes, and the recorded states of the scenarios.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from rbdagent.correlate import correlate
+from rbdagent.lifecycle.steps import lifecycle_of
+from rbdagent.model import Diagnosis, Snapshot, Verdict
+from rbdagent.parse.shown import shown
+from rbdagent.report.snapshot import load_snapshot
+from rbdagent.report.text.holders import answer
+from rbdagent.report.text.layout import Layout, sentences
+from rbdagent.report.text.lifecycle import story
+from rbdagent.rules import coverage_gaps, diagnose
+from tests.support.recordings import recorded_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ROOT: Final = Path(__file__).parents[2]
+_FILES: Final = {
+    path.stem: path
+    for path in (
+        *sorted((_ROOT / "examples").glob("*.json")),
+        *sorted((_ROOT / "tests" / "fixtures" / "life").glob("*.json")),
+    )
+}
+_RECORDED: Final = (
+    ("01-fs-running", "c1", "n1"),
+    ("05-force-delete-kubelet-stopped", "c1", "n1"),
+    ("06-after-6min-force-detach", "c1", "n1"),
+    ("09b-pinned", "c1", "n1"),
+    ("12-pinned-by-cwd-invisible", "c12", "n1"),
+    ("13-after-kubelet-restart", "c12", "n1"),
+    ("15-plugin-stopped", "c1", "n1"),
+    ("18-staging-left-mounted", "c7", "n1"),
+    ("20-nbd-killed", "cn", "n2"),
+    ("21-enc-dm-held", "ce", "n1"),
+    ("22-xfs-lazy", "cx", "n1"),
+    ("23-blocklisted", "cb1", "n1"),
+    ("24-read-only-and-shared", "cn", "n2"),
+    ("24-read-only-and-shared", "crox", "n1"),
+    ("25-rollback-failing", "cl", "n1"),
+    ("25-after", "cl", "n1"),
+    ("26-not-backed", "cz", "n1"),
+    ("28-orphan-blocks-delete", "cq", "n2"),
+    ("30-two-writers-after-blocklist-rm", "ch", "n1"),
+    ("30-two-writers-after-blocklist-rm", "cm", "n1"),
+    ("30-two-writers-after-blocklist-rm", "cn", "n2"),
+)
+NAMES: Final = (*_FILES, *(" ".join(row) for row in _RECORDED))
+
+FOUNDING: Final = ("multi-attach", "true-orphan", "founding_pinned", "founding_orphan")
+MOST_LINES: Final = 18
+LONGER: Final = {
+    # A gap, whose line wraps at 80 columns, with a second problem or a fourth command.
+    "05-force-delete-kubelet-stopped c1 n1": 19,
+    "06-after-6min-force-detach c1 n1": 20,
+    "15-plugin-stopped c1 n1": 19,
+    "23-blocklisted cb1 n1": 20,
+    "25-rollback-failing cl n1": 21,
+    "28-orphan-blocks-delete cq n2": 19,
+    # Names of pods that fill a line, and two or more problems.
+    "attachment_of_a_deleted_node": 20,
+    "driver_gone_from_the_old_node": 19,
+    "evicted_from_a_silent_node": 25,
+    "kept_by_another_pod": 19,
+    "replicas_with_one_claim": 20,
+    "rolling_update": 20,
+    "rolling_update_with_surge": 21,
+    "runs_on_a_silent_node": 20,
+    "unmount_fails": 19,
+    "unmount_fails_before_the_pod_is_gone": 20,
+}
+"""Answers about one holder that have more lines at 80 columns."""
+
+_COMMAND: Final = re.compile(r"  \d+\. (?:see|change|check) |  -> ")
+"""The beginning of a line to copy, which is never wrapped."""
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Snapshot]:
+    @functools.cache
+    def loaded(name: str) -> Snapshot:
+        if name in _FILES:
+            return load_snapshot(_FILES[name].read_text(), where=name)
+        recording, claim, node = name.split()
+        root = tmp_path_factory.mktemp("recording")
+        return recorded_snapshot(recording, claim, node_name=node, root=root)
+
+    return loaded
+
+
+def who_holds(snapshot: Snapshot, layout: Layout) -> str:
+    return answer(diagnosis_of(snapshot), snapshot, layout)
+
+
+def diagnosed(snapshot: Snapshot, layout: Layout) -> str:
+    return story(lifecycle_of(correlate(snapshot), snapshot), snapshot, layout)
+
+
+def diagnosis_of(snapshot: Snapshot) -> Diagnosis:
+    return diagnose(correlate(snapshot), snapshot)
+
+
+def words_of(text: str) -> str:
+    return " ".join(text.split())
+
+
+VERBS: Final = (who_holds, diagnosed)
+every_name = pytest.mark.parametrize("name", NAMES)
+every_width = pytest.mark.parametrize("width", [80, 200])
+every_verb = pytest.mark.parametrize("verb", VERBS)
+
+
+@every_verb
+@every_width
+@every_name
+def test_first_line_is_the_verdict_and_its_cause(
+    load: Callable[[str], Snapshot], name: str, width: int, verb: Callable[..., str]
+) -> None:
+    first = verb(load(name), Layout(width=width)).partition("\n")[0]
+    assert re.match(r"[A-Z ]+  \S", first)
+    assert not re.search(r"  RBD\d", first)
+
+
+@every_verb
+@every_width
+@every_name
+def test_only_commands_are_wider_than_the_terminal(
+    load: Callable[[str], Snapshot], name: str, width: int, verb: Callable[..., str]
+) -> None:
+    lines = verb(load(name), Layout(width=width)).splitlines()
+    assert [line for line in lines if len(line) > width and not _COMMAND.match(line)] == []
+
+
+@every_verb
+@every_width
+@every_name
+def test_no_line_is_printed_twice(
+    load: Callable[[str], Snapshot], name: str, width: int, verb: Callable[..., str]
+) -> None:
+    text = verb(load(name), Layout(width=width))
+    # The last words of two wrapped texts may be equal.
+    lines = [line for line in text.splitlines() if len(line.split()) > 2]
+    assert len(set(lines)) == len(lines)
+
+
+@every_width
+@every_name
+def test_answer_about_one_holder_fits_a_screen(
+    load: Callable[[str], Snapshot], name: str, width: int
+) -> None:
+    snapshot = load(name)
+    if len(diagnosis_of(snapshot).holders) == 1:
+        most = LONGER.get(name, MOST_LINES) if width < 100 else MOST_LINES
+        assert len(who_holds(snapshot, Layout(width=width)).splitlines()) <= most
+
+
+def test_founding_incident_is_no_exception() -> None:
+    assert not set(FOUNDING) & set(LONGER)
+
+
+@every_verb
+@every_name
+def test_details_contain_every_fact(
+    load: Callable[[str], Snapshot], name: str, verb: Callable[..., str]
+) -> None:
+    snapshot = load(name)
+    details = words_of(verb(snapshot, Layout(width=100, details=True)))
+    diagnosis = diagnosis_of(snapshot)
+    for finding in diagnosis.findings:
+        if finding.code in coverage_gaps.CODES:
+            continue
+        facts = [finding.code, *finding.evidence, *sentences(finding.message)]
+        facts += [*sentences(finding.remedy), str(finding.recovery or "")]
+        facts = [shown(fact) for fact in facts]
+        assert [fact for fact in facts if words_of(fact) not in details] == []
+    gaps = [gap for _, source in snapshot.sources.named for gap in source.gaps]
+    assert [gap for gap in gaps if words_of(gap.reason) not in details] == []
+
+
+@every_name
+def test_only_the_verdict_free_reads_as_free(load: Callable[[str], Snapshot], name: str) -> None:
+    snapshot = load(name)
+    is_free = diagnosis_of(snapshot).verdict is Verdict.FREE
+    assert who_holds(snapshot, Layout()).startswith("FREE  ") is is_free
+
+
+@every_name
+def test_unobserved_source_is_named(load: Callable[[str], Snapshot], name: str) -> None:
+    snapshot = load(name)
+    text = words_of(who_holds(snapshot, Layout()))
+    missing = [source for _, source in snapshot.sources.named if source.reason]
+    missing_facts = [source.gaps[0].fact for _, source in snapshot.sources.named if source.gaps]
+    assert [source for source in missing if words_of(source.reason)[:40] not in text] == []
+    assert [fact for fact in missing_facts if words_of(fact) not in text] == []
+
+
+FIRST_LINES: Final = {
+    "founding_pinned": """\
+PINNED  /dev/rbd0 on worker-1 is kept open: process 517 (sleep 100000) has its working directory on it (and 1 more).
+        default/founding-incident-12456d-worker-2 on worker-2 has waited 63s for the volume (RBD401).
+""",  # noqa: E501 - as printed
+    "founding_orphan": """\
+ORPHANED  /dev/rbd0 on worker-1 is mapped, and nothing there uses it.
+          default/founding-incident-12456d-worker-2 on worker-2 has waited 81s for the volume (RBD402).
+""",  # noqa: E501 - as printed
+    "05-force-delete-kubelet-stopped c1 n1": """\
+IN USE  A container still runs on /dev/rbd0 on n1, and its pod (69142cb1-72fa-4d9d-80de-df431d3ea6f7) is no longer in the API: it was force-deleted.
+        Stop its containers first. Never unmap the device under them.
+""",  # noqa: E501 - as printed
+    "23-blocklisted cb1 n1": """\
+DEAD  The Ceph client of /dev/rbd0 on n1 is blocklisted: writes there fail (-108), and every new map on n1 fails too.
+      The same client serves /dev/rbd0, /dev/rbd1: I/O fails on all of them. This affects default/pb2 as well. The entry expires 2026-11-21T02:26:53.479663+0000. Do not remove the entry while these
+""",  # noqa: E501 - as printed
+    "multi-attach": """\
+PINNED  /dev/rbd0 on worker-1 is kept open: process 392 (sleep 100000) has its working directory on it (and 1 more).
+        default/app-2 on worker-2 has waited 27s for the volume (RBD401).
+""",  # noqa: E501 - as printed
+    "01-fs-running c1 n1": """\
+IN USE  /dev/rbd0 on n1: used by pod default/p1 on n1.
+
+""",
+}
+
+
+@pytest.mark.parametrize(("name", "lines"), FIRST_LINES.items(), ids=FIRST_LINES)
+def test_two_lines_answer_the_question(
+    load: Callable[[str], Snapshot], name: str, lines: str
+) -> None:
+    assert who_holds(load(name), Layout(width=200)).startswith(lines)
