@@ -69,19 +69,9 @@ _MOST: Final = 256 << 20
 
 def _loaded(target: Target, source: str) -> Snapshot:
     from rbdagent.model import TargetKind
-    from rbdagent.report.snapshot import load_snapshot
 
-    name = "stdin" if source == "-" else source
-    try:
-        text = _content(source).decode()
-    except FileNotFoundError:
-        raise UsageError(f"{source}: no such file", hint=_WANTED) from None
-    except OSError as error:
-        raise UsageError(f"{name}: cannot be read: {error.strerror}", hint=_WANTED) from error
-    except UnicodeDecodeError:
-        # Drop the cause: it quotes a byte of the file, and --debug would print it.
-        raise UsageError(f"{name}: not a text file, so not a snapshot", hint=_WANTED) from None
-    found = load_snapshot(text, where=name)
+    name = _file_name(source)
+    found = snapshot_in(source)
     if TargetKind.NONE in {target.kind, found.target.kind}:
         return _of_many(found, target, name, source)
     if (found.target.kind, found.target.name, found.target.namespace, found.target.image) == (
@@ -92,6 +82,32 @@ def _loaded(target: Target, source: str) -> Snapshot:
     ):
         return found
     return _retargeted(found, target, name, source)
+
+
+def snapshot_in(source: str) -> Snapshot:
+    """Return the snapshot of a file; - is stdin.
+
+    Raises:
+        UsageError: it cannot be read.
+        ParseError: it is not a snapshot.
+    """
+    from rbdagent.report.snapshot import load_snapshot
+
+    name = _file_name(source)
+    try:
+        text = _content(source).decode()
+    except FileNotFoundError:
+        raise UsageError(f"{source}: no such file", hint=_WANTED) from None
+    except OSError as error:
+        raise UsageError(f"{name}: cannot be read: {error.strerror}", hint=_WANTED) from error
+    except UnicodeDecodeError:
+        # Drop the cause: it quotes a byte of the file, and --debug would print it.
+        raise UsageError(f"{name}: not a text file, so not a snapshot", hint=_WANTED) from None
+    return load_snapshot(text, where=name)
+
+
+def _file_name(source: str) -> str:
+    return "stdin" if source == "-" else source
 
 
 def _content(source: str) -> bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from rbdagent.cli.candidates import codes
 from rbdagent.cli.options import DEBUG, OUTPUT
 from rbdagent.cli.output import data_text, print_text
 
 
 @click.command("explain")
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=codes)
 @OUTPUT
 @DEBUG
 def command(*, code: str | None, output: str, debug: bool) -> int:

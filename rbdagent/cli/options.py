@@ -16,12 +16,17 @@ from rbdagent.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from click.shell_completion import CompletionItem
+
     from rbdagent.collect.kube.kubeconfig import KubeAccess, MonitorList
     from rbdagent.config import Settings
     from rbdagent.model import Target
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
+
+FILE: Final = click.Path(readable=False)
+"""A file, which shells complete; the source that reads it reports an error."""
 
 SEVERITIES: Final = ("info", "warning", "error", "critical")
 
@@ -79,6 +84,7 @@ def option(*names: str, **settings: Any) -> Callable[[_F], _F]:  # noqa: ANN401 
 CONFIG = option(
     "--config",
     is_eager=True,
+    type=FILE,
     callback=_from_file,
     metavar="FILE",
     help="Configuration file.  [default: /etc/rbdagent/config.toml]",
@@ -121,20 +127,21 @@ _VERBOSE: Final = option(
 
 _OBSERVING: Final = (
     option("--node-name", help="This node's name in Kubernetes.  [default: NODE_NAME, hostname]"),
-    option("--procfs", default="/proc", show_default=True, help="The host's /proc."),
-    option("--sysfs", default="/sys", show_default=True, help="The host's /sys."),
-    option("--host-root", default="/", show_default=True, help="The host's root directory."),
+    option("--procfs", type=FILE, default="/proc", show_default=True, help="The host's /proc."),
+    option("--sysfs", type=FILE, default="/sys", show_default=True, help="The host's /sys."),
+    option("--host-root", type=FILE, default="/", show_default=True,
+            help="The host's root directory."),
     option("--kubelet-root", multiple=True,
             help="kubelet's root directory; may be repeated.  [default: detected]"),
-    option("--ceph-conf", default="/etc/ceph/ceph.conf", show_default=True,
+    option("--ceph-conf", type=FILE, default="/etc/ceph/ceph.conf", show_default=True,
             help="Ceph configuration file."),
     option("--ceph-id", default="rbdagent", show_default=True,
             help="CephX user, without the prefix client."),
-    option("--ceph-keyring",
+    option("--ceph-keyring", type=FILE,
             help="Keyring file.  [default: the systemd credential, or found by librados]"),
     option("--ceph-timeout", type=Duration(), default="10s", show_default=True,
             help="Timeout of one call to Ceph."),
-    option("--kubeconfig",
+    option("--kubeconfig", type=FILE,
             help="kubeconfig file.  [default: KUBECONFIG, in-cluster, ~/.kube/config]"),
     option("--context", help="Context of the kubeconfig."),
     option("--kube-timeout", type=Duration(), default="10s", show_default=True,
@@ -191,9 +198,6 @@ def settings_of(given: dict[str, Any]) -> Settings:
     from rbdagent.collect.node.observer import NodeRoots
     from rbdagent.config import Settings
 
-    def path(value: str | None) -> Path | None:
-        return Path(value) if value else None
-
     conf = Path(given["ceph_conf"])
     tables = ceph_tables() or [{"name": conf.stem, "keyring": given["ceph_keyring"]}]
     names = [str(table.get("name", Path(str(table.get("conf", conf))).stem)) for table in tables]
@@ -202,12 +206,12 @@ def settings_of(given: dict[str, Any]) -> Settings:
             name=name,
             conf=Path(str(table.get("conf", conf))),
             client_id=str(table.get("id", given["ceph_id"])),
-            keyring=path(table.get("keyring")) or _credential_keyring(name),
+            keyring=_path(table.get("keyring")) or _credential_keyring(name),
             timeout_s=Duration().convert(table.get("timeout", given["ceph_timeout"]), None, None),
         )
         for name, table in zip(names, tables, strict=True)
     )
-    kube = None if given["no_kube"] else _kube_access(given)
+    kube = None if given["no_kube"] else kube_access(given)
     return Settings(
         node_name=given["node_name"] or os.environ.get("NODE_NAME") or os.uname().nodename,
         roots=None
@@ -227,19 +231,6 @@ def settings_of(given: dict[str, Any]) -> Settings:
             for name, table in zip(names, tables, strict=True)
             if "monitors-from" in table
         ),
-    )
-
-
-def _kube_access(given: dict[str, Any]) -> KubeAccess:
-    from rbdagent.collect.kube.kubeconfig import KubeAccess
-
-    variables = ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
-    return KubeAccess(
-        kubeconfig=Path(given["kubeconfig"]) if given["kubeconfig"] else None,
-        context=given["context"],
-        timeout_s=given["kube_timeout"],
-        answer_s=given["timeout"],
-        environment=tuple((name, os.environ[name]) for name in variables if name in os.environ),
     )
 
 
@@ -267,6 +258,24 @@ def _monitor_list(cluster: str, table: dict[str, Any], access: KubeAccess | None
     )
 
 
+def kube_access(given: dict[str, Any]) -> KubeAccess:
+    """Return the access to Kubernetes from the values of the flags."""
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
+
+    variables = ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+    return KubeAccess(
+        kubeconfig=_path(given["kubeconfig"]),
+        context=given["context"],
+        timeout_s=given["kube_timeout"],
+        answer_s=given["timeout"],
+        environment=tuple((name, os.environ[name]) for name in variables if name in os.environ),
+    )
+
+
+def _path(value: str | None) -> Path | None:
+    return Path(value) if value else None
+
+
 def _credential_keyring(cluster: str) -> Path | None:
     """Return the keyring of systemd's ``LoadCredential=NAME.keyring:FILE``, if it exists."""
     directory = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -285,10 +294,21 @@ def target_argument(*, required: bool) -> Callable[[_F], _F]:
             return command(*args, target=joined_target(target), **flags)
 
         shown = "TARGET" if required else "[TARGET]"
-        argument = click.argument("target", nargs=-1, required=required, metavar=shown)
+        argument = click.argument(
+            "target", nargs=-1, required=required, metavar=shown, shell_complete=_targets
+        )
         return argument(wrapped)  # type: ignore[return-value]
 
     return add
+
+
+def _targets(
+    context: click.Context, parameter: click.Parameter, begin: str
+) -> list[CompletionItem[str]]:
+    """Return the targets that a shell offers."""
+    from rbdagent.cli.candidates import targets
+
+    return targets(context, parameter, begin)
 
 
 def all_namespaces(command: _F) -> _F:
@@ -324,7 +344,7 @@ def reading(*also: str) -> Callable[[_F], _F]:
     options = (
         option("--output", "-o", type=click.Choice(forms),
                 default="table", show_default=True, help="Output format."),
-        option("--from", "source", envvar="RBDAGENT_FROM", metavar="FILE",
+        option("--from", "source", type=FILE, envvar="RBDAGENT_FROM", metavar="FILE",
                 help="Read a snapshot file instead of observing; - is stdin."),
         option("--fail-on", type=click.Choice(SEVERITIES), default="error", show_default=True,
                 help="Exit with code 3 if a finding has at least this severity."),

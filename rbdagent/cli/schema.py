@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from rbdagent.cli.candidates import kinds
 from rbdagent.cli.options import DEBUG
 from rbdagent.cli.output import data_text, print_text
 
 
 @click.command("schema")
-@click.argument("kind", required=False)
+@click.argument("kind", required=False, shell_complete=kinds)
 @DEBUG
 def command(*, kind: str | None, debug: bool) -> int:
     """Print the JSON Schema of KIND; without KIND, list the kinds.

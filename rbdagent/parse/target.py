@@ -16,7 +16,7 @@ FORMS: Final = (
     "a CSI volume handle, or /dev/rbdN"
 )
 
-_KINDS: Final = {
+KINDS: Final = {
     "pv": TargetKind.PERSISTENT_VOLUME,
     "persistentvolume": TargetKind.PERSISTENT_VOLUME,
     "persistentvolumes": TargetKind.PERSISTENT_VOLUME,
@@ -47,7 +47,7 @@ def joined_target(words: Sequence[str]) -> str | None:
             return None
         case [target]:
             return target
-        case [kind, name] if kind.lower() in _KINDS:
+        case [kind, name] if kind.lower() in KINDS:
             return f"{kind}/{name}"
     raise UsageError(
         f"{' '.join(words)}: more than one TARGET",
@@ -69,7 +69,7 @@ def parse_target(given: str, *, namespace: str | None) -> Target:
     if not text:
         raise UsageError("the TARGET is empty", hint=f"it is {FORMS}")
     parts = text.split("/")
-    kind = _KINDS.get(parts[0].lower()) if len(parts) > 1 else None
+    kind = KINDS.get(parts[0].lower()) if len(parts) > 1 else None
     if kind is not None:
         return _object(given, kind, parts[1:], namespace)
     if (device := _DEVICE.fullmatch(text)) is not None:

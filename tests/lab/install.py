@@ -49,9 +49,12 @@ PYTHON_PACKAGES = (
     "systemd",  # systemd-analyze rates the units, and reads them as systemd does
 )
 SHELL_PACKAGES = (
+    "bash",  # with zsh and fish: the shells for which rbdagent has completion
     "busybox-static",  # a sh for the kubectl plugin; the guests' initramfs, the pods' image
+    "fish",
     "jq",  # runs the filters that docs/json.md shows
     "shellcheck",
+    "zsh",
 )
 LAB_PACKAGES = (
     *ROOT_PACKAGES,  # the nodes run on this machine's own root if it has their Debian
