@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STORIES: Final = ROOT / "docs" / "stories"
-_BY_HAND: Final = (ROOT / "README.md", ROOT / "docs" / "json.md")
+_BY_HAND: Final = tuple(ROOT / name for name in ("README.md", "docs/json.md", "docs/unmap.md"))
 _COLUMNS: Final = 100
 """The width of the quoted answers."""
 
