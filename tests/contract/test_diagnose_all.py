@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.cli import run
-from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.kube.list_cluster import observe_cluster
 from rbdagent.collector import _query_suspect_images
 from rbdagent.correlate.cluster_index import cluster_index_of
@@ -31,13 +29,15 @@ from rbdagent.model import (
 from rbdagent.report.snapshot import dump_snapshot
 from tests.lab.many import many
 from tests.support.cli_runner import ORPHAN, Done
-from tests.support.fake_api import FakeApi, kubeconfig, refuse
+from tests.support.fake_api import FakeApi, access_to, refuse
 from tests.support.random_clusters import Maker, address
 from tests.support.snapshots import DRIVER, FAILED, LONG_AGO, OBSERVED, UNSEEN, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
 
     Ask = Callable[..., Done]
 
@@ -78,9 +78,7 @@ def _pod(namespace: str, name: str, node: str) -> Json:
 
 @pytest.fixture
 def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig(api.url)))
-    return KubeAccess(kubeconfig=path, context=None, timeout_s=30)
+    return access_to(api, tmp_path)
 
 
 def look(access: KubeAccess, namespace: str | None = None) -> tuple[KubeView, Source]:

@@ -12,7 +12,7 @@ from rbdagent.collect.kube.kubeconfig import KubeAccess, MonitorList
 from rbdagent.collect.kube.monitors import read_monitor_lists
 from rbdagent.model import NotObserved
 from tests.support.cli_runner import ask
-from tests.support.fake_api import FakeApi, answer, kubeconfig, refuse
+from tests.support.fake_api import FakeApi, access_to, answer, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,9 +33,7 @@ def api() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig(api.url)))
-    return KubeAccess(kubeconfig=path, context=None, timeout_s=2.0)
+    return access_to(api, tmp_path, timeout_s=2)
 
 
 def east(access: KubeAccess | None) -> MonitorList:

@@ -41,7 +41,16 @@ from rbdagent.model import (
 )
 from rbdagent.rules import diagnose
 from tests.support.agent_loop import cycle_of
-from tests.support.fake_api import TOKEN, VOLUME, FakeApi, Json, answer, kubeconfig, refuse
+from tests.support.fake_api import (
+    TOKEN,
+    VOLUME,
+    FakeApi,
+    Json,
+    access_to,
+    answer,
+    kubeconfig,
+    refuse,
+)
 from tests.support.snapshots import (
     FSID,
     IMAGE_ID,
@@ -74,9 +83,7 @@ def api() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig(api.url)))
-    return KubeAccess(kubeconfig=path, context=None, timeout_s=30)
+    return access_to(api, tmp_path)
 
 
 def target(name: str = VOLUME, kind: TargetKind = TargetKind.PERSISTENT_VOLUME) -> Target:

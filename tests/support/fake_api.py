@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlparse
 
+from rbdagent.collect.kube.kubeconfig import KubeAccess
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -128,3 +130,10 @@ def kubeconfig(url: str, **user: str) -> Json:
         "users": [{"name": "u", "user": user or {"token": TOKEN}}],
         "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u"}}],
     }
+
+
+def access_to(fake: FakeApi, directory: Path, *, timeout_s: float = 30) -> KubeAccess:
+    """Return the access to a fake API by a kubeconfig in a directory."""
+    path = directory / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig(fake.url)))
+    return KubeAccess(kubeconfig=path, context=None, timeout_s=timeout_s)
