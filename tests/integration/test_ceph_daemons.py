@@ -21,7 +21,7 @@ from rbdagent.model import (
 from tests.integration.clients import access, asked, observe_ceph, wanted
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
-from tests.lab.processes import wait_until
+from tests.lab.processes import patience, wait_until
 from tests.support.snapshots import diagnosis_of, found, target, unmapped
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_rbd_mirror_is_probable_if_librados_lists_no_watches(
     cluster.rbd("mirror", "image", "enable", f"k8s/{name}", "snapshot")
     wait_held(cluster, f"k8s/{name}")
     monkeypatch.setattr("rbdagent.collect.ceph.list_watchers._library", lambda: None)
-    view, source = observe_ceph([access(cluster)], [wanted(name)], deadline_s=20)
+    view, source = observe_ceph([access(cluster)], [wanted(name)], deadline_s=20 * patience())
     assert view is not None
     seen = unmapped(
         ceph=view,
@@ -151,7 +151,7 @@ def test_rbd_mirror_is_known_if_many_images_are_queried(pair: Pair) -> None:
 
 
 def images_of(cluster: CephCluster, images: list[ImageIdentity]) -> tuple[ImageView, ...]:
-    view, _ = observe_ceph([access(cluster)], images, deadline_s=20)
+    view, _ = observe_ceph([access(cluster)], images, deadline_s=20 * patience())
     assert view is not None
     return view.clusters[0].images
 

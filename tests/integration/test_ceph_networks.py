@@ -12,7 +12,7 @@ from rbdagent.parse.address import parse_address, parse_address_vector
 from tests.integration.clients import access, observe_ceph, said, start_client, wanted
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
-from tests.lab.processes import Processes
+from tests.lab.processes import Processes, patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_a_watcher_matches_its_client_by_address_and_nonce(cluster: CephCluster)
     client = start_client(cluster, "k8s/held")
     try:
         addresses, number = said(client)
-        view, source = observe_ceph([access(cluster)], [wanted("held")], deadline_s=20)
+        view, source = observe_ceph([access(cluster)], [wanted("held")], deadline_s=20 * patience())
     finally:
         client.kill()
         client.communicate()
@@ -72,7 +72,7 @@ def test_a_blocklist_range_matches_a_client_inside_it(cluster: CephCluster) -> N
     is_ipv6 = cluster.monitor.startswith("[")
     network, inside = ("fd00:7::/64", "[fd00:7::9]") if is_ipv6 else ("10.7.0.0/24", "10.7.0.9")
     cluster.ceph("osd", "blocklist", "range", "add", network, "3600")
-    view, _ = observe_ceph([access(cluster)], [], deadline_s=20)
+    view, _ = observe_ceph([access(cluster)], [], deadline_s=20 * patience())
     assert view is not None
     (entry,) = observed_of(view.clusters[0].blocklist)
     assert str(entry) == network

@@ -40,7 +40,7 @@ from tests.integration.clients import (
 )
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
-from tests.lab.processes import wait_until
+from tests.lab.processes import patience, wait_until
 from tests.support.snapshots import AES256K_KEY, AES_KEY
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def seen(cluster: CephCluster, image: ImageIdentity, **changes: object) -> ImageView:
-    view, source = observe_ceph([access(cluster, **changes)], [image], deadline_s=20)
+    view, source = observe_ceph([access(cluster, **changes)], [image], deadline_s=20 * patience())
     assert source.state is SourceState.OBSERVED, source
     assert isinstance(view, CephView)
     (found,) = view.clusters[0].images
@@ -304,7 +304,7 @@ def test_many_images_have_the_same_watchers_as_single_ones(
     if way == "by opening":
         # A librados without the function that lists the watches of an object.
         monkeypatch.setattr("rbdagent.collect.ceph.list_watchers._library", lambda: None)
-    view, _ = observe_ceph([used], identities, deadline_s=20)
+    view, _ = observe_ceph([used], identities, deadline_s=20 * patience())
     assert view is not None
     assert [image.watchers for image in view.clusters[0].images] == [
         image.watchers for image in single
@@ -429,7 +429,9 @@ def test_two_clusters_with_equal_names_are_kept_separate(
     second.create_user("rbdagent", READ_ONLY_CAPS)
     for cluster in (ceph, second):
         cluster.create_image("k8s/same")
-    view, source = observe_ceph([access(ceph), access(second)], [wanted("same")], deadline_s=20)
+    view, source = observe_ceph(
+        [access(ceph), access(second)], [wanted("same")], deadline_s=20 * patience()
+    )
     assert source.state is SourceState.OBSERVED
     assert view is not None
     found = {image.fsid for cluster in view.clusters for image in cluster.images}

@@ -23,7 +23,7 @@ from tests.lab.addresses import bracketed
 from tests.lab.errors import LabError
 from tests.lab.install import cache_dir
 from tests.lab.parts import MONITORS, chosen_parts, suite_of_ceph
-from tests.lab.processes import Process, Processes, wait_until
+from tests.lab.processes import Process, Processes, patience, wait_until
 from tests.lab.roots import Root, root_of
 
 if TYPE_CHECKING:
@@ -193,7 +193,8 @@ class CephCluster:
 
     def ceph(self, *args: str) -> str:
         """Run ``ceph`` as the administrator and return its output."""
-        return self._run("ceph", *self._as_admin(), "--connect-timeout=10", *args)
+        timeout = f"--connect-timeout={round(10 * patience())}"
+        return self._run("ceph", *self._as_admin(), timeout, *args)
 
     def ceph_json(self, *args: str) -> Any:  # noqa: ANN401 - whatever the command prints
         """Run ``ceph … --format json`` and return what it printed."""
