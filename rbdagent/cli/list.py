@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import functools
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from rbdagent.cli.data_source import snapshot_of
 from rbdagent.cli.options import observing, reading
-from rbdagent.cli.output import data_text, exit_code, layout_of, now_utc, repeat
+from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
 from rbdagent.errors import ParseError, RbdagentError, UsageError
+from rbdagent.model import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,20 +20,48 @@ if TYPE_CHECKING:
     from rbdagent.model import Diagnosis, PersistentVolumeClaim, Snapshot
 
 
+class _FleetFlags(NamedTuple):
+    """The flags of ``list -A``."""
+
+    all_nodes: bool
+    nodes: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    healthy: bool
+
+
+_FLEET: Final = (
+    click.option("--all-nodes", "-A", is_flag=True,
+                 help="List the mappings of all nodes, as their agents published them."),
+    click.option("--on-node", "nodes", multiple=True, metavar="NODE",
+                 help="With -A: only the mappings of this node; may be repeated."),
+    click.option("--verdict", "verdicts", multiple=True, metavar="VERDICT",
+                 type=click.Choice([str(verdict) for verdict in Verdict], case_sensitive=False),
+                 help="With -A: only mappings with this verdict; may be repeated."),
+    click.option("--all", "healthy", is_flag=True,
+                 help="With -A: list healthy mappings too, as -o json, yaml and name do."),
+)  # fmt: skip
+
+
+def _of_fleet(command: Callable[..., int]) -> Callable[..., int]:
+    """Decorate the command: add the flags of ``list -A``, and pass them as one value."""
+
+    @functools.wraps(command)
+    def run(**given: object) -> int:
+        flags = {name: given.pop(name) for name in _FleetFlags._fields}
+        return command(fleet=_FleetFlags(**flags), **given)  # type: ignore[arg-type]
+
+    return functools.reduce(lambda decorated, add: add(decorated), reversed(_FLEET), run)
+
+
 @click.command("list")
-@click.option(
-    "--all-nodes",
-    "-A",
-    is_flag=True,
-    help="List the mappings of all nodes, as their agents published them.",
-)
 @click.option("--namespace", "-n", help="Only volumes whose claim is in this namespace.")
 @click.option("--selector", "-l", help="Only volumes whose claim has these labels (-l app=db).")
+@_of_fleet
 @reading()
 @observing
 def command(
     *,
-    all_nodes: bool,
+    fleet: _FleetFlags,
     namespace: str | None,
     selector: str | None,
     output: str,
@@ -41,12 +71,23 @@ def command(
     settings: Callable[[], Settings],
 ) -> int:
     """List the mappings of this node, with verdicts."""
-    if all_nodes:
-        if namespace or selector or source:
-            raise UsageError(
-                "list -A lists all that agents published: do not use -n, -l or --from with it"
-            )
-        return repeat(lambda: (_published(output, settings()), 0), watch=watch)
+    if fleet.all_nodes:
+        if source:
+            raise UsageError("list -A lists what agents published now: do not use --from with it")
+        from rbdagent.cli.list_fleet import Request, list_fleet
+
+        request = Request(
+            namespace=namespace,
+            selector=selector,
+            nodes=fleet.nodes,
+            verdicts=fleet.verdicts,
+            healthy=fleet.healthy,
+            output=output,
+            fail_on=fail_on,
+        )
+        return list_fleet(request, settings(), watch=watch)
+    if any(fleet):
+        raise UsageError("--on-node, --verdict and --all select among the mappings of list -A")
     from rbdagent.model import Target, TargetKind
 
     wanted = _wanted(namespace, selector)
@@ -66,26 +107,6 @@ def command(
         return _render_mappings(diagnoses, snapshot, output, wanted), code
 
     return repeat(once, watch=watch and source is None)
-
-
-def _published(output: str, settings: Settings) -> str:
-    """Return the output for the RBDNodes that the agents of all nodes published."""
-    from rbdagent.collect.kube.list_target import published_nodes
-
-    if settings.kube is None:
-        raise UsageError(
-            "list -A reads what agents published in Kubernetes: do not use --no-kube with it"
-        )
-    nodes = published_nodes(settings.kube)
-    if output in {"json", "yaml"}:
-        from rbdagent.report.json.mappings import published_list
-
-        return data_text(published_list(nodes), output)
-    from rbdagent.report.text.published import published_names, published_table
-
-    if output == "name":
-        return published_names(nodes)
-    return published_table(nodes, layout_of(output), now=now_utc())
 
 
 class _Wanted(NamedTuple):

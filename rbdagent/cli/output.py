@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from rbdagent.report.text.layout import Layout
 
 
-_FINDINGS: Final = 3
+FINDINGS: Final = 3
+"""The exit code for findings at or above --fail-on."""
 _WATCH_S: Final = 5.0
 _LEAST_WIDTH: Final = 40
 
@@ -72,7 +73,7 @@ def exit_code(diagnoses: Sequence[Diagnosis], fail_on: str) -> int:
     from rbdagent.model import Verdict
 
     if is_serious((one for diagnosis in diagnoses for one in diagnosis.findings), fail_on):
-        return _FINDINGS
+        return FINDINGS
     unknown = (diagnosis for diagnosis in diagnoses if diagnosis.verdict is Verdict.UNDETERMINED)
     return int(not all(_has_no_volume(diagnosis) for diagnosis in unknown))
 
@@ -101,7 +102,7 @@ def exit_code_of_list(found: ClusterReport, snapshot: Snapshot, fail_on: str) ->
 
     findings = [finding for affected in found.stuck for finding in affected.life.findings]
     if is_serious((*findings, *found.findings), fail_on):
-        return _FINDINGS
+        return FINDINGS
     if missing_objects_reason(snapshot) is not None or is_empty(found) or not is_complete(found):
         return 1
     return exit_code([affected.life.diagnosis for affected in found.stuck], fail_on)

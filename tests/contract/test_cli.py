@@ -527,7 +527,7 @@ def test_malformed_selector_exits_2_and_shows_the_syntax(ask: Ask, node_file: Pa
     assert "KEY in (A,B)" in done.stderr
 
 
-@pytest.mark.parametrize("more", [("-n", "default"), ("--from", str(ORPHAN)), ("--no-kube",)])
+@pytest.mark.parametrize("more", [("--from", str(ORPHAN)), ("--no-kube",)])
 def test_list_of_all_nodes_refuses_incompatible_flags(ask: Ask, more: tuple[str, ...]) -> None:
     done = ask("list", "-A", *more)
     assert (done.code, done.stdout) == (2, "")

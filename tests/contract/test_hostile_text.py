@@ -27,11 +27,12 @@ from rbdagent.model import (
     UnmapRecord,
 )
 from rbdagent.parse.kubernetes import rbd_node
+from rbdagent.report.fleet import Fleet, Selection, selected
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.report.text.check import check_lines
 from rbdagent.report.text.layout import Layout
-from rbdagent.report.text.published import published_names, published_table
+from rbdagent.report.text.published import fleet_summary, fleet_table, published_names
 from rbdagent.report.text.unmap import unmap_plan, unmap_refusal
 from rbdagent.rules import diagnose
 from tests.support.cli_runner import FORMS, OF_TARGET, ORPHAN, Done, ask
@@ -177,8 +178,11 @@ REPORT: Final = rbd_node(
 
 @given(made_ill(REPORT), st.booleans())
 def test_published_table_has_no_unsafe_characters(report: PublishedNode, wide: bool) -> None:  # noqa: FBT001
-    assert is_clean(published_table([report], now=NOW, layout=Layout(details=wide)))
-    assert is_clean(published_names([report]))
+    fleet, layout = Fleet(), Layout(details=wide)
+    rows = [(report, mapping) for mapping in selected(report, Selection(), fleet, now=NOW)]
+    assert is_clean(fleet_table(rows, layout, now=NOW))
+    assert is_clean(fleet_summary(fleet, layout))
+    assert is_clean(published_names(rows))
 
 
 IDENTITY: Final = {"device", "image", "clientID", "clientAddress", "readOnly", "persistentVolume"}

@@ -638,10 +638,10 @@ def test_failing_writer_does_not_stop_the_others(
 def test_no_published_node_differs_from_a_missing_resource(
     api: FakeApi, access: KubeAccess
 ) -> None:
-    assert published_nodes(access) == ()
+    assert list(published_nodes(access)) == []
     api.broken[RBD_NODES] = refuse(404)
     with pytest.raises(SourceError, match="no agent publishes here"):
-        published_nodes(access)
+        list(published_nodes(access))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def test_agent_publishes_its_node_and_resolves_the_incident(scene: Scene, agent:
     there = scene.look("worker-2", volume).holder("worker-1")
     assert there["confidence"] == "certain"
     assert there["device"] == mapping["device"]
-    listed = lab.rbdagent("worker-2", "list", "-A").stdout
+    listed = lab.rbdagent("worker-2", "list", "-A", "--all", "-v").stdout
     assert volume in listed
     assert mapping["device"] in listed
 

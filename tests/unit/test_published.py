@@ -33,8 +33,6 @@ from rbdagent.model import (
 )
 from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report.rbdnode import rbdnode_status
-from rbdagent.report.text.layout import Layout
-from rbdagent.report.text.published import published_names, published_table
 from rbdagent.rules import diagnose
 from rbdagent.verdicts.neighbours import neighbours
 from tests.support import snapshots
@@ -573,32 +571,3 @@ def test_neighbours_are_the_nodes_that_may_conflict(case: str) -> None:
     assert {name for use in correlate_node(seen) for name in neighbours(use, "worker-1")} == {
         *wanted
     }
-
-
-# --------------------------------------------------------------------------------------------------
-# list -A
-# --------------------------------------------------------------------------------------------------
-
-
-def test_list_of_all_nodes_shows_the_age_of_each_report() -> None:
-    unseen = PublishedNode(
-        name="worker-3", observed_at=NOW, mappings=NotObserved(reason="no devices seen")
-    )
-    table = published_table(
-        [by_agent(), by_agent(at=AN_HOUR_AGO, name="worker-2"), unseen],
-        now=NOW,
-        layout=Layout(),
-    )
-    lines = table.splitlines()
-    assert lines[1].split()[:3] == ["worker-1", "/dev/rbd7", "Orphaned"]
-    assert "worker-2: last report 60m ago: its current mappings are unknown" in lines
-    assert "worker-3: not observed: no devices seen (reported 0s ago)" in lines
-    assert published_names([by_agent(), unseen]) == "worker-1 /dev/rbd7\n"
-
-
-def test_list_without_reports_does_not_show_nothing_mapped() -> None:
-    assert "No agent has published" in published_table([], now=NOW, layout=Layout())
-    unseen = PublishedNode(name="a", observed_at=NOW, mappings=NotObserved(reason="denied"))
-    table = published_table([unseen], now=NOW, layout=Layout())
-    assert "Nothing is mapped on the 0 nodes" in table
-    assert "a: not observed" in table

@@ -31,6 +31,7 @@ from rbdagent.collect.kube.requests import (
     claim_path,
     found_object,
     listed,
+    within,
 )
 from rbdagent.commands import kubectl, line_of
 from rbdagent.errors import NotFoundError, ParseError, SourceError
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _PAGE: Final = 500
+_PAGE_OF_CLAIMS: Final = 500
 _REPORTS_AT_ONCE: Final = 100
 """Page size for RBDNodes; an RBDNode with fifty mappings has 27 KiB."""
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -479,16 +481,16 @@ def _node_names(
     return tuple(dict.fromkeys(names))
 
 
-def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
-    """Return the RBDNodes of all nodes.
+def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
+    """Yield the RBDNodes of all nodes in the order of their names; keep one page in memory.
 
     Raises:
-        SourceError: the request failed. If the API has no such resource, the hint shows how to
+        SourceError: a request failed. If the API has no such resource, the hint shows how to
             install it.
     """
     api = Api(credentials(access), timeout_s=access.timeout_s)
     try:
-        return tuple(_rbd_nodes(api.list(RBD_NODES)))
+        yield from _rbd_nodes(api.list(RBD_NODES, limit=_REPORTS_AT_ONCE))
     except StatusError as error:
         if error.status != NOT_FOUND:
             raise
@@ -496,6 +498,25 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
             f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
             hint="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
         ) from error
+
+
+def volumes_of_claims(
+    access: KubeAccess, namespace: str | None, selector: str | None
+) -> tuple[str, ...]:
+    """Return the names of the PersistentVolumes of the claims in a namespace, or with labels.
+
+    Raises:
+        SourceError: the request failed.
+    """
+    api = Api(credentials(access), timeout_s=access.timeout_s)
+    query = {"labelSelector": selector} if selector else {}
+    listing = api.list(within(namespace, "persistentvolumeclaims"), limit=_PAGE_OF_CLAIMS, **query)
+    claims = (
+        read.parse_object(read.claim, found, what="PersistentVolumeClaim")
+        for page in listing.pages()
+        for found in page
+    )
+    return tuple(claim.volume_name for claim in claims if claim.volume_name is not None)
 
 
 def published_or_gap(

@@ -2,66 +2,118 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.published_reports import is_fresh
-from rbdagent.model import NotObserved
-from rbdagent.report.text.layout import UNKNOWN, Layout, verdict_table, with_escaped_texts
+from rbdagent.report.text.layout import (
+    NONE,
+    UNKNOWN,
+    Layout,
+    shortened,
+    verdict_table,
+    with_escaped_texts,
+)
 from rbdagent.verdicts.timing import age, age_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from rbdagent.model import PublishedNode
+    from rbdagent.model import PublishedMapping, PublishedNode, Verdict
+    from rbdagent.report.fleet import Fleet
 
-
-@with_escaped_texts
-def published_table(nodes: Sequence[PublishedNode], layout: Layout, *, now: str) -> str:
-    """Return a table of published mappings, and a line for each outdated or missing report."""
-    head = ["NODE", "DEVICE", "VERDICT", "PV", "IMAGE", "CLIENT", "PODS", "SEEN"]
-    head += ["ADDRESS", "SINCE"] if layout.details else []
-    rows, verdicts, notes = [], [], []
-    for node in sorted(nodes, key=lambda node: node.name):
-        since = age(node.observed_at, now)
-        seen = age_text(since)
-        if isinstance(node.mappings, NotObserved):
-            notes.append(f"{node.name}: not observed: {node.mappings.reason} (reported {seen} ago)")
-            continue
-        if not is_fresh(node, now):
-            notes.append(f"{node.name}: last report {seen} ago: its current mappings are unknown")
-        for mapping in node.mappings:
-            row = [
-                node.name,
-                mapping.device,
-                str(mapping.verdict),
-                mapping.persistent_volume or UNKNOWN,
-                str(mapping.spec or UNKNOWN),
-                f"client.{mapping.client_id}" if mapping.client_id else UNKNOWN,
-                ",".join(mapping.pods) or "none",
-                seen,
-            ]
-            row += (
-                [str(mapping.client_address or UNKNOWN), mapping.since or UNKNOWN]
-                if layout.details
-                else []
-            )
-            rows.append(row)
-            verdicts.append(mapping.verdict)
-    if not nodes:
-        return "No agent has published anything yet.\n"
-    table = verdict_table(head, rows, verdicts, layout)
-    if not rows:
-        reported = sum(not isinstance(node.mappings, NotObserved) for node in nodes)
-        table = f"Nothing is mapped on the {reported} nodes whose agents reported."
-    return "\n".join([table.rstrip(), *([""] if notes else []), *notes]) + "\n"
+_HEAD: Final = ("NODE", "DEVICE", "VERDICT", "PV", "IMAGE", "CLIENT", "PODS", "SEEN")
+_DETAILS: Final = ("ADDRESS", "SINCE")
+_MOST: Final = 28
+"""Characters of a name; -v shows whole names."""
+_MOST_NODES: Final = 10
+"""Nodes with unknown mappings that the summary names; -v names all."""
 
 
 @with_escaped_texts
-def published_names(nodes: Sequence[PublishedNode]) -> str:
-    """Return one ``NODE DEVICE`` line for each published mapping."""
+def fleet_table(
+    rows: Sequence[tuple[PublishedNode, PublishedMapping]], layout: Layout, *, now: str
+) -> str:
+    """Return a table of published mappings, without a line break at its end."""
+    head = (*_HEAD, *(_DETAILS if layout.details else ()))
+    cells = [_cells(report, mapping, layout, now) for report, mapping in rows]
+    return verdict_table(head, cells, [mapping.verdict for _, mapping in rows], layout)
+
+
+def _cells(report: PublishedNode, mapping: PublishedMapping, layout: Layout, now: str) -> list[str]:
+    most = 253 if layout.details else _MOST
+    cells = [
+        report.name,
+        mapping.device,
+        str(mapping.verdict),
+        shortened(mapping.persistent_volume or UNKNOWN, most),
+        shortened(str(mapping.spec or UNKNOWN), most),
+        f"client.{mapping.client_id}" if mapping.client_id else UNKNOWN,
+        ",".join(mapping.pods) or NONE,
+        age_text(age(report.observed_at, now)),
+    ]
+    if layout.details:
+        cells += [str(mapping.client_address or UNKNOWN), mapping.since or UNKNOWN]
+    return cells
+
+
+@with_escaped_texts
+def fleet_summary(fleet: Fleet, layout: Layout, *, of: str = "") -> str:
+    """Return how many mappings need attention, and which nodes did not report.
+
+    Args:
+        fleet: the numbers.
+        layout: of the output.
+        of: the selection, such as ``of namespace shop``; empty for all mappings.
+    """
+    if not (fleet.nodes or fleet.unknown):
+        return "No agent has published anything yet."
+    total = _total(fleet.healthy) + _total(fleet.unhealthy)
+    of = f" {of}" if of else ""
+    attention = f"{_total(fleet.unhealthy)} of {_many(total, 'mapping')}{of} need attention"
+    where = f"on {_many(fleet.nodes + len(fleet.unknown), 'node')}"
+    lines = [
+        f"Nothing{of} is mapped on the {_many(fleet.nodes, 'node')} whose agents reported."
+        if not total
+        else f"{attention}, {where}{_by_verdict(fleet.unhealthy)}."
+    ]
+    if fleet.unknown:
+        lines.append(f"The current mappings of {_many(len(fleet.unknown), 'node')} are unknown:")
+        most = len(fleet.unknown) if layout.details else _MOST_NODES
+        lines += [f"  {name}: {reason}" for name, reason in fleet.unknown[:most]]
+        if (left := len(fleet.unknown) - most) > 0:
+            lines.append(f"  and {left} more (-v)")
+    return "\n".join(lines)
+
+
+@with_escaped_texts
+def fleet_rest(fleet: Fleet, *, shown: int, healthy: bool) -> str:
+    """Return which of the selected mappings the table leaves out; empty if it has all."""
+    lines = []
+    listed = _total(fleet.unhealthy) + (_total(fleet.healthy) if healthy else 0)
+    if shown < listed:
+        lines.append(f"The table has the first {shown} of {listed} mappings (--all lists all).")
+    if fleet.healthy and not healthy:
+        count = _many(_total(fleet.healthy), "healthy mapping")
+        lines.append(f"{count} not shown (--all){_by_verdict(fleet.healthy)}.")
+    return "\n".join(lines)
+
+
+def _total(counts: Mapping[Verdict, int]) -> int:
+    return sum(counts.values())
+
+
+def _by_verdict(counts: Mapping[Verdict, int]) -> str:
+    most_first = sorted(counts.items(), key=lambda item: -item[1])
+    words = ", ".join(f"{count} {verdict}" for verdict, count in most_first)
+    return f": {words}" if words else ""
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+@with_escaped_texts
+def published_names(rows: Sequence[tuple[PublishedNode, PublishedMapping]]) -> str:
+    """Return one ``NODE/DEVICE`` line for each mapping: ``worker-1/rbd0``."""
     return "".join(
-        f"{node.name} {mapping.device}\n"
-        for node in nodes
-        if not isinstance(node.mappings, NotObserved)
-        for mapping in node.mappings
+        f"{report.name}/{mapping.device.removeprefix('/dev/')}\n" for report, mapping in rows
     )
