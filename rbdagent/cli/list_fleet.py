@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.config import Settings
-    from rbdagent.model import PublishedMapping, PublishedNode
-    from rbdagent.report.fleet import Fleet, Selection
+    from rbdagent.report.fleet import Fleet, Row, Selection
 
-    _Row = tuple[PublishedNode, PublishedMapping]
 
 _MOST: Final = 200
 """Mappings in a table, except with --all."""
@@ -92,13 +90,12 @@ def _new_fleet() -> Fleet:
     return Fleet()
 
 
-def _rows(wanted: Selection, access: KubeAccess, fleet: Fleet, now: str) -> Iterator[_Row]:
+def _rows(wanted: Selection, access: KubeAccess, fleet: Fleet, now: str) -> Iterator[Row]:
     from rbdagent.collect.kube.list_target import published_nodes
     from rbdagent.report.fleet import selected
 
     for report in published_nodes(access):
-        for mapping in selected(report, wanted, fleet, now=now):
-            yield report, mapping
+        yield from selected(report, wanted, fleet, now=now)
 
 
 def _once(request: Request, wanted: Selection, access: KubeAccess) -> tuple[str, int]:
@@ -122,7 +119,7 @@ def _data(request: Request, wanted: Selection, access: KubeAccess, fleet: Fleet)
 
     now, found = now_utc(), []
     for report in published_nodes(access):
-        mappings = tuple(selected(report, wanted, fleet, now=now))
+        mappings = tuple(row.mapping for row in selected(report, wanted, fleet, now=now))
         if wanted.nodes and report.name not in wanted.nodes:
             continue
         is_observed = not isinstance(report.mappings, NotObserved)
@@ -164,7 +161,7 @@ def _parts(request: Request, wanted: Selection, access: KubeAccess, fleet: Fleet
         yield f"\n{fleet_summary(fleet, layout, of=_in_words(request))}\n"
 
 
-def _chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
     rows = iter(rows)
     for first in rows:
         yield list(chain([first], islice(rows, _AT_ONCE - 1)))

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from rbdagent.model import PublishedMapping, PublishedNode, Verdict
 
 
+class Row(Struct, frozen=True):
+    """A published mapping, its node, and when its agent observed it."""
+
+    node: str
+    observed_at: str
+    mapping: PublishedMapping
+
+
 class Selection(Struct, frozen=True, kw_only=True):
     """Which published mappings a list shows; an empty set selects all."""
 
@@ -42,9 +50,7 @@ class Fleet(Struct, kw_only=True):
     """The codes of the findings about the mappings that are shown."""
 
 
-def selected(
-    report: PublishedNode, wanted: Selection, fleet: Fleet, *, now: str
-) -> Iterator[PublishedMapping]:
+def selected(report: PublishedNode, wanted: Selection, fleet: Fleet, *, now: str) -> Iterator[Row]:
     """Yield the mappings of a report that the list shows, and count all that are selected.
 
     An outdated report is shown, because it may be the only trace of a holder.
@@ -70,7 +76,7 @@ def selected(
         counts[mapping.verdict] = counts.get(mapping.verdict, 0) + 1
         if wanted.healthy or wanted.verdicts or not is_fine:
             fleet.findings.update(mapping.findings)
-            yield mapping
+            yield Row(report.name, report.observed_at, mapping)
 
 
 def is_healthy(mapping: PublishedMapping) -> bool:

@@ -179,7 +179,7 @@ REPORT: Final = rbd_node(
 @given(made_ill(REPORT), st.booleans())
 def test_published_table_has_no_unsafe_characters(report: PublishedNode, wide: bool) -> None:  # noqa: FBT001
     fleet, layout = Fleet(), Layout(details=wide)
-    rows = [(report, mapping) for mapping in selected(report, Selection(), fleet, now=NOW)]
+    rows = list(selected(report, Selection(), fleet, now=NOW))
     assert is_clean(fleet_table(rows, layout, now=NOW))
     assert is_clean(fleet_summary(fleet, layout))
     assert is_clean(published_names(rows))

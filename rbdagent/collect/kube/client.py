@@ -102,8 +102,10 @@ class PendingRequest:
         status = int(self.handle.getinfo(pycurl.RESPONSE_CODE))
         if status >= _BAD_REQUEST:
             raise _refused(self.method, self.path, status, bytes(self.body))
+        # The handle and this object refer to each other: the body would stay until a collection.
+        body, self.body = self.body, bytearray()
         try:
-            data = msgspec.json.decode(self.body)
+            data = msgspec.json.decode(body)
         except (ValueError, RecursionError) as error:
             raise SourceError(
                 f"{what}: the answer is not JSON",
@@ -131,8 +133,12 @@ class Listing:
         """
         return [item for page in self.pages() for item in page]
 
-    def pages(self) -> Iterator[list[Json]]:
+    def pages(self, *, ahead: bool = True) -> Iterator[list[Json]]:
         """Yield page by page, so that a long list need not be in memory at once.
+
+        Args:
+            ahead: request the next page while the caller reads this one. The timeout of that
+                request includes the time of the caller, who must not wait for a terminal.
 
         Raises:
             SourceError: as for one request.
@@ -143,13 +149,17 @@ class Listing:
             if not isinstance(items, list) or not isinstance(metadata, dict):
                 raise SourceError(f"GET {self._path}: the answer is not a list")
             more = metadata.get("continue")
-            if more:
-                # The next page is requested while the caller reads this one.
-                self._query["continue"] = more
-                self._asked = self._api.ask(self._path, self._query)
+            if more and ahead:
+                self._ask_for(more)
             yield items
             if not more:
                 return
+            if not ahead:
+                self._ask_for(more)
+
+    def _ask_for(self, more: str) -> None:
+        self._query["continue"] = more
+        self._asked = self._api.ask(self._path, self._query)
 
     def _page(self) -> Json:
         """Wait for a page; if it is too large, request it again with fewer objects."""

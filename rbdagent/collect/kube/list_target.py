@@ -482,7 +482,7 @@ def _node_names(
 
 
 def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
-    """Yield the RBDNodes of all nodes in the order of their names; keep one page in memory.
+    """Yield the RBDNodes of all nodes in the order of their names; one page is in memory.
 
     Raises:
         SourceError: a request failed. If the API has no such resource, the hint shows how to
@@ -490,7 +490,7 @@ def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
     """
     api = Api(credentials(access), timeout_s=access.timeout_s)
     try:
-        yield from _rbd_nodes(api.list(RBD_NODES, limit=_REPORTS_AT_ONCE))
+        yield from _rbd_nodes(api.list(RBD_NODES, limit=_REPORTS_AT_ONCE), ahead=False)
     except StatusError as error:
         if error.status != NOT_FOUND:
             raise
@@ -566,8 +566,8 @@ def rbd_nodes_named(
     return {name: found_object(request, read.rbd_node) for name, request in asked.items()}
 
 
-def _rbd_nodes(listing: Listing) -> Iterator[PublishedNode]:
-    for page in listing.pages():
+def _rbd_nodes(listing: Listing, *, ahead: bool = True) -> Iterator[PublishedNode]:
+    for page in listing.pages(ahead=ahead):
         for found in page:
             yield read.parse_object(read.rbd_node, found, what="RBDNode")
 

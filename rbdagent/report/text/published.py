@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.report.text.layout import (
@@ -17,8 +18,8 @@ from rbdagent.verdicts.timing import age, age_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rbdagent.model import PublishedMapping, PublishedNode, Verdict
-    from rbdagent.report.fleet import Fleet
+    from rbdagent.model import Verdict
+    from rbdagent.report.fleet import Fleet, Row
 
 _HEAD: Final = ("NODE", "DEVICE", "VERDICT", "PV", "IMAGE", "CLIENT", "PODS", "SEEN")
 _DETAILS: Final = ("ADDRESS", "SINCE")
@@ -29,26 +30,24 @@ _MOST_NODES: Final = 10
 
 
 @with_escaped_texts
-def fleet_table(
-    rows: Sequence[tuple[PublishedNode, PublishedMapping]], layout: Layout, *, now: str
-) -> str:
+def fleet_table(rows: Sequence[Row], layout: Layout, *, now: str) -> str:
     """Return a table of published mappings, without a line break at its end."""
     head = (*_HEAD, *(_DETAILS if layout.details else ()))
-    cells = [_cells(report, mapping, layout, now) for report, mapping in rows]
-    return verdict_table(head, cells, [mapping.verdict for _, mapping in rows], layout)
+    cells = [_cells(row, layout, now) for row in rows]
+    return verdict_table(head, cells, [row.mapping.verdict for row in rows], layout)
 
 
-def _cells(report: PublishedNode, mapping: PublishedMapping, layout: Layout, now: str) -> list[str]:
-    most = 253 if layout.details else _MOST
+def _cells(row: Row, layout: Layout, now: str) -> list[str]:
+    mapping, most = row.mapping, sys.maxsize if layout.details else _MOST
     cells = [
-        report.name,
+        row.node,
         mapping.device,
         str(mapping.verdict),
         shortened(mapping.persistent_volume or UNKNOWN, most),
         shortened(str(mapping.spec or UNKNOWN), most),
         f"client.{mapping.client_id}" if mapping.client_id else UNKNOWN,
         ",".join(mapping.pods) or NONE,
-        age_text(age(report.observed_at, now)),
+        age_text(age(row.observed_at, now)),
     ]
     if layout.details:
         cells += [str(mapping.client_address or UNKNOWN), mapping.since or UNKNOWN]
@@ -112,8 +111,6 @@ def _many(count: int, noun: str) -> str:
 
 
 @with_escaped_texts
-def published_names(rows: Sequence[tuple[PublishedNode, PublishedMapping]]) -> str:
+def published_names(rows: Sequence[Row]) -> str:
     """Return one ``NODE/DEVICE`` line for each mapping: ``worker-1/rbd0``."""
-    return "".join(
-        f"{report.name}/{mapping.device.removeprefix('/dev/')}\n" for report, mapping in rows
-    )
+    return "".join(f"{row.node}/{row.mapping.device.removeprefix('/dev/')}\n" for row in rows)
