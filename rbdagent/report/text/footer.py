@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rbdagent.commands import command
 from rbdagent.model import SourceState
 from rbdagent.report.text.findings import command_lines, source_lines
-from rbdagent.report.text.layout import Layout, labelled, wrapped
+from rbdagent.report.text.layout import Layout, wrapped
 from rbdagent.rules import FINDINGS
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _sources(snapshot: Snapshot, layout: Layout) -> Iterator[str]:
 
 def _missing(name: str, source: Source, layout: Layout) -> Iterator[str]:
     reason = f": {source.reason}" if source.reason else ""
-    yield labelled(name, f"{str(source.state).upper()}{reason}", layout)
+    yield wrapped(f"{name} {str(source.state).upper()}{reason}", layout, rest="  ")
     if source.hint:
         # Never wrap this line: users copy it.
         yield f"  -> {source.hint}"
