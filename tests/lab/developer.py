@@ -338,15 +338,14 @@ def _outcomes(
     )
     beside = [tier for tier in tiers if tier in _OF_ONE_DEBIAN and obstacles[tier] is None]
     with contextlib.ExitStack() as stack:
-        second: Callable[[], list[Outcome]] | None = None
+        # From the start: lint, unit and contract leave a third of two processors idle.
+        second = stack.enter_context(_in_second_lab(beside)) if takes_two_labs else None
         for tier in tiers:
             if (obstacle := obstacles[tier]) is not None:
                 outcomes.append(_not_run(tier, obstacle))
                 continue
             if takes_two_labs and tier in beside:
                 continue
-            if takes_two_labs and tier in LAB_TIERS and second is None:
-                second = stack.enter_context(_in_second_lab(beside))
             print(f"\n=== {tier}", flush=True)
             args = _FIRST_LAB if takes_two_labs and tier == "e2e" else pytest_args
             outcomes.append(_lint() if tier == "lint" else _of_parts(tier, args))
