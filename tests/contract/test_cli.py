@@ -244,7 +244,7 @@ def test_commands_are_those_of_the_place_where_they_are_read(
 
 
 def test_name_prints_one_line_per_holder(ask: Ask) -> None:
-    assert ask(*WHO, "-o", "name").stdout == "node/worker-1 /dev/rbd0\n"
+    assert ask(*WHO, "-o", "name").stdout == "worker-1/rbd0\n"
 
 
 def test_data_goes_to_stdout_and_nothing_to_stderr(ask: Ask) -> None:
@@ -473,7 +473,7 @@ def test_list_as_yaml_and_json_contains_the_same_data(ask: Ask, node_file: Path)
 
 def test_list_as_names_prints_one_line_per_mapping(ask: Ask, node_file: Path) -> None:
     done = ask("list", "--from", str(node_file), "-o", "name")
-    assert done.stdout == "".join(f"node/n1 /dev/rbd{number}\n" for number in range(3))
+    assert done.stdout == "".join(f"n1/rbd{number}\n" for number in range(3))
 
 
 def test_list_of_a_namespace_omits_other_namespaces(
@@ -487,8 +487,8 @@ def test_list_of_a_namespace_omits_other_namespaces(
             claim["namespace"] = "shop"
     path = written(tmp_path, json.dumps(snapshot))
     command = ("list", "--from", str(path), "-o", "name", "-n")
-    assert ask(*command, "shop").stdout == "node/n1 /dev/rbd2\n"
-    assert ask(*command, "default").stdout == "node/n1 /dev/rbd0\nnode/n1 /dev/rbd1\n"
+    assert ask(*command, "shop").stdout == "n1/rbd2\n"
+    assert ask(*command, "default").stdout == "n1/rbd0\nn1/rbd1\n"
     assert ask(*command, "missing").stdout == ""
 
 
@@ -512,7 +512,7 @@ def test_list_with_a_selector_shows_volumes_of_matching_claims(
             claim["labels"] = [["app", "shop"], ["tier", "db"]]
     path = written(tmp_path, json.dumps(snapshot))
     done = ask("list", "--from", str(path), "-o", "name", "-l", selector)
-    assert done.stdout == "".join(f"node/n1 /dev/rbd{number}\n" for number in devices)
+    assert done.stdout == "".join(f"n1/rbd{number}\n" for number in devices)
 
 
 def test_list_reports_a_selector_that_matches_no_volume(ask: Ask, node_file: Path) -> None:
@@ -836,7 +836,7 @@ def test_environment_may_choose_the_output_format(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RBDAGENT_OUTPUT", "name")
-    assert ask(*WHO).stdout == "node/worker-1 /dev/rbd0\n"
+    assert ask(*WHO).stdout == "worker-1/rbd0\n"
 
 
 def test_the_file_may_change_what_counts_as_a_failure(ask: Ask, tmp_path: Path) -> None:

@@ -87,7 +87,10 @@ def test_every_name_of_the_volume_leads_to_the_same_holder() -> None:
         mapping["device"],
     ):
         done = rbdagent("who-holds", target, "--from", str(ORPHAN), "-o", "name")
-        assert done.stdout == f"node/worker-1 {mapping['device']}\n", (target, done.stderr)
+        assert done.stdout == f"worker-1/{mapping['device'].removeprefix('/dev/')}\n", (
+            target,
+            done.stderr,
+        )
 
 
 def test_yaml_and_json_contain_the_same_data() -> None:

@@ -158,13 +158,17 @@ def _details(
 
 @with_escaped_texts
 def names(holders: Sequence[HolderVerdict]) -> str:
-    """Return the output of ``-o name``: one ``node/NAME DEVICE`` per line."""
-    lines = []
-    for holder_verdict in holders:
-        mapping = holder_verdict.holder.mapping
-        device = mapping.device if mapping else f"client.{client_id(holder_verdict.holder)}"
-        lines.append(f"node/{holder_verdict.holder.node or UNKNOWN} {device}")
-    return "".join(f"{line}\n" for line in lines)
+    """Return the output of ``-o name``: one ``NODE/DEVICE`` per line, such as ``worker-1/rbd0``.
+
+    A holder without a known mapping is ``NODE/client.4154``; the node may be unknown, too.
+    """
+    return "".join(f"{_name(holder_verdict.holder)}\n" for holder_verdict in holders)
+
+
+def _name(holder: Holder) -> str:
+    mapping = holder.mapping
+    device = mapping.device.removeprefix("/dev/") if mapping else f"client.{client_id(holder)}"
+    return f"{holder.node}/{device}" if holder.node else device
 
 
 def _all_reasons(found: HolderVerdict, layout: Layout) -> str:
