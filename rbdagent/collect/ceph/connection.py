@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
@@ -58,6 +59,10 @@ src/mon/MonCap.cc).
 OLDEST: Final = (16, 2)
 """The oldest supported Ceph release; ``osd blocklist`` exists since 16 (ceph#36527)."""
 
+_IMPORTS: Final = threading.Lock()
+"""Held during an import that may fail: a thread that waits for the failing import of another thread
+gets the incomplete module instead of an ImportError (CPython 3.11, Python/import.c,
+import_ensure_initialized)."""
 _VERSION: Final = "version"
 _NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
 """A byte that is not UTF-8, as PEP 383 decodes it."""
@@ -101,7 +106,8 @@ def rados_module() -> Any:  # noqa: ANN401 - the module
     if not (sys.modules.get("rbd") or importlib.util.find_spec("rbd")):
         raise _missing("rbd")
     try:
-        import rados
+        with _IMPORTS:
+            import rados
     except ImportError as error:
         raise _missing(error.name or str(error)) from error
     return rados
@@ -114,7 +120,8 @@ def rbd_module() -> Any:  # noqa: ANN401 - the module
         SourceError: as `rados_module`.
     """
     try:
-        import rbd
+        with _IMPORTS:
+            import rbd
     except ImportError as error:
         raise _missing(error.name or str(error)) from error
     return rbd
