@@ -52,7 +52,7 @@ WRONG: Final[tuple[tuple[str, Json, tuple[str, ...]], ...]] = (
     ("who_holds", {"target": "--help"}, ("contains nothing about --help",)),
     ("diagnose", {"target": "--watch"}, ("contains nothing about --watch",)),
     ("diagnose", {}, ("a TARGET is missing",)),
-    ("list", {"all_nodes": True}, ("do not use -n, -l or --from with it",)),
+    ("list", {"all_nodes": True}, ("do not use --from with it",)),
     ("explain", {"code": "RBD1O1"}, ("did you mean RBD101", "lists all codes")),
     ("unmap", {"target": VOLUME}, ("there is no tool 'unmap'", "who_holds")),
 )
