@@ -50,8 +50,15 @@ class List(Arguments, frozen=True, kw_only=True):
 
     all_nodes: Annotated[
         bool,
-        Meta(description="Mappings of all nodes, as their agents published them; no other filter."),
+        Meta(description="Mappings of all nodes, as their agents published them."),
     ] = False
+    on_node: Annotated[
+        Text | None, Meta(description="With all_nodes: only the mappings of this node.")
+    ] = None
+    verdict: Annotated[
+        Text | None,
+        Meta(description="With all_nodes: only mappings with this verdict, such as Orphaned."),
+    ] = None
     namespace: Annotated[
         Text | None, Meta(description="Only volumes whose claim is in this namespace.")
     ] = None
