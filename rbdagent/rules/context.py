@@ -216,7 +216,9 @@ def then_starts(case: RuleContext, node: str | None) -> str:
     pods = waiting_elsewhere(case, node)
     if not pods:
         return ""
-    named = ", ".join(
-        f"{pod.ref} on {pod.node_name}" if pod.node_name else str(pod.ref) for pod in pods
-    )
-    return f" Waiting for it: {named}."
+    return f" Waiting for it: {', '.join(map(placed_pod, pods))}."
+
+
+def placed_pod(pod: Pod) -> str:
+    """Return the name of a pod, with its node if it has one."""
+    return f"{pod.ref} on {pod.node_name}" if pod.node_name else str(pod.ref)

@@ -12,7 +12,7 @@ from rbdagent.report.text.findings import OF_SOURCES
 from rbdagent.report.text.layout import sentences
 from rbdagent.report.text.verdicts import WORDS
 from rbdagent.rules import WEIGHT
-from rbdagent.rules.context import subject_of
+from rbdagent.rules.context import placed_pod, subject_of
 from rbdagent.verdicts.timing import age, age_text
 from rbdagent.verdicts.volume_verdict import ORDER
 
@@ -124,9 +124,7 @@ def _without_waiting(message: str, pods: tuple[Pod, ...]) -> str:
     A message quotes command lines of tenants, so only the exact sentence is removed.
     """
     plain = ", ".join(str(pod.ref) for pod in pods)
-    placed = ", ".join(
-        f"{pod.ref} on {pod.node_name}" if pod.node_name else str(pod.ref) for pod in pods
-    )
+    placed = ", ".join(map(placed_pod, pods))
     for begin in ("Waiting for it", "Waiting for its volume"):
         for names in (plain, placed):
             message = message.removesuffix(f" {begin}: {names}.") if pods else message
@@ -145,10 +143,7 @@ def waiting_line(diagnosis: Diagnosis, snapshot: Snapshot) -> Iterator[str]:
     pods = waiting_pods(diagnosis)
     if not pods:
         return
-    names = [
-        f"{pod.ref} on {pod.node_name}" if pod.node_name else str(pod.ref)
-        for pod in pods[:_MOST_WAITING]
-    ]
+    names = [*map(placed_pod, pods[:_MOST_WAITING])]
     if len(pods) > _MOST_WAITING:
         names.append(f"{len(pods) - _MOST_WAITING} more")
     begun = [pod.placed_at or pod.created_at for pod in pods]
