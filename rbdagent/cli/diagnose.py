@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import all_namespaces, cluster_target, observing, reading, target_argument
+from rbdagent.cli.options import (
+    all_namespaces,
+    cluster_target,
+    label_requirements,
+    observing,
+    reading,
+    target_argument,
+)
 from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, layout_of, repeat
-from rbdagent.errors import ParseError, UsageError
+from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
 
 if TYPE_CHECKING:
@@ -132,12 +139,8 @@ def _render(lifecycle: Lifecycle, snapshot: Snapshot, output: str) -> str:
 
 def _scope(namespace: str | None, selector: str | None) -> Scope:
     from rbdagent.lifecycle.targets import Scope
-    from rbdagent.parse.selector import parse_selector
 
-    try:
-        return Scope(namespace=namespace, selector=parse_selector(selector or ""))
-    except ParseError as error:
-        raise UsageError(str(error)) from error
+    return Scope(namespace=namespace, selector=label_requirements(selector))
 
 
 def _scope_text(namespace: str | None, selector: str | None) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import observing, reading
+from rbdagent.cli.options import label_requirements, observing, reading
 from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
-from rbdagent.errors import ParseError, RbdagentError, UsageError
+from rbdagent.errors import RbdagentError, UsageError
 from rbdagent.model import Verdict
 
 if TYPE_CHECKING:
@@ -120,20 +120,21 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(namespace: str | None, selector: str | None) -> _Wanted:
-    from rbdagent.parse.selector import parse_selector, selects
+    from rbdagent.parse.selector import selects
 
-    try:
-        requirements = parse_selector(selector or "")
-    except ParseError as error:
-        raise UsageError(str(error)) from error
-    words = [f"of namespace {namespace}"] if namespace is not None else []
-    words += [f"with -l {selector}"] if requirements else []
+    requirements = label_requirements(selector)
     return _Wanted(
-        in_words=" ".join(words),
+        in_words=" ".join(claims_in_words(namespace, selector if requirements else None)),
         matches=lambda claim: (
             namespace in {None, claim.ref.namespace} and selects(requirements, dict(claim.labels))
         ),
     )
+
+
+def claims_in_words(namespace: str | None, selector: str | None) -> list[str]:
+    """Return how the flags -n and -l select claims, for a sentence."""
+    words = [f"of namespace {namespace}"] if namespace is not None else []
+    return [*words, f"with -l {selector}"] if selector else words
 
 
 def _only(wanted: _Wanted, diagnoses: list[Diagnosis], snapshot: Snapshot) -> list[Diagnosis]:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rbdagent.cli.options import SEVERITIES
-from rbdagent.cli.output import FINDINGS, data_text, layout_of, now_utc, print_text, repeat
-from rbdagent.errors import ParseError, UsageError
+from rbdagent.cli.list import claims_in_words
+from rbdagent.cli.options import label_requirements
+from rbdagent.cli.output import (
+    FINDINGS,
+    data_text,
+    is_serious,
+    layout_of,
+    now_utc,
+    print_text,
+    repeat,
+)
+from rbdagent.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.config import Settings
+    from rbdagent.model import PublishedNode
     from rbdagent.report.fleet import Fleet, Row, Selection
 
 
@@ -47,11 +57,13 @@ def list_fleet(request: Request, settings: Settings, *, watch: bool) -> int:
         raise UsageError(
             "list -A reads what agents published in Kubernetes: do not use --no-kube with it"
         )
+    from rbdagent.report.fleet import Fleet
+
     access = settings.kube
     wanted = _selection(request, access)
     if watch or not wanted.healthy or request.output in {"json", "yaml"}:
         return repeat(lambda: _once(request, wanted, access), watch=watch)
-    fleet = _new_fleet()
+    fleet = Fleet()
     for part in _parts(request, wanted, access, fleet):
         print_text(part)
     return _exit_code(fleet, request)
@@ -66,13 +78,9 @@ def _selection(request: Request, access: KubeAccess) -> Selection:
     """
     from rbdagent.collect.kube.list_target import volumes_of_claims
     from rbdagent.model import Verdict
-    from rbdagent.parse.selector import parse_selector
     from rbdagent.report.fleet import Selection
 
-    try:
-        parse_selector(request.selector or "")
-    except ParseError as error:
-        raise UsageError(str(error)) from error
+    label_requirements(request.selector)
     by_claim = request.namespace is not None or bool(request.selector)
     return Selection(
         nodes=frozenset(request.nodes),
@@ -84,22 +92,26 @@ def _selection(request: Request, access: KubeAccess) -> Selection:
     )
 
 
-def _new_fleet() -> Fleet:
-    from rbdagent.report.fleet import Fleet
+def _reports(wanted: Selection, access: KubeAccess) -> Iterator[PublishedNode]:
+    """Yield the reports of the selected nodes."""
+    from rbdagent.collect.kube.list_target import published_nodes
 
-    return Fleet()
+    for report in published_nodes(access):
+        if not wanted.nodes or report.name in wanted.nodes:
+            yield report
 
 
 def _rows(wanted: Selection, access: KubeAccess, fleet: Fleet, now: str) -> Iterator[Row]:
-    from rbdagent.collect.kube.list_target import published_nodes
     from rbdagent.report.fleet import selected
 
-    for report in published_nodes(access):
+    for report in _reports(wanted, access):
         yield from selected(report, wanted, fleet, now=now)
 
 
 def _once(request: Request, wanted: Selection, access: KubeAccess) -> tuple[str, int]:
-    fleet = _new_fleet()
+    from rbdagent.report.fleet import Fleet
+
+    fleet = Fleet()
     if request.output in {"json", "yaml"}:
         text = _data(request, wanted, access, fleet)
     elif wanted.healthy:
@@ -112,16 +124,13 @@ def _once(request: Request, wanted: Selection, access: KubeAccess) -> tuple[str,
 def _data(request: Request, wanted: Selection, access: KubeAccess, fleet: Fleet) -> str:
     from msgspec.structs import replace
 
-    from rbdagent.collect.kube.list_target import published_nodes
     from rbdagent.model import NotObserved
     from rbdagent.report.fleet import selected
     from rbdagent.report.json.mappings import published_list
 
     now, found = now_utc(), []
-    for report in published_nodes(access):
+    for report in _reports(wanted, access):
         mappings = tuple(row.mapping for row in selected(report, wanted, fleet, now=now))
-        if wanted.nodes and report.name not in wanted.nodes:
-            continue
         is_observed = not isinstance(report.mappings, NotObserved)
         found.append(replace(report, mappings=mappings) if is_observed else report)
     return data_text(published_list(found), request.output)
@@ -168,8 +177,7 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _in_words(request: Request) -> str:
-    words = [f"of namespace {request.namespace}"] if request.namespace is not None else []
-    words += [f"with -l {request.selector}"] if request.selector else []
+    words = claims_in_words(request.namespace, request.selector)
     words += [f"that are {' or '.join(request.verdicts)}"] if request.verdicts else []
     words += [f"of {' and '.join(request.nodes)}"] if request.nodes else []
     return " ".join(words)
@@ -178,7 +186,6 @@ def _in_words(request: Request) -> str:
 def _exit_code(fleet: Fleet, request: Request) -> int:
     from rbdagent.report.fleet import severity
 
-    least = SEVERITIES.index(request.fail_on)
-    if any(SEVERITIES.index(str(severity(code))) >= least for code in fleet.findings):
+    if is_serious(map(severity, fleet.findings), request.fail_on):
         return FINDINGS
     return int(bool(fleet.unknown))

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from rbdagent import __version__
-from rbdagent.errors import UsageError
+from rbdagent.errors import ParseError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rbdagent.collect.kube.kubeconfig import KubeAccess, MonitorList
     from rbdagent.config import Settings
-    from rbdagent.model import Target
+    from rbdagent.model import Requirement, Target
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -270,6 +270,20 @@ def kube_access(given: dict[str, Any]) -> KubeAccess:
         answer_s=given["timeout"],
         environment=tuple((name, os.environ[name]) for name in variables if name in os.environ),
     )
+
+
+def label_requirements(selector: str | None) -> tuple[Requirement, ...]:
+    """Return the requirements of the flag -l; none without the flag.
+
+    Raises:
+        UsageError: it is not a label selector.
+    """
+    from rbdagent.parse.selector import parse_selector
+
+    try:
+        return parse_selector(selector or "")
+    except ParseError as error:
+        raise UsageError(str(error)) from error
 
 
 def _path(value: str | None) -> Path | None:

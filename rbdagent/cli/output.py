@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from rbdagent.model import BootTime, ClusterReport, Diagnosis, Finding, Snapshot
+    from rbdagent.model import BootTime, ClusterReport, Diagnosis, Severity, Snapshot
     from rbdagent.report.text.layout import Layout
 
 
@@ -72,7 +72,7 @@ def exit_code(diagnoses: Sequence[Diagnosis], fail_on: str) -> int:
     """
     from rbdagent.model import Verdict
 
-    if is_serious((one for diagnosis in diagnoses for one in diagnosis.findings), fail_on):
+    if is_serious((one.severity for diagnosis in diagnoses for one in diagnosis.findings), fail_on):
         return FINDINGS
     unknown = (diagnosis for diagnosis in diagnoses if diagnosis.verdict is Verdict.UNDETERMINED)
     return int(not all(_has_no_volume(diagnosis) for diagnosis in unknown))
@@ -90,10 +90,10 @@ def _has_no_volume(diagnosis: Diagnosis) -> bool:
     )
 
 
-def is_serious(findings: Iterable[Finding], fail_on: str) -> bool:
-    """Return whether a finding has at least that severity."""
+def is_serious(severities: Iterable[Severity], fail_on: str) -> bool:
+    """Return whether one of the severities is at least that of --fail-on."""
     least = SEVERITIES.index(fail_on)
-    return any(SEVERITIES.index(str(finding.severity)) >= least for finding in findings)
+    return any(SEVERITIES.index(str(severity)) >= least for severity in severities)
 
 
 def exit_code_of_list(found: ClusterReport, snapshot: Snapshot, fail_on: str) -> int:
@@ -101,7 +101,7 @@ def exit_code_of_list(found: ClusterReport, snapshot: Snapshot, fail_on: str) ->
     from rbdagent.lifecycle.cluster_report import is_complete, is_empty, missing_objects_reason
 
     findings = [finding for affected in found.stuck for finding in affected.life.findings]
-    if is_serious((*findings, *found.findings), fail_on):
+    if is_serious((one.severity for one in (*findings, *found.findings)), fail_on):
         return FINDINGS
     if missing_objects_reason(snapshot) is not None or is_empty(found) or not is_complete(found):
         return 1

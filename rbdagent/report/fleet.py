@@ -51,12 +51,10 @@ class Fleet(Struct, kw_only=True):
 
 
 def selected(report: PublishedNode, wanted: Selection, fleet: Fleet, *, now: str) -> Iterator[Row]:
-    """Yield the mappings of a report that the list shows, and count all that are selected.
+    """Yield the mappings of a selected node that the list shows, and count all that are selected.
 
     An outdated report is shown, because it may be the only trace of a holder.
     """
-    if wanted.nodes and report.name not in wanted.nodes:
-        return
     seen = age_text(age(report.observed_at, now))
     if isinstance(report.mappings, NotObserved):
         reason = f"not observed: {report.mappings.reason} ({seen} ago)"

@@ -31,6 +31,7 @@ from rbdagent.collect.kube.requests import (
     claim_path,
     found_object,
     listed,
+    objects,
     within,
 )
 from rbdagent.commands import kubectl, line_of
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _PAGE: Final = 500
-_PAGE_OF_CLAIMS: Final = 500
 _REPORTS_AT_ONCE: Final = 100
 """Page size for RBDNodes; an RBDNode with fifty mappings has 27 KiB."""
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -510,12 +510,8 @@ def volumes_of_claims(
     """
     api = Api(credentials(access), timeout_s=access.timeout_s)
     query = {"labelSelector": selector} if selector else {}
-    listing = api.list(within(namespace, "persistentvolumeclaims"), limit=_PAGE_OF_CLAIMS, **query)
-    claims = (
-        read.parse_object(read.claim, found, what="PersistentVolumeClaim")
-        for page in listing.pages()
-        for found in page
-    )
+    listing = api.list(within(namespace, "persistentvolumeclaims"), **query)
+    claims = objects(listing, read.claim, what="PersistentVolumeClaim")
     return tuple(claim.volume_name for claim in claims if claim.volume_name is not None)
 
 
@@ -567,9 +563,7 @@ def rbd_nodes_named(
 
 
 def _rbd_nodes(listing: Listing, *, ahead: bool = True) -> Iterator[PublishedNode]:
-    for page in listing.pages(ahead=ahead):
-        for found in page:
-            yield read.parse_object(read.rbd_node, found, what="RBDNode")
+    return objects(listing, read.rbd_node, what="RBDNode", ahead=ahead)
 
 
 def near_names(api: Api, target: Target) -> tuple[str, ...]:

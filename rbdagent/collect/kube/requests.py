@@ -11,9 +11,9 @@ from rbdagent.model import NotObserved, separated
 from rbdagent.parse import kubernetes as read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from rbdagent.collect.kube.client import Api, PendingRequest
+    from rbdagent.collect.kube.client import Api, Listing, PendingRequest
 
 _T = TypeVar("_T")
 Json = dict[str, Any]
@@ -42,6 +42,20 @@ def claim_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
 
 
+def objects(
+    listing: Listing, reader: Callable[[Json], _T], *, what: str, ahead: bool = True
+) -> Iterator[_T]:
+    """Yield the parsed objects of a list; ``what`` names them in errors.
+
+    Raises:
+        SourceError: a request failed.
+        ParseError: an object could not be parsed.
+    """
+    for page in listing.pages(ahead=ahead):
+        for found in page:
+            yield read.parse_object(reader, found, what=what)
+
+
 def listed(
     api: Api, path: str, reader: Callable[[Json], _T], **query: str
 ) -> Callable[[], tuple[_T, ...] | NotObserved]:
@@ -50,11 +64,7 @@ def listed(
 
     def wait() -> tuple[_T, ...] | NotObserved:
         try:
-            return tuple(
-                read.parse_object(reader, item, what=path)
-                for page in listing.pages()
-                for item in page
-            )
+            return tuple(objects(listing, reader, what=path))
         except Exception as error:  # noqa: BLE001 - a failed list must not hide the others
             return not_observed(error, path)
 
