@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from enum import Enum, auto
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -291,7 +292,9 @@ _PROGRAMS: Final = (
 )
 
 
+@cache
 def _pattern(habit: _Habit) -> re.Pattern[str]:
+    """Return the pattern of a habit; compiled when a command has its program, not at import."""
     forms = (
         habit.takes and f"(?P<takes>{habit.takes})",
         habit.attached and f"(?P<attached>{habit.attached})(?=.)",
@@ -300,11 +303,7 @@ def _pattern(habit: _Habit) -> re.Pattern[str]:
     return re.compile("|".join(filter(None, forms)), re.DOTALL)
 
 
-_HABITS: Final = {
-    program: pattern
-    for pattern, habit in ((_pattern(habit), habit) for habit in _PROGRAMS)
-    for program in habit.programs.split()
-}
+_HABITS: Final = {program: habit for habit in _PROGRAMS for program in habit.programs.split()}
 _MOST_HABITS: Final = 3
 """Only the last programs of one command are used, as in ``timeout 5 kubectl exec POD -- mysql``."""
 _FLAG: Final = re.compile(r"--?+[A-Za-z][\w.-]*+")
@@ -393,7 +392,7 @@ class _Command:
             return word
         program = word if is_plain else word.rpartition("/")[2].rpartition("=")[2]
         if (habit := _HABITS.get(program)) is not None:
-            self._begin(habit, program)
+            self._begin(_pattern(habit), program)
         return word if is_plain or _BLANK.search(word) is None else self._script(word)
 
     def _end_of_flag(self, word: str) -> int:
