@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_ALONE_IN_FIRST_LAB: Final = frozenset(
-    {"test_scenarios_of_the_cluster.py", "test_scenarios_on_nodes.py", "test_unmap.py"}
-)
+_ALONE_IN_FIRST_LAB: Final = frozenset({"test_scenarios_on_nodes.py", "test_unmap.py"})
 """Files whose tests run alone at the end of the first lab, so that both labs take equally long."""
 
 
