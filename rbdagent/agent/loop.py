@@ -47,6 +47,7 @@ from rbdagent.unmap.orphan_history import remember
 from rbdagent.unmap.preconditions import unmaps_of_last_hour
 from rbdagent.unmap.state_store import unmaps_of
 from rbdagent.unmap.writer import node_paths
+from rbdagent.verdicts.momentary import momentary
 from rbdagent.verdicts.timing import seconds
 
 if TYPE_CHECKING:
@@ -286,11 +287,11 @@ class Agent:
 
     def _observe(self, why: str) -> CycleResult:
         started = time.monotonic()
-        uses = self._neighbours.with_results(self._collect(why))
+        uses, diagnoses = self._judged(why)
+        known = frozenset() if self.seen is None else momentary(self.seen.diagnoses)
+        if momentary(diagnoses) - known:
+            uses, diagnoses = self._judged("change")
         snapshot = uses.snapshot
-        self._report_progress()
-        grace = seconds(self._leave.policy.grace_s)
-        diagnoses = tuple(diagnose(use, snapshot, grace=grace) for use in uses.mapped)
         self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
         self._save()
         if not snapshot.sources.failed:
@@ -304,6 +305,12 @@ class Agent:
             blocked=blocked_volumes(snapshot, uses.waited_for),
             complete_at=self._complete_at,
         )
+
+    def _judged(self, why: str) -> tuple[NodeUses, tuple[Diagnosis, ...]]:
+        uses = self._neighbours.with_results(self._collect(why))
+        self._report_progress()
+        grace = seconds(self._leave.policy.grace_s)
+        return uses, tuple(diagnose(use, uses.snapshot, grace=grace) for use in uses.mapped)
 
     def _collect(self, why: str) -> NodeUses:
         follows = self._follows()

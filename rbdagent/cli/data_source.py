@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 from msgspec.structs import replace
@@ -16,11 +16,38 @@ from rbdagent.errors import NotFoundError, UsageError
 from rbdagent.model import CollectScope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rbdagent.collector import Workers
     from rbdagent.config import Settings
-    from rbdagent.model import Snapshot, Target
+    from rbdagent.model import Diagnosis, Snapshot, Target
+
+_Answer = TypeVar("_Answer")
+
+
+def settled(
+    observe: Callable[[], Snapshot],
+    judge: Callable[[Snapshot], _Answer],
+    diagnoses: Callable[[_Answer], Iterable[Diagnosis]],
+    *,
+    source: str | None,
+) -> tuple[Snapshot, _Answer]:
+    """Return a snapshot and the answer from it; of the second one if the first is momentary.
+
+    Args:
+        observe: returns a snapshot.
+        judge: returns the answer from a snapshot.
+        diagnoses: returns the diagnoses in an answer.
+        source: the file of ``--from``, which is read only once.
+    """
+    from rbdagent.verdicts.momentary import momentary
+
+    snapshot = observe()
+    answer = judge(snapshot)
+    if source is None and momentary(diagnoses(answer)):
+        snapshot = observe()
+        answer = judge(snapshot)
+    return snapshot, answer
 
 
 def snapshot_of(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rbdagent.cli.data_source import snapshot_of
+from rbdagent.cli.data_source import settled, snapshot_of
 from rbdagent.cli.options import (
     all_namespaces,
     cluster_target,
@@ -89,22 +89,30 @@ def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[]
     wanted = parse_target(target, namespace=namespace)
 
     def once() -> tuple[str, int]:
-        snapshot = snapshot_of(
-            wanted,
-            how.source,
-            how.settings,
-            meanwhile=lambda: _load(how.output),
-            also=CollectScope.LIFECYCLE,
+        snapshot, lifecycle = settled(
+            lambda: snapshot_of(
+                wanted,
+                how.source,
+                how.settings,
+                meanwhile=lambda: _load(how.output),
+                also=CollectScope.LIFECYCLE,
+            ),
+            _judge,
+            lambda lifecycle: (lifecycle.diagnosis,),
+            source=how.source,
         )
-        from rbdagent.correlate import correlate
-        from rbdagent.lifecycle.steps import lifecycle_of
-
-        lifecycle = lifecycle_of(correlate(snapshot), snapshot)
         return _render(lifecycle, snapshot, how.output), exit_code(
             (lifecycle.diagnosis,), how.fail_on
         )
 
     return once
+
+
+def _judge(snapshot: Snapshot) -> Lifecycle:
+    from rbdagent.correlate import correlate
+    from rbdagent.lifecycle.steps import lifecycle_of
+
+    return lifecycle_of(correlate(snapshot), snapshot)
 
 
 def _load(output: str) -> None:
@@ -159,12 +167,15 @@ def _diagnose_cluster(
         )
 
     def once() -> tuple[str, int]:
-        snapshot = snapshot_of(
-            wanted, how.source, how.settings, also=CollectScope.LIFECYCLE | CollectScope.EVERYTHING
-        )
         from rbdagent.lifecycle.cluster_report import report_cluster
 
-        found = report_cluster(snapshot, scope)
+        also = CollectScope.LIFECYCLE | CollectScope.EVERYTHING
+        snapshot, found = settled(
+            lambda: snapshot_of(wanted, how.source, how.settings, also=also),
+            lambda snapshot: report_cluster(snapshot, scope),
+            lambda found: (affected.life.diagnosis for affected in found.stuck),
+            source=how.source,
+        )
         code = exit_code_of_list(found, snapshot, how.fail_on)
         return _render_all(found, snapshot, words, how.output), code
 

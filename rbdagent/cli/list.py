@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from rbdagent.cli.data_source import snapshot_of
+from rbdagent.cli.data_source import settled, snapshot_of
 from rbdagent.cli.options import label_requirements, observing, reading
 from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
 from rbdagent.errors import RbdagentError, UsageError
@@ -97,8 +97,12 @@ def command(
         from rbdagent.correlate.image_identity import are_mappings_observed
         from rbdagent.rules import diagnose
 
-        snapshot = snapshot_of(Target(argument="", kind=TargetKind.NONE), source, settings)
-        diagnoses = [diagnose(use, snapshot) for use in correlate_node(snapshot)]
+        snapshot, diagnoses = settled(
+            lambda: snapshot_of(Target(argument="", kind=TargetKind.NONE), source, settings),
+            lambda snapshot: [diagnose(use, snapshot) for use in correlate_node(snapshot)],
+            lambda diagnoses: diagnoses,
+            source=source,
+        )
         if wanted:
             diagnoses = _only(wanted, diagnoses, snapshot)
         code = exit_code(diagnoses, fail_on)

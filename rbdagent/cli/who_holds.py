@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rbdagent.cli.data_source import snapshot_of
+from rbdagent.cli.data_source import settled, snapshot_of
 from rbdagent.cli.options import observing, reading, target_argument
 from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
 
@@ -45,14 +45,22 @@ def command(
     wanted = parse_target(target, namespace=namespace)
 
     def once() -> tuple[str, int]:
-        snapshot = snapshot_of(wanted, source, settings, meanwhile=lambda: _load(output))
-        from rbdagent.correlate import correlate
-        from rbdagent.rules import diagnose
-
-        diagnosis = diagnose(correlate(snapshot), snapshot)
+        snapshot, diagnosis = settled(
+            lambda: snapshot_of(wanted, source, settings, meanwhile=lambda: _load(output)),
+            _judge,
+            lambda diagnosis: (diagnosis,),
+            source=source,
+        )
         return _render_holders(diagnosis, snapshot, output), exit_code((diagnosis,), fail_on)
 
     return repeat(once, watch=watch and source is None)
+
+
+def _judge(snapshot: Snapshot) -> Diagnosis:
+    from rbdagent.correlate import correlate
+    from rbdagent.rules import diagnose
+
+    return diagnose(correlate(snapshot), snapshot)
 
 
 def _load(output: str) -> None:

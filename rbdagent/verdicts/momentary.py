@@ -1,0 +1,36 @@
+"""Verdicts that a change of the node during its observation may explain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rbdagent.correlate.node_usage import mounts_of, openers_of, stacked_on
+from rbdagent.model import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rbdagent.model import Diagnosis, HolderVerdict
+
+
+def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[tuple[str, Verdict]]:
+    """Return device and verdict of each mapping that may have changed while it was observed.
+
+    The facts of a node are read one after another, and those of Ceph after them. While kubelet
+    unmaps a volume, the device can be read before the unmap and the watch after it: it seems to be
+    `Unwatched`. While kubelet mounts or unmounts a volume, the kernel lists its file system, and no
+    mount: it seems to be `Pinned`. A second observation shows whether the state lasts.
+    """
+    return frozenset(
+        (verdict.holder.mapping.device, verdict.verdict)
+        for diagnosis in diagnoses
+        for verdict in diagnosis.local
+        if verdict.holder.mapping is not None and _is_momentary(verdict)
+    )
+
+
+def _is_momentary(verdict: HolderVerdict) -> bool:
+    mapping = verdict.holder.mapping
+    if verdict.verdict is Verdict.PINNED:
+        return not (mounts_of(mapping) or openers_of(mapping) or stacked_on(mapping))
+    return verdict.verdict is Verdict.UNWATCHED

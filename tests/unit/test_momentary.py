@@ -1,0 +1,93 @@
+"""A verdict that a change during the observation may explain is confirmed by a second one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from rbdagent.cli.data_source import settled
+from rbdagent.model import Verdict
+from rbdagent.verdicts.momentary import momentary
+from tests.support.agent_loop import rounds
+from tests.support.snapshots import (
+    diagnosis_of,
+    from_worker_2,
+    judged,
+    mount,
+    opener,
+    pod,
+    remote_watcher,
+    world,
+)
+from tests.support.unmap_plans import DEVICE, seen
+
+if TYPE_CHECKING:
+    from rbdagent.model import Snapshot
+    from tests.support.agent_loop import Stage
+
+UNWATCHED: Final = world(of_image={"watchers": ()})
+MOUNTING: Final = world(mapped={"kernel_traces": ("/proc/fs/ext4/rbd0",)})
+IN_USE: Final = world(in_kube={"pods": (pod(),)})
+TRACES: Final = {"kernel_traces": ("/proc/fs/ext4/rbd0",)}
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "verdict"),
+    [(UNWATCHED, Verdict.UNWATCHED), (MOUNTING, Verdict.PINNED)],
+    ids=["the watch is read after the unmap", "the mount is read before the file system"],
+)
+def test_change_during_the_observation_looks_like_a_danger(
+    snapshot: Snapshot, verdict: Verdict
+) -> None:
+    assert judged(snapshot).verdict is verdict
+    assert momentary((diagnosis_of(snapshot),)) == {(DEVICE, verdict)}
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        IN_USE,
+        world(),
+        world(mapped={"openers": (opener(),)}),
+        world(mapped={"mounts": (mount(path="/mnt"),), **TRACES}),
+        from_worker_2(of_image={"watchers": (remote_watcher(),)}),
+    ],
+    ids=["in use", "orphaned", "kept by a process", "mounted elsewhere", "on another node"],
+)
+def test_lasting_state_is_observed_once(snapshot: Snapshot) -> None:
+    assert momentary((diagnosis_of(snapshot),)) == set()
+
+
+def _observed(snapshots: list[Snapshot], source: str | None = None) -> tuple[Verdict, int]:
+    """Return the verdict, and the number of observations that were left over."""
+    left = list(snapshots)
+    _, diagnosis = settled(
+        lambda: left.pop(0), diagnosis_of, lambda diagnosis: (diagnosis,), source=source
+    )
+    return diagnosis.holders[0].verdict, len(left)
+
+
+def test_second_observation_answers_if_the_first_is_momentary() -> None:
+    assert _observed([UNWATCHED, IN_USE]) == (Verdict.IN_USE, 0)
+
+
+def test_danger_that_lasts_is_reported_after_two_observations() -> None:
+    assert _observed([UNWATCHED, UNWATCHED, IN_USE]) == (Verdict.UNWATCHED, 1)
+
+
+def test_snapshot_file_is_read_once() -> None:
+    assert _observed([UNWATCHED, IN_USE], source="-") == (Verdict.UNWATCHED, 1)
+
+
+def test_agent_confirms_a_new_danger_before_it_reports_it(stage: Stage) -> None:
+    stage.snapshots = [seen(of_image={"watchers": ()}), seen(in_kube={"pods": (pod(),)})]
+    rounds(stage.agent(), "start")
+    assert [result.verdicts for result in stage.reported] == [{"InUse": 1}]
+
+
+def test_agent_observes_a_danger_that_lasts_twice_in_its_first_cycle_only(stage: Stage) -> None:
+    stage.snapshots = [seen(of_image={"watchers": ()})]
+    rounds(stage.agent(), "start", "time", "time")
+    assert [result.verdicts for result in stage.reported] == [{"Unwatched": 1}] * 3
+    assert len(stage.asked_api) == 4
