@@ -40,10 +40,11 @@ def settled(
         diagnoses: returns the diagnoses in an answer.
         source: the file of ``--from``, which is read only once.
     """
-    from rbdagent.verdicts.momentary import momentary
-
     snapshot = observe()
     answer = judge(snapshot)
+    # Imported here: the sources start sooner.
+    from rbdagent.verdicts.momentary import momentary
+
     if source is None and momentary(diagnoses(answer)):
         snapshot = observe()
         answer = judge(snapshot)
