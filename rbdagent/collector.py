@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from rbdagent.collect.failure import failed, gaps_in, not_observed
 from rbdagent.collect.monitors import monitors_in, with_monitors
 from rbdagent.collect.node.contained import KeptNode, NodeAnswer, node_begun, start_node_worker
-from rbdagent.collect.parallel import start
+from rbdagent.collect.parallel import Awaited, awaiting, start
 from rbdagent.collect.worker import PersistentWorker, Worker, WorkerExitedError
 from rbdagent.commands import command, line_of
 from rbdagent.errors import NotFoundError
@@ -54,7 +54,10 @@ _LATE_REPORTS = NotObserved(
     reason="the Kubernetes API listed no RBDNodes in time", hint="a longer --timeout may help"
 )
 _SKIPPED = "not queried, as requested"
+_API = "the Kubernetes API"
 _CEPH = "Ceph"
+_LOGS = "the logs of this node"
+_NODE = "this node"
 _NOT_QUERIED_YET = Source(state=SourceState.SKIPPED, reason="not queried yet")
 _MOST_IMAGES = 500
 """Each of these images is opened, 32 at a time. An image with an unknown watcher is observed twice,
@@ -69,7 +72,7 @@ def collect_snapshot(
     settings: Settings,
     *,
     now: Callable[[], str],
-    meanwhile: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[Awaited], None] = lambda _: None,
     also: CollectScope = CollectScope.NOTHING,
     kube: KubeAnswer | None = None,
     own: Callable[[NodeView | None], KubeAnswer] | None = None,
@@ -81,7 +84,7 @@ def collect_snapshot(
         target: the target that the user named.
         settings: the sources, their credentials, and the overall deadline.
         now: returns the time as an ISO 8601 text in UTC.
-        meanwhile: is called while the sources answer; it needs no part of the snapshot.
+        meanwhile: is called while the sources answer; the list of awaited sources stays current.
         also: the requests in addition to those for the holders of the volume.
         kube: an earlier answer of the API, to use instead of new requests.
         own: requests only the API objects that belong to the node's view, instead of all objects.
@@ -91,16 +94,18 @@ def collect_snapshot(
         NotFoundError: a source that would know the target answered, and the target does not exist.
     """
     deadline = time.monotonic() + settings.timeout_s
+    awaited: Awaited = {}
     # The source with the longest waits starts first. Processes must start before threads do.
     with (
         _begin_ceph(settings, workers and workers.ceph) as ceph_begun,
         _begin_node(settings, workers and workers.node, deadline) as node_answer,
     ):
-        kube_answer = _begin_kube(target, settings, also, kube, own)
+        kube_answer = _begin_kube(target, settings, also, kube, own, awaited)
         from rbdagent.correlate import images_of
 
-        meanwhile()
-        node_view, node_source = node_answer()
+        meanwhile(awaited)
+        with awaiting(awaited, _NODE, settings.timeout_s):
+            node_view, node_source = node_answer()
         kube_view, kube_source = kube_answer(node_view, deadline)
         images = images_of(target, node_view, kube_view)
         seen = Snapshot(
@@ -115,11 +120,25 @@ def collect_snapshot(
         index = _indexed(seen) if CollectScope.EVERYTHING in also else None
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
         with_logs = _begin_logs(seen, settings, also, index)
-        reports = _begin_reports(seen, settings, also)
-        with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline)
-    snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
+        reports = _begin_reports(seen, settings, also, awaited)
+        with awaiting(awaited, _CEPH, _limit_of_ceph_s(settings)):
+            with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline)
+    with awaiting(awaited, _LOGS, settings.timeout_s):
+        snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
     _check_target_exists(snapshot, images, settings)
     return with_published(snapshot, found) if (found := reports(deadline)) else snapshot
+
+
+def _limit_of_api_s(settings: Settings) -> float:
+    """Return the time limit of one request to the API."""
+    given = settings.timeout_s if settings.kube is None else settings.kube.timeout_s
+    return min(given, settings.timeout_s)
+
+
+def _limit_of_ceph_s(settings: Settings) -> float:
+    """Return the time limit of one call to Ceph."""
+    limits = [access.timeout_s for access in settings.clusters or ()]
+    return min(max(limits, default=settings.timeout_s), settings.timeout_s)
 
 
 def _begin_kube(
@@ -128,13 +147,19 @@ def _begin_kube(
     also: CollectScope,
     known: KubeAnswer | None,
     own: Callable[[NodeView | None], KubeAnswer] | None,
+    awaited: Awaited,
 ) -> Callable[[NodeView | None, float], KubeAnswer]:
     """Start the requests to the API; return a function that waits for the answer.
 
     The requests for only the objects of the node start when the view of the node is known.
     """
     if own is None:
-        begun = start([lambda: known or _with_duration(lambda: _kube(target, settings, also))])
+
+        def ask() -> KubeAnswer:
+            with awaiting(awaited, _API, _limit_of_api_s(settings)):
+                return known or _with_duration(lambda: _kube(target, settings, also))
+
+        begun = start([ask])
         return lambda _, deadline: _kube_answer(begun(deadline), settings)
 
     def of_node(node: NodeView | None, deadline: float) -> KubeAnswer:
@@ -183,7 +208,7 @@ def _begin_logs(
 
 
 def _begin_reports(
-    seen: Snapshot, settings: Settings, also: CollectScope
+    seen: Snapshot, settings: Settings, also: CollectScope, awaited: Awaited
 ) -> Callable[[float], Sequence[PublishedNode | NotObserved]]:
     """Start to list the reports of the agents of all nodes about the target.
 
@@ -204,7 +229,8 @@ def _begin_reports(
     begun = start([lambda: published_or_gap(access, lambda report: about(report, names))])
 
     def reports(deadline: float) -> Sequence[PublishedNode | NotObserved]:
-        (answer,) = begun(deadline)
+        with awaiting(awaited, _API, _limit_of_api_s(settings)):
+            (answer,) = begun(deadline)
         if isinstance(answer, tuple):
             return answer
         return [_LATE_REPORTS if answer is None else _without_reports(answer)]
@@ -349,7 +375,7 @@ def _kube_answer(
         # The source did not fail: it answered that the target does not exist.
         raise answer
     if isinstance(answer, BaseException):
-        return None, failed(answer, "the Kubernetes API")
+        return None, failed(answer, _API)
     if answer is not None:
         return answer
     return None, Source(

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.collect.failure import not_observed
-from rbdagent.collect.parallel import all_of
+from rbdagent.collect.parallel import Awaited, all_of, awaiting
 from rbdagent.correlate.image_identity import are_mappings_observed
 from rbdagent.errors import SourceError
 from rbdagent.model import (
@@ -29,19 +29,32 @@ if TYPE_CHECKING:
     from rbdagent.model import Gap, NodeView
 
 
-def check_all(settings: Settings) -> tuple[CheckResult, ...]:
-    """Check the node, every Ceph cluster and Kubernetes in parallel."""
-    calls: list[tuple[str, Callable[[], tuple[CheckResult, ...]]]] = [
-        ("node", functools.partial(_node, settings)),
+def check_all(settings: Settings, awaited: Awaited) -> tuple[CheckResult, ...]:
+    """Check the node, every Ceph cluster and Kubernetes in parallel.
+
+    Args:
+        settings: the sources, their credentials, and the overall deadline.
+        awaited: lists the sources that this call waits for, while it waits.
+    """
+    calls: list[tuple[str, str, Callable[[], tuple[CheckResult, ...]]]] = [
+        ("node", "this node", functools.partial(_node, settings)),
         *(
-            ("ceph", functools.partial(_ceph, settings, access))
+            ("ceph", f"Ceph cluster {access.name}", functools.partial(_ceph, settings, access))
             for access in settings.clusters or ()
         ),
-        ("kubernetes", functools.partial(_kube, settings)),
+        ("kubernetes", "the Kubernetes API", functools.partial(_kube, settings)),
     ]
-    answers = all_of([call for _, call in calls], time.monotonic() + settings.timeout_s)
+
+    def checked(name: str, call: Callable[[], tuple[CheckResult, ...]]) -> tuple[CheckResult, ...]:
+        with awaiting(awaited, name, settings.timeout_s):
+            return call()
+
+    answers = all_of(
+        [functools.partial(checked, name, call) for _, name, call in calls],
+        time.monotonic() + settings.timeout_s,
+    )
     results: list[CheckResult] = []
-    for (source, _), answer in zip(calls, answers, strict=True):
+    for (source, _, _), answer in zip(calls, answers, strict=True):
         if isinstance(answer, tuple):
             results += answer
         else:

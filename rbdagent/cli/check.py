@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from rbdagent.cli.options import OF_ONE_CLUSTER, OUTPUT, ceph_tables, observing
-from rbdagent.cli.output import data_text, layout_of, print_text
+from rbdagent.cli.output import data_text, layout_of, print_text, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rbdagent.collect.parallel import Awaited
     from rbdagent.config import Settings
     from rbdagent.model import CheckResult
 
@@ -27,7 +28,11 @@ def command(*, output: str, settings: Callable[[], Settings]) -> int:
     from rbdagent.model import CheckState
     from rbdagent.preflight import check_all
 
-    results = (*_flag_origins(), *check_all(settings()))
+    chosen = settings()
+    awaited: Awaited = {}
+    with progress(chosen.timeout_s) as show:
+        show(awaited)
+        results = (*_flag_origins(), *check_all(chosen, awaited))
     if output == "table":
         from rbdagent.report.text.check import check_lines
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 from msgspec.structs import replace
 
-from rbdagent.cli.output import now_utc
+from rbdagent.cli.output import now_utc, progress
 from rbdagent.commands import command, line_of
 from rbdagent.errors import NotFoundError, UsageError
 from rbdagent.model import CollectScope
@@ -18,6 +18,7 @@ from rbdagent.model import CollectScope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rbdagent.collect.parallel import Awaited
     from rbdagent.collector import Workers
     from rbdagent.config import Settings
     from rbdagent.model import Diagnosis, Snapshot, Target
@@ -75,14 +76,16 @@ def snapshot_of(
     from rbdagent.collector import collect_snapshot
 
     started = time.monotonic()
-    found = collect_snapshot(
-        target,
-        settings(),
-        now=now_utc,
-        meanwhile=meanwhile,
-        also=also,
-        workers=workers,
-    )
+    chosen = settings()
+    with progress(chosen.timeout_s) as show:
+
+        def begun(awaited: Awaited) -> None:
+            show(awaited)
+            meanwhile()
+
+        found = collect_snapshot(
+            target, chosen, now=now_utc, meanwhile=begun, also=also, workers=workers
+        )
     if click.get_current_context().params.get("debug"):
         from rbdagent.log import Log
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
+    from rbdagent.collect.parallel import Awaited
     from rbdagent.model import BootTime, ClusterReport, Diagnosis, Severity, Snapshot
     from rbdagent.report.text.layout import Layout
 
@@ -163,6 +165,12 @@ def _flag(name: str) -> object:
     return None if context is None else context.meta.get(name)
 
 
+def _parameter(name: str) -> object:
+    """Return the value of a parameter of the verb; None if the verb does not have it."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.params.get(name)
+
+
 def has_colour() -> bool:
     """Return whether the output has colours.
 
@@ -195,6 +203,24 @@ def print_text(text: str) -> None:
 def complain(text: str) -> None:
     """Print one line to stderr; line breaks in quoted text are escaped."""
     click.echo(shown(text), err=True)
+
+
+def progress(total_s: float) -> contextlib.AbstractContextManager[Callable[[Awaited], None]]:
+    """Return a context that shows on a terminal what it waits for, if it waits long.
+
+    It yields a function that receives the list of the awaited sources. It draws by a signal, so it
+    needs the main thread.
+
+    Args:
+        total_s: the overall deadline.
+    """
+    if not sys.stderr.isatty():
+        return contextlib.nullcontext(lambda _: None)
+    from rbdagent.cli.progress import shown_progress
+
+    # A line that is rewritten would mix with the lines of --debug.
+    once = os.environ.get("TERM") == "dumb" or bool(_parameter("debug"))
+    return shown_progress(total_s, once=once)
 
 
 def now_utc() -> str:

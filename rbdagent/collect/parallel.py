@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
 _T = TypeVar("_T")
+Awaited = dict[str, float]
+"""The sources that have not answered yet, each with the time limit of its calls in seconds."""
 THREADS: Final = 32
 _QUICK_S: Final = 0.05
 _MOST_HUNG: Final = 64
@@ -63,6 +65,22 @@ def start(
         return answers
 
     return wait
+
+
+@contextlib.contextmanager
+def awaiting(awaited: Awaited, source: str, limit_s: float) -> Iterator[None]:
+    """List a source as awaited while the context runs.
+
+    Args:
+        awaited: the list; another thread may change it at the same time.
+        source: its name in a sentence.
+        limit_s: the time limit of its calls.
+    """
+    awaited[source] = limit_s
+    try:
+        yield
+    finally:
+        awaited.pop(source, None)
 
 
 _Item = TypeVar("_Item", bound="Hashable")

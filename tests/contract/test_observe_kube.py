@@ -751,7 +751,9 @@ ELSEWHERE = seen_by_agent(
 def holders_with_reports(access: KubeAccess, seen: Snapshot = ELSEWHERE) -> tuple[Holder, ...]:
     """Return the holders of the image according to the reports that who-holds lists."""
     settings = replace(NOWHERE, kube=access)
-    found = look_module._begin_reports(seen, settings, CollectScope.NOTHING)(time.monotonic() + 10)
+    found = look_module._begin_reports(seen, settings, CollectScope.NOTHING, {})(
+        time.monotonic() + 10
+    )
     return correlate(look_module.with_published(seen, found)).holders
 
 
@@ -775,7 +777,7 @@ def test_reports_omit_mappings_of_other_volumes(api: FakeApi, access: KubeAccess
     report["status"]["mappings"] = [mapping, *others, unknown]
     api.lists["rbdnodes"] = [report]
     settings = replace(NOWHERE, kube=access)
-    (found,) = look_module._begin_reports(ELSEWHERE, settings, CollectScope.NOTHING)(
+    (found,) = look_module._begin_reports(ELSEWHERE, settings, CollectScope.NOTHING, {})(
         time.monotonic() + 10
     )
     assert isinstance(found, PublishedNode)
@@ -791,7 +793,7 @@ def test_who_holds_answers_where_no_agent_publishes(api: FakeApi, access: KubeAc
 def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess) -> None:
     api.broken[RBD_NODES] = refuse(403)
     settings = replace(NOWHERE, kube=access)
-    found = look_module._begin_reports(ELSEWHERE, settings, CollectScope.NOTHING)(
+    found = look_module._begin_reports(ELSEWHERE, settings, CollectScope.NOTHING, {})(
         time.monotonic() + 10
     )
     completed = look_module.with_published(ELSEWHERE, found)

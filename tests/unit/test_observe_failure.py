@@ -286,7 +286,7 @@ def test_check_shows_the_other_sources(
         monkeypatch.setattr(preflight, f"_{name}", lambda *_, line=line: (line,))
     monkeypatch.setattr(preflight, f"_{source.replace('rnetes', '')}", raising(error))
     settings = replace(NOWHERE, clusters=(access(tmp_path),))
-    lines = preflight.check_all(settings)
+    lines = preflight.check_all(settings, {})
     bad = [line for line in lines if line.state is CheckState.FAILED]
     assert [line.source for line in bad] == [source]
     assert reason in bad[0].detail
