@@ -66,12 +66,15 @@ def check_all(settings: Settings, awaited: Awaited) -> tuple[CheckResult, ...]:
 
 def _unanswered(source: str, error: BaseException | None, settings: Settings) -> CheckResult:
     """Return the line for a source if its check did not end, or failed unexpectedly."""
+    failure = f"the check of {source} failed"
     if error is None:
+        failure = f"{source} did not answer within {settings.timeout_s:g} s"
         error = SourceError("no answer in time", hint="a longer --timeout may help")
     missing = not_observed(error, "the check")
     return CheckResult(
         source=source,
         sentence=f"the source answers within {settings.timeout_s:g} s",
+        failure=failure,
         state=CheckState.FAILED,
         detail=missing.reason,
         hint=missing.hint,
@@ -110,7 +113,13 @@ def _node(settings: Settings) -> tuple[CheckResult, ...]:
         view, source = answer()
     if view is None or source.state is not SourceState.OBSERVED:
         return (
-            _line("the node can be observed", ok=False, detail=source.reason, hint=source.hint),
+            _line(
+                "the node can be observed",
+                "the node cannot be observed",
+                ok=False,
+                detail=source.reason,
+                hint=source.hint,
+            ),
         )
     words = _log_results(settings.roots, view, settings.timeout_s)
     return (*_devices(view), *_facts(view, source.gaps), _kubelet_root(view), *words)
@@ -120,12 +129,14 @@ def _devices(view: NodeView) -> list[CheckResult]:
     return [
         _line(
             "the rbd module is loaded",
+            "the rbd module is not loaded",
             ok=view.module_loaded,
             detail="" if view.module_loaded else "no /sys/bus/rbd: krbd has no mapping",
             optional=True,
         ),
         _line(
             "RBD devices can be seen",
+            "RBD devices cannot be seen",
             ok=are_mappings_observed(view),
             detail=f"{len(observed_of(view.mappings))} mapped",
         ),
@@ -143,7 +154,7 @@ _RIGHTS: Final = (
 """Facts, and the privileges that they need, as measured (docs/privileges.md, tests/e2e)."""
 
 _NEEDS_A_DEVICE: Final = frozenset(_RIGHTS[number][0] for number in (1, 2, 5))
-_USER: Final = "the CephX user of a mapping can be seen"
+_USER: Final = "the CephX user of a mapping"
 
 
 def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
@@ -151,17 +162,16 @@ def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
     missing = {gap.fact: gap for gap in gaps}
     krbd = [mapping for mapping in observed_of(view.mappings) if mapping.kind is DeviceKind.KRBD]
     for fact, right in _RIGHTS:
-        sentence = f"{fact} can be seen"
         gap = missing.get(fact)
         if gap is not None:
-            yield _line(sentence, ok=False, detail=gap.reason, hint=gap.hint)
+            yield _seen(fact, ok=False, detail=gap.reason, hint=gap.hint)
         elif fact in _NEEDS_A_DEVICE and not krbd:
-            yield _not_tried(sentence, right)
+            yield _not_tried(fact, right)
         else:
-            yield _line(sentence, ok=True, detail=f"needs {right}")
+            yield _seen(fact, ok=True, detail=f"needs {right}")
     if krbd:
         seen = any(mapping.user for mapping in krbd)
-        yield _line(
+        yield _seen(
             _USER,
             ok=seen,
             optional=True,
@@ -172,10 +182,17 @@ def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
         yield _not_tried(_USER, "CAP_SYS_ADMIN")
 
 
-def _not_tried(sentence: str, right: str) -> CheckResult:
+def _seen(
+    fact: str, *, ok: bool, detail: str, hint: str = "", optional: bool = False
+) -> CheckResult:
+    can, cannot = f"{fact} can be seen", f"{fact} cannot be seen"
+    return _line(can, cannot, ok=ok, detail=detail, hint=hint, optional=optional)
+
+
+def _not_tried(fact: str, right: str) -> CheckResult:
     return CheckResult(
         source="node",
-        sentence=sentence,
+        sentence=f"{fact} can be seen",
         state=CheckState.SKIPPED,
         detail=f"no device is mapped here to check it with; needs {right}",
     )
@@ -185,6 +202,7 @@ def _kubelet_root(view: NodeView) -> CheckResult:
     roots = view.kubelet.roots if isinstance(view.kubelet, KubeletView) else ()
     return _line(
         "kubelet's directory exists",
+        "kubelet's directory was not found",
         ok=bool(roots),
         detail=", ".join(roots),
         hint="pass --kubelet-root",
@@ -210,6 +228,7 @@ def _log_results(roots: NodeRoots, view: NodeView, timeout_s: float) -> Iterator
         unseen = heard if isinstance(heard, NotObserved) else None
         yield _line(
             f"{whose} log can be read",
+            f"{whose} log cannot be read",
             ok=unseen is None,
             detail="diagnose quotes it" if unseen is None else unseen.reason,
             hint="" if unseen is None else unseen.hint,
@@ -218,12 +237,19 @@ def _log_results(roots: NodeRoots, view: NodeView, timeout_s: float) -> Iterator
 
 
 def _line(
-    sentence: str, *, ok: bool, detail: str = "", hint: str = "", optional: bool = False
+    sentence: str,
+    failure: str,
+    *,
+    ok: bool,
+    detail: str = "",
+    hint: str = "",
+    optional: bool = False,
 ) -> CheckResult:
     bad = CheckState.WARNING if optional else CheckState.FAILED
     return CheckResult(
         source="node",
         sentence=sentence,
+        failure=failure,
         state=CheckState.OK if ok else bad,
         detail=detail,
         hint="" if ok else hint,

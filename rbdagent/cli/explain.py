@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from rbdagent.cli.candidates import codes
 from rbdagent.cli.options import DEBUG, OUTPUT
-from rbdagent.cli.output import data_text, print_text
+from rbdagent.cli.output import data_text, layout_of, print_text
 
 
 @click.command("explain")
@@ -19,7 +21,7 @@ def command(*, code: str | None, output: str, debug: bool) -> int:
     The explanation has the cause, the evidence, the risk, the remedy and the automatic recovery.
     """
     del debug
-    from rbdagent.catalog import CATALOG, entry, explanation
+    from rbdagent.catalog import CATALOG, entry
 
     if output != "table":
         from rbdagent.report.json import explain
@@ -28,9 +30,27 @@ def command(*, code: str | None, output: str, debug: bool) -> int:
             print_text(data_text(explain.explanation_list(CATALOG.values()), output))
         else:
             print_text(data_text(explain.explanation(entry(code)), output))
-    elif code is None:
-        for known in CATALOG.values():
-            print_text(f"{known.code}   {known.severity:<8}   {known.name:<28}   {known.summary}\n")
     else:
-        print_text(explanation(code) + "\n")
+        print_text(_text(code))
     return 0
+
+
+def _text(code: str | None) -> str:
+    """Return the text for one code or all codes; only on a terminal, it has the width of that.
+
+    A pipe gets one line for each code or part: ``grep`` finds it, and the kubectl plugin, which
+    answers without a cluster, prints the same.
+    """
+    from rbdagent.catalog import CATALOG, explanation
+    from rbdagent.report.text.explain import explanation_lines
+    from rbdagent.report.text.layout import cut
+
+    is_terminal, layout = sys.stdout.isatty(), layout_of()
+    if code is not None:
+        text = explanation(code)
+        return f"{explanation_lines(text, layout) if is_terminal else text}\n"
+    lines = (
+        f"{known.code}   {known.severity:<8}   {known.name:<28}   {known.summary}"
+        for known in CATALOG.values()
+    )
+    return "".join(f"{cut(line, layout) if is_terminal else line}\n" for line in lines)

@@ -116,7 +116,7 @@ COLOR: Final = option(
     callback=_for_text,
     help="Colours in text; auto: on a terminal.",
 )
-_VERBOSE: Final = option(
+VERBOSE: Final = option(
     "--verbose",
     "-v",
     is_flag=True,
@@ -364,7 +364,7 @@ def reading(*also: str) -> Callable[[_F], _F]:
                 help="Exit with code 3 if a finding has at least this severity."),
         option("--watch", "-w", is_flag=True,
                 help="Repeat, and print each answer that differs from the last one."),
-        _VERBOSE,
+        VERBOSE,
         COLOR,
     )  # fmt: skip
     return functools.partial(with_options, options)

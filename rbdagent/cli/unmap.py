@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rbdagent.cli.data_source import snapshot_of
-from rbdagent.cli.options import observing, target_argument
+from rbdagent.cli.options import COLOR, VERBOSE, observing, target_argument
 from rbdagent.cli.output import complain, data_text, layout_of, moment, print_text
 from rbdagent.cli.unmap_options import acting, leave_of
 from rbdagent.errors import UsageError
@@ -43,6 +43,8 @@ _RETRY_S: Final = 10.0
               show_default=True, help="Output format.")  # fmt: skip
 @click.option("--from", "source", metavar="FILE",
               help="Print the plan for a snapshot file; - is stdin.")  # fmt: skip
+@VERBOSE
+@COLOR
 @acting
 @observing
 def command(

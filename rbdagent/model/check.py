@@ -22,6 +22,8 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     source: str
     """``node``, ``ceph``, ``kubernetes`` or ``configuration``."""
     sentence: str
+    failure: str = ""
+    """The statement that is true if the check fails; required for a check that can fail."""
     state: CheckState
     detail: str = ""
     hint: str = ""

@@ -109,6 +109,8 @@ class Condition(Struct, frozen=True, kw_only=True):
     """The facts that show that the condition is met or, if it is not met, the reasons."""
     pending: bool = False
     """Whether the condition is not met, but will be met after some time if nothing else changes."""
+    needs_node: bool = False
+    """Whether a snapshot file cannot show that it is met: it is about the node's present state."""
 
 
 class PreventingObject(Struct, frozen=True, kw_only=True):

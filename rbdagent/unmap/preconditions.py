@@ -298,7 +298,7 @@ def plan_unmap(
         now=now,
     )
     outcomes = tuple(holds(attempt) for _, _, holds in CONDITIONS)
-    conditions = _conditions(outcomes)
+    conditions = _conditions(outcomes, is_offline=now is None)
     counters = attempt.mapping.io_counters
     if isinstance(counters, NotObserved) or not all(condition.met for condition in conditions):
         return UnmapRefusal(
@@ -343,24 +343,28 @@ def _volume_of(use: Volume) -> str | None:
     return use.persistent_volume.name if use.persistent_volume is not None else None
 
 
-def _conditions(outcomes: Iterable[Outcome]) -> tuple[Condition, ...]:
+def _conditions(outcomes: Iterable[Outcome], *, is_offline: bool) -> tuple[Condition, ...]:
     """Return every condition with its outcome, in the order of their numbers."""
     return tuple(
-        _condition(number, code, requirement, outcome)
+        _condition(number, code, requirement, outcome, is_offline=is_offline)
         for number, ((code, requirement, _), outcome) in enumerate(
             zip(CONDITIONS, outcomes, strict=True), start=1
         )
     )
 
 
-def _condition(number: int, code: str, requirement: str, outcome: Outcome) -> Condition:
+def _condition(
+    number: int, code: str, requirement: str, outcome: Outcome, *, is_offline: bool
+) -> Condition:
+    met = not (outcome.against or outcome.follows or outcome.not_yet)
     return Condition(
         number=number,
         code=code,
         requirement=requirement,
-        met=not (outcome.against or outcome.follows or outcome.not_yet),
+        met=met,
         observed=(*outcome.against, *outcome.follows, *outcome.not_yet) or outcome.speaks,
         pending=bool(outcome.not_yet) and not (outcome.against or outcome.follows),
+        needs_node=is_offline and not met and code in _OF_THE_PRESENT,
     )
 
 
@@ -927,6 +931,9 @@ CONDITIONS: Final[tuple[tuple[str, str, Callable[[Attempt], Outcome]], ...]] = (
     ("RBD510", "it had no I/O for the grace period", has_no_io),
 )
 """Code, requirement and function of each condition, in the order of their numbers."""
+
+_OF_THE_PRESENT: Final = frozenset({"RBD501", "RBD508", "RBD509", "RBD510"})
+"""Conditions that no snapshot file can show: the history on the node, and its present state."""
 
 
 # --------------------------------------------------------------------------------------------------

@@ -201,14 +201,15 @@ def test_output_ends_with_commands_and_then_sources(ask: Ask) -> None:
 
 def test_an_answer_with_nothing_to_do_ends_with_its_sources(ask: Ask, node_file: Path) -> None:
     last = ask("list", "--from", str(node_file)).stdout.split("\n\n")[-1]
-    title, *lines = last.splitlines()
-    assert title == "Sources:"
-    assert [line.split()[0] for line in lines if line[2] != " "] == ["node", "ceph", "kubernetes"]
+    assert last.startswith("node ok")
+    assert "ceph ok" in last
+    assert "kubernetes ok" in last
 
 
+@pytest.mark.usefixtures("config")
 def test_wide_adds_columns_to_the_tables(ask: Ask, node_file: Path) -> None:
     command = ("list", "--from", str(node_file), "-o")
-    head, wide = (ask(*command, form).stdout.splitlines()[0] for form in ("table", "wide"))
+    head, wide = (ask(*command, form).stdout.splitlines()[2] for form in ("table", "wide"))
     assert wide.split()[: len(head.split())] == head.split()
     assert len(wide) > len(head)
 
@@ -452,9 +453,11 @@ def test_a_typo_in_a_verb_or_flag_gets_a_near_match(
 
 def test_list_prints_one_row_per_mapping(ask: Ask, node_file: Path) -> None:
     done = ask("list", "--from", str(node_file))
-    head, *rows = done.stdout.partition("\n\n")[0].splitlines()
+    summary, table, *_ = done.stdout.split("\n\n")
+    head, *rows = table.splitlines()
     assert done.code == 0
-    assert head.split()[:2] == ["DEVICE", "IMAGE"]
+    assert summary == "0 of 3 mappings on n1 need attention, as far as observed: 3 InUse."
+    assert head.split()[:3] == ["DEVICE", "VERDICT", "CLAIM"]
     assert [row.split()[0] for row in rows] == ["/dev/rbd0", "/dev/rbd1", "/dev/rbd2"]
     assert "default/crox" in rows[2]
 
@@ -774,7 +777,7 @@ def test_debug_shows_the_traceback(ask: Ask, tmp_path: Path) -> None:
 # Configuration
 # --------------------------------------------------------------------------------------------------
 
-CHECK: Final = ("check", "--no-ceph", "--no-kube", "--no-node")
+CHECK: Final = ("check", "-v", "--no-ceph", "--no-kube", "--no-node")
 
 
 def setting(done: Done, flag: str) -> tuple[str, str]:
@@ -785,8 +788,9 @@ def setting(done: Done, flag: str) -> tuple[str, str]:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> str:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the path of a configuration file that sets the time limit to 7 s."""
+    monkeypatch.setenv("COLUMNS", "300")
     return str(written(tmp_path, 'timeout = "7s"\nceph-id = "watcher"\n'))
 
 
@@ -828,7 +832,7 @@ def test_the_environment_may_name_the_file(
 
 def test_environment_may_exclude_a_source(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RBDAGENT_NO_NODE", "true")
-    done = ask("check", "--no-ceph", "--no-kube")
+    done = ask("check", "-v", "--no-ceph", "--no-kube")
     assert setting(done, "--no-node") == ("on", "environment")
 
 
@@ -850,6 +854,7 @@ def test_the_file_may_change_what_counts_as_a_failure(ask: Ask, tmp_path: Path) 
     assert ask(*command, "--config", str(file), "--fail-on", "error").code == 0
 
 
+@pytest.mark.usefixtures("config")
 def test_repeatable_flag_keeps_its_order_from_every_origin(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -986,7 +991,7 @@ def test_list_marks_unobserved_volumes_as_not_observed(
 ) -> None:
     found = json.loads(node_file.read_text()) | {"kubernetes": None}
     done = ask("list", "--from", str(written(tmp_path, json.dumps(found))))
-    assert "<none>" not in done.stdout.split("\n\n", maxsplit=1)[0]
+    assert "<none>" not in done.stdout.split("\n\n")[1]
     assert "<not observed>" in done.stdout
 
 
@@ -1000,18 +1005,20 @@ def test_list_of_an_unobserved_node_is_not_a_success(ask: Ask, flags: tuple[str,
 TABLES: Final = '[[ceph]]\nname = "a"\nconf = "/none/a.conf"\n'
 
 
+@pytest.mark.usefixtures("config")
 def test_a_file_may_name_clusters(ask: Ask, tmp_path: Path) -> None:
     file = str(written(tmp_path, TABLES))
-    done = ask("check", "--no-node", "--no-kube", "--config", file)
+    done = ask("check", "-v", "--no-node", "--no-kube", "--config", file)
     assert f"[[ceph]] names cluster a: {file}" in done.stdout
-    assert "--ceph-conf" not in done.stdout.split("\nnode", maxsplit=1)[0]
+    assert "--ceph-conf" not in done.stdout.partition("\nconfiguration\n")[2]
     assert "/none/a.conf" in done.stdout
 
 
+@pytest.mark.usefixtures("config")
 def test_flag_for_a_cluster_outranks_the_clusters_of_the_file(ask: Ask, tmp_path: Path) -> None:
     file = str(written(tmp_path, TABLES))
     flags = ("--config", file, "--ceph-conf", "/none/flag.conf")
-    done = ask("check", "--no-node", "--no-kube", *flags)
+    done = ask("check", "-v", "--no-node", "--no-kube", *flags)
     assert setting(done, "--ceph-conf") == ("/none/flag.conf", "flag")
     assert "cannot read /none/flag.conf" in done.stdout
     assert "a.conf" not in done.stdout
@@ -1046,6 +1053,7 @@ def test_a_bad_value_of_the_environment_names_the_variable(
     assert "RBDAGENT_TIMEOUT" in done.stderr
 
 
+@pytest.mark.usefixtures("config")
 def test_single_kubelet_root_may_be_a_string(ask: Ask, tmp_path: Path) -> None:
     file = str(written(tmp_path, 'kubelet-root = "/k"\n'))
     assert setting(ask(*CHECK, "--config", file), "--kubelet-root") == ("/k", file)
@@ -1117,7 +1125,7 @@ PLUGIN: Final = KUBECONFIG.replace(
 
 def test_a_credential_plugin_that_fails_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, PLUGIN)
-    done = process("check", "--no-ceph", "--no-node", "--kubeconfig", str(path))
+    done = process("check", "--no-ceph", "--no-node", "--kubeconfig", str(path), columns=300)
     assert "the credential plugin of context 'lab' (/bin/false) failed" in done.stdout
     assert "ERROR" not in done.stderr
 

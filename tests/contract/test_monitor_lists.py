@@ -129,7 +129,8 @@ def test_check_reports_why_the_monitors_are_unknown(
     api.broken[CSI] = refuse(403)
     path = config(tmp_path, "ceph-csi/ceph-csi-config")
     done = ask("check", f"--config={path}", f"--kubeconfig={access.kubeconfig}")
-    assert "east: ConfigMap ceph-csi/ceph-csi-config, key config.json: " in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "east: ConfigMap ceph-csi/ceph-csi-config, key config.json: " in said
     assert "auth can-i get configmaps/ceph-csi-config" in done.stdout
     assert CSI in api.requests
 

@@ -489,7 +489,7 @@ def test_missing_in_cluster_token_is_reported() -> None:
 @pytest.mark.parametrize(
     ("refused", "state", "words"),
     [
-        ("list pods", "failed", "not allowed"),
+        ("list pods", "failed", "no answer is reliable without it"),
         ("list events", "warning", "fewer details"),
         ("list namespaces", "warning", "nothing can be unmapped"),
         ("patch rbdnodes.rbdagent.dev/status", "warning", "an agent needs it"),

@@ -37,13 +37,28 @@ def test_refusal_lists_every_condition_with_its_reasons(
     assert all(condition["observed"] for condition in refusal["conditions"])
 
 
-def test_refusal_as_text_names_the_device_and_an_explain_command(
+def test_snapshot_from_a_file_cannot_decide_what_needs_the_node(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A file shows neither the history of the mapping nor the present state of its node."""
     done = ask(capsys, "unmap", VOLUME, *FROM)
-    assert done.stdout.startswith(f"Not unmapped: /dev/rbd0 on worker-1 (pv/{VOLUME}).")
+    first, second, *_ = done.stdout.splitlines()
+    assert first == (
+        "Cannot be decided offline: 4 of 10 conditions need the node, and 1 is not met in"
+    )
+    assert second == "  the snapshot."
+    assert f"/dev/rbd0 on worker-1 (pv/{VOLUME})." in done.stdout
     assert "kubelet started 31s ago" in done.stdout
-    assert "rbdagent explain RBD509" in done.stdout
+    assert f"rbdagent unmap pv/{VOLUME}  # on worker-1" in done.stdout
+    assert len(done.stdout.splitlines()) <= 20
+
+
+def test_details_list_every_condition_and_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = ask(capsys, "unmap", VOLUME, *FROM, "-o", "json").data
+    said = " ".join(ask(capsys, "unmap", VOLUME, *FROM, "-v").stdout.split())
+    for condition in refusal["conditions"]:
+        assert f"{condition['requirement']} ({condition['code']})" in said
+        assert condition["met"] or all(reason in said for reason in condition["observed"])
 
 
 @pytest.mark.parametrize("flag", ["--yes", "--wait"])

@@ -41,9 +41,9 @@ def asked(capsys: pytest.CaptureFixture[str], *args: str) -> Done:
 
 
 def refusal(capsys: pytest.CaptureFixture[str], flag: tuple[str, ...], path: Path) -> str:
-    """Return the output of a command that refuses a file."""
+    """Return the output of a command that refuses a file, without its line breaks."""
     done = asked(capsys, *flag, str(path))
-    said = done.stdout + done.stderr
+    said = " ".join(f"{done.stdout} {done.stderr}".split())
     assert done.code in {1, 2}
     assert f"{path}: " in said
     assert "defect" not in said

@@ -655,7 +655,8 @@ def test_an_agent_reads_the_monitors_at_run_time(
 
     def checked() -> str:
         program = (f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent")
-        return observing.laptop(AGENT).run("/usr/bin/env", *program, "check", *ceph_flags).said
+        said = observing.laptop(AGENT).run("/usr/bin/env", *program, "check", *ceph_flags).said
+        return " ".join(said.split())
 
     def list_monitors(text: str) -> None:
         observing.api.patch(MONITORS, {"data": {"config.json": text}})

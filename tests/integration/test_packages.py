@@ -245,7 +245,7 @@ def as_the_unit(*command: object, without: str = "") -> subprocess.CompletedProc
 
 
 def test_the_units_rights_show_the_whole_node(root: Path) -> None:
-    done = as_the_unit(root / "usr/bin/rbdagent", "check", "--no-ceph", "--no-kube")
+    done = as_the_unit(root / "usr/bin/rbdagent", "check", "-v", "--no-ceph", "--no-kube")
     assert done.returncode == 0, done.stdout
     assert "ok      kubelet's pod directories can be seen" in done.stdout
 
@@ -254,7 +254,7 @@ def test_without_sys_ptrace_the_node_is_not_fully_seen(root: Path) -> None:
     program = [root / "usr/bin/rbdagent", "check", "--no-ceph", "--no-kube"]
     done = as_the_unit(*program, without="sys_ptrace")
     assert done.returncode == 1
-    assert "FAILED  kubelet's pod directories can be seen" in done.stdout
+    assert "FAILED  kubelet's pod directories cannot be seen" in done.stdout
 
 
 def test_the_agent_runs_beside_lock_files_of_root(

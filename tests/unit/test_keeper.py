@@ -171,9 +171,8 @@ def test_only_object_behind_a_refusal_is_named(
 ) -> None:
     found = refused(look)
     assert (found.first_code, found.prevented_by) == (code, keeper)
-    assert f"Apart from time, only {keeper} prevents it." in unmap_text.unmap_refusal(
-        found, Layout()
-    )
+    text = unmap_text.unmap_refusal(found, Layout(width=300))
+    assert f"Apart from time, only {keeper} prevents it." in text
     named = unmap_refusal(found).prevented_by
     assert named is not None
     assert named.name == keeper.name

@@ -747,18 +747,25 @@ def near_images(
 def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
     """Check what rbdagent needs from one cluster; return one result per check."""
 
-    def line(sentence: str, state: CheckState, detail: str = "", hint: str = "") -> CheckResult:
-        return CheckResult(source="ceph", sentence=sentence, state=state, detail=detail, hint=hint)
+    def line(
+        sentence: str, failure: str, state: CheckState, detail: str = "", hint: str = ""
+    ) -> CheckResult:
+        return CheckResult(
+            source="ceph", sentence=sentence, failure=failure, state=state, detail=detail, hint=hint
+        )
 
     deadline = time.monotonic() + access.timeout_s + 1
-    answers = f"cluster {access.name} answers client.{access.client_id}"
+    answers = (
+        f"cluster {access.name} answers client.{access.client_id}",
+        f"cluster {access.name} cannot be queried as client.{access.client_id}",
+    )
     cluster = all_of([lambda: Cluster(access)], deadline)[0]
     if cluster is None:
-        return (line(answers, CheckState.FAILED, "no answer in time", reach_cure(access)),)
+        return (line(*answers, CheckState.FAILED, "no answer in time", reach_cure(access)),)
     if isinstance(cluster, BaseException):
         missing = not_observed(cluster, access.name)
-        return (line(answers, CheckState.FAILED, missing.reason, missing.hint),)
-    results = [line(answers, CheckState.OK, f"fsid {cluster.fsid}")]
+        return (line(*answers, CheckState.FAILED, missing.reason, missing.hint),)
+    results = [line(*answers, CheckState.OK, f"fsid {cluster.fsid}")]
     blocked: list[BlocklistEntry | None] = []
 
     def read_own(values: tuple[object, ...]) -> None:
@@ -771,20 +778,24 @@ def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
     )
     for sentence, prefix, read, without in readers:
         found = cluster.monitor_or_gap(prefix, read)
+        failure = sentence.replace(" can ", " cannot ")
         if isinstance(found, NotObserved):
-            results.append(line(sentence, without, found.reason, found.hint))
+            results.append(line(sentence, failure, without, found.reason, found.hint))
         else:
-            results.append(line(sentence, CheckState.OK))
+            results.append(line(sentence, failure, CheckState.OK))
     for entry in blocked:
-        sentence = "this node's client is not on the blocklist"
+        unlisted = "this node's client is not on the blocklist"
+        listed = "this node's client is on the blocklist"
         error = None if entry is None else cluster.refused(access.name, entry)
         state = CheckState.OK if error is None else CheckState.FAILED
-        results.append(line(sentence, state, str(error or ""), error.hint if error else ""))
+        hint = error.hint if error else ""
+        results.append(line(unlisted, listed, state, str(error or ""), hint))
     dumped = all_of([cluster.dump_watchers], deadline)[0]
     fast = isinstance(dumped, tuple)
     results.append(
         line(
             "all watches of an OSD can be read at once (faster for many images)",
+            "",
             CheckState.OK if fast else CheckState.SKIPPED,
             "" if fast else "needs osd caps 'allow *', which rbdagent does not require",
         )

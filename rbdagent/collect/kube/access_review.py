@@ -30,6 +30,7 @@ class _Right(NamedTuple):
 _OWN: Final = "rbdnodes.rbdagent.dev"
 _GROUP: Final = "/apis/rbdagent.dev/v1alpha1"
 """Its discovery, which every authenticated user may read (system:discovery)."""
+_NEEDED: Final = "no answer is reliable without it"
 _LESS: Final = "the answer has fewer details, but no errors"
 _AGENT: Final = "only an agent needs it"
 _LESS_WHY: Final = "diagnose shows fewer reasons why a claim or a pod waits"
@@ -70,11 +71,11 @@ def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
         api = Api(credentials(access), timeout_s=access.timeout_s)
         version = api.ask("/version").answer()
     except SourceError as error:
-        sentence = "the Kubernetes API answers"
         return (
             CheckResult(
                 source=source,
-                sentence=sentence,
+                sentence="the Kubernetes API answers",
+                failure="the Kubernetes API cannot be queried",
                 state=CheckState.FAILED,
                 detail=str(error),
                 hint=error.hint,
@@ -120,8 +121,9 @@ def _lacks_resource(group: PendingRequest) -> CheckResult | None:
     return CheckResult(
         source="kubernetes",
         sentence=f"the API server has {_OWN}",
+        failure=f"the API server has no {_OWN}",
         state=CheckState.WARNING,
-        detail="not installed: no agent publishes, and holders on other nodes are only probable",
+        detail="no agent publishes, and holders on other nodes are only probable",
         hint="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
     )
 
@@ -164,6 +166,7 @@ def _may(asked: PendingRequest, right: _Right) -> CheckResult:
         return CheckResult(
             source="kubernetes",
             sentence=sentence,
+            failure=f"whether {sentence} is unknown",
             state=CheckState.FAILED,
             detail=str(error),
             hint=error.hint,
@@ -175,8 +178,9 @@ def _may(asked: PendingRequest, right: _Right) -> CheckResult:
     return CheckResult(
         source="kubernetes",
         sentence=sentence,
+        failure=f"this user may not {right.verb} {right.resource}",
         state=CheckState.WARNING if right.loses else CheckState.FAILED,
-        detail=f"not allowed: {right.loses}" if right.loses else "not allowed",
+        detail=right.loses or _NEEDED,
         hint=f"{line_of(kubectl('create clusterrole', name, options=options))}, and bind it to "
         "this user",
     )
@@ -190,6 +194,7 @@ def _own_node(api: Api, node_name: str) -> CheckResult:
         return CheckResult(
             source="kubernetes",
             sentence=sentence,
+            failure=f"no Node {node_name} could be read",
             state=CheckState.FAILED,
             detail=str(error),
             hint="pass --node-name with this node's name in Kubernetes",

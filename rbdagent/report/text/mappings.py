@@ -1,29 +1,49 @@
-"""The output of ``list``: the mappings of a node."""
+"""The output of ``list``: how many mappings of a node need attention, and each mapping."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command
 from rbdagent.correlate.image_identity import are_mappings_observed, mappings_of
-from rbdagent.model import NotObserved, Severity, SourceState
-from rbdagent.report.text.findings import OF_SOURCES, finding_text, next_text, source_lines
+from rbdagent.model import NotObserved, Severity, SourceState, Verdict
+from rbdagent.report.rbdnode import HEALTHY
+from rbdagent.report.text.findings import OF_SOURCES, finding_text, next_text
+from rbdagent.report.text.footer import footer
 from rbdagent.report.text.holders import attachment_cell, client_id, pods_cell
 from rbdagent.report.text.layout import (
+    COLOURS,
     NONE,
     NOT_OBSERVED,
+    PAINT,
+    RED,
     UNKNOWN,
     Layout,
-    verdict_table,
+    aligned,
+    cut,
+    limited,
+    painted,
+    sentences,
+    shortened,
     with_escaped_texts,
+    wrapped,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rbdagent.model import Diagnosis, HolderVerdict, Snapshot
+    from rbdagent.model import Command, Diagnosis, Finding, HolderVerdict, Snapshot
+
+_MOST: Final = 28
+"""Characters of a name; -v shows whole names."""
+_MOST_LINES: Final = 2
+"""Maximum of lines of a finding; the details have the rest."""
+_MOST_COMMANDS: Final = 3
+
+_Row = tuple["Diagnosis", "HolderVerdict"]
 
 
-@with_escaped_texts
 def mapping_table(
     diagnoses: Sequence[Diagnosis],
     snapshot: Snapshot,
@@ -32,38 +52,111 @@ def mapping_table(
     of: str = "",
 ) -> str:
     """Return the output of ``list``; ``of`` describes the selection, if there is one."""
-    local = [
-        (diagnosis, holder_verdict) for diagnosis in diagnoses for holder_verdict in diagnosis.local
-    ]
-    if local:
-        head = ["DEVICE", "IMAGE", "PERSISTENTVOLUME", "CLAIM", "VERDICT", "PODS"]
-        head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if layout.details else []
-        rows = [
-            _mapping_row(diagnosis, holder_verdict, snapshot, layout)
-            for diagnosis, holder_verdict in local
-        ]
-        verdicts = [holder_verdict.verdict for _, holder_verdict in local]
-        parts = [verdict_table(head, rows, verdicts, layout)]
+    # Commands are not escaped: a name in them stays the name.
+    return _answer(diagnoses, snapshot, layout, of, _commands(_rows(diagnoses)))
+
+
+@with_escaped_texts
+def _answer(
+    diagnoses: Sequence[Diagnosis],
+    snapshot: Snapshot,
+    layout: Layout,
+    of: str,
+    commands: Sequence[Command],
+) -> str:
+    rows = _rows(diagnoses)
+    if rows:
+        parts = [_summary(rows, snapshot, layout, of), _table(rows, snapshot, layout)]
     elif snapshot.sources.node.state is SourceState.OBSERVED and are_mappings_observed(
         snapshot.node
     ):
         parts = [_nothing_mapped(snapshot, of)]
     else:
         parts = ["The mappings of this node were not observed."]
-    serious = [
+    problems = dict.fromkeys(finding for diagnosis in diagnoses for finding in _problems(diagnosis))
+    if layout.details:
+        parts += [finding_text(finding, layout) for finding in problems]
+    elif problems:
+        parts.append("\n".join(_short(finding, layout) for finding in problems))
+    if commands:
+        parts.append(next_text(commands, layout))
+    parts.append(footer(None, snapshot, layout))
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(diagnoses: Sequence[Diagnosis]) -> list[_Row]:
+    return [(diagnosis, held) for diagnosis in diagnoses for held in diagnosis.local]
+
+
+def _problems(diagnosis: Diagnosis) -> list[Finding]:
+    return [
         finding
-        for diagnosis in diagnoses
         for finding in diagnosis.findings
         if finding.severity is not Severity.INFO and finding.code not in OF_SOURCES
     ]
-    parts += [finding_text(finding, layout) for finding in dict.fromkeys(serious)]
-    parts.append(source_lines(snapshot, layout))
-    commands = tuple(
-        dict.fromkeys(suggested for diagnosis in diagnoses for suggested in diagnosis.next_commands)
+
+
+def _needs_attention(row: _Row) -> bool:
+    """Return whether the verdict on a mapping, or a finding about its volume, is a problem."""
+    diagnosis, held = row
+    is_healthy = held.verdict in HEALTHY and diagnosis.verdict is not Verdict.CONFLICT
+    return not is_healthy or bool(_problems(diagnosis))
+
+
+def _summary(rows: Sequence[_Row], snapshot: Snapshot, layout: Layout, of: str) -> str:
+    """Return how many mappings need attention, and how many have each of their verdicts."""
+    where = snapshot.node.node_name if snapshot.node else "this node"
+    noun = "mapping" if len(rows) == 1 else "mappings"
+    selection = f" {of}" if of else ""
+    urgent = [row for row in rows if _needs_attention(row)]
+    counts = Counter(held.verdict for _, held in urgent or rows).most_common()
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts)
+    verb = "needs" if 1 in {len(urgent), len(rows)} else "need"
+    text = f"{len(urgent)} of {len(rows)} {noun}{selection} on {where} {verb} attention"
+    is_complete = all(
+        source.state is SourceState.OBSERVED and not source.gaps
+        for _, source in snapshot.sources.named
     )
-    if commands:
-        parts.append(next_text(commands, layout))
-    return "\n\n".join(parts) + "\n"
+    known = "" if urgent or is_complete else ", as far as observed"
+    return wrapped(f"{text}{known}: {verdicts}.", layout)
+
+
+def _table(rows: Sequence[_Row], snapshot: Snapshot, layout: Layout) -> str:
+    """Return a row for each mapping, cut at the width; the verdict has its colour."""
+    head = ["DEVICE", "VERDICT", "CLAIM", "PODS", "PERSISTENTVOLUME", "IMAGE"]
+    head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if layout.details else []
+    cells = [_mapping_row(*row, snapshot, layout) for row in rows]
+    first, *others = aligned(head, cells, [""] * len(cells), 1)
+    lines = [cut(first, layout)]
+    for (_, held), line in zip(rows, others, strict=True):
+        verdict = str(held.verdict)
+        shown = painted(verdict, COLOURS.get(held.verdict, RED), layout)
+        lines.append(cut(line, layout).replace(verdict, shown, 1))
+    return "\n".join(lines)
+
+
+def _short(finding: Finding, layout: Layout) -> str:
+    """Return the first sentence of a finding."""
+    label = f"{finding.code} {finding.severity}"
+    text = wrapped(
+        f"{label}  {finding.subject}: {sentences(finding.message)[0]}", layout, rest="  "
+    )
+    shown = painted(label, PAINT.get(finding.severity, ""), layout)
+    return shown + limited(text, _MOST_LINES, layout)[len(label) :]
+
+
+def _commands(rows: Sequence[_Row]) -> list[Command]:
+    """Return the commands that diagnose the first volumes that need attention."""
+    urgent = [row for row in rows if _needs_attention(row)]
+    names = dict.fromkeys(_target(diagnosis) for diagnosis, _ in urgent)
+    return [command("rbdagent diagnose", name) for name in [*names][:_MOST_COMMANDS]]
+
+
+def _target(diagnosis: Diagnosis) -> str:
+    use, (held, *_) = diagnosis.use, diagnosis.local
+    if use.persistent_volume is not None:
+        return f"pv/{use.persistent_volume.name}"
+    return held.holder.mapping.device if held.holder.mapping else str(use.target.argument)
 
 
 def _nothing_mapped(snapshot: Snapshot, of: str) -> str:
@@ -83,21 +176,21 @@ def _cell_without_volume(snapshot: Snapshot) -> str:
 
 
 def _mapping_row(
-    diagnosis: Diagnosis, holder_verdict: HolderVerdict, snapshot: Snapshot, layout: Layout
+    diagnosis: Diagnosis, held: HolderVerdict, snapshot: Snapshot, layout: Layout
 ) -> list[str]:
-    use, holder = diagnosis.use, holder_verdict.holder
+    use, holder = diagnosis.use, held.holder
     mapping = holder.mapping
     volume, claim = use.persistent_volume, use.claim and use.claim.ref
     if claim is None and volume is not None:
         claim = volume.claim
     absent = _cell_without_volume(snapshot)
+    names = [volume.name if volume else absent, str(use.image.spec) if use.image else UNKNOWN]
     row = [
         mapping.device if mapping else UNKNOWN,
-        str(use.image.spec) if use.image else UNKNOWN,
-        volume.name if volume else absent,
+        str(held.verdict),
         str(claim) if claim else absent,
-        str(holder_verdict.verdict),
         pods_cell(holder, {}),
+        *(names if layout.details else [shortened(name, _MOST) for name in names]),
     ]
     if layout.details:
         address = mapping.client_address if mapping else None

@@ -11,6 +11,7 @@ from rbdagent.report.text.layout import (
     BOLD,
     GREEN,
     RED,
+    YELLOW,
     Layout,
     painted,
     with_escaped_texts,
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _MOST_REASONS: Final = 4
 """Maximum of reasons for one condition: a mount can be visible in many mount namespaces."""
+_FEWER_REASONS: Final = 2
+"""The same without details."""
+_MARGIN: Final = " " * 16
+"""In front of the text of a condition: its number and its word."""
 
 
 @with_escaped_texts
@@ -39,47 +44,84 @@ def unmap_plan(plan: UnmapPlan, layout: Layout) -> str:
         for number, step in enumerate(plan.steps, start=1)
     ]
     parts = [
-        f"{painted('May be unmapped', BOLD + GREEN, layout)}: {_mapping_of(plan)}.",
+        _headline("May be unmapped", GREEN, f"{_mapping_of(plan)}.", layout),
         "\n".join(["Steps, each after a new observation:", *steps]),
         _conditions(plan.conditions, layout),
     ]
     return "\n\n".join([*parts, *_expected(plan, layout)]) + "\n"
 
 
-@with_escaped_texts
 def unmap_refusal(refusal: UnmapRefusal, layout: Layout) -> str:
-    """Return why nothing is unmapped: every condition with its evidence."""
+    """Return why nothing is unmapped: every condition that is not met, with its evidence."""
+    # Commands are not escaped: a name in them stays the name.
+    return _refusal(refusal, _after_refusal(refusal), layout)
+
+
+@with_escaped_texts
+def _refusal(refusal: UnmapRefusal, commands: Sequence[Command], layout: Layout) -> str:
+    lead = _lead(refusal)
+    first = _undecided(refusal, layout) if lead is None else _refused(lead, layout)
+    total = len(refusal.conditions)
+    unmet = f": {len(refusal.codes)} of {total} conditions are not met" if lead else ""
+    second = f"{_mapping_of(refusal)}{unmet}."
+    if refusal.prevented_by is not None:
+        second = f"{second} {refusal.prevented_by_text}."
     parts = [
-        f"{painted('Not unmapped', BOLD + RED, layout)}: {_mapping_of(refusal)}.",
-        _conditions(refusal.conditions, layout),
-        *([] if refusal.prevented_by is None else [f"{refusal.prevented_by_text}."]),
-        next_text(_after_refusal(refusal), layout),
+        f"{first}\n{wrapped(second, layout, first='  ', rest='  ')}",
+        _conditions(refusal.conditions, layout, lead=lead),
+        *([next_text(commands, layout)] if commands else []),
+        *([] if layout.details else ["details: -v"]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
+def _lead(refusal: UnmapRefusal) -> Condition | None:
+    """Return the condition that decides; None if a snapshot file cannot show the decision."""
+    if any(condition.needs_node for condition in refusal.conditions):
+        return None
+    code = refusal.first_code
+    return next(condition for condition in refusal.conditions if condition.code == code)
+
+
+def _undecided(refusal: UnmapRefusal, layout: Layout) -> str:
+    offline = [condition for condition in refusal.conditions if condition.needs_node]
+    unmet = [condition for condition in refusal.conditions if not condition.met]
+    hard = sum(not (condition.needs_node or condition.pending) for condition in unmet)
+    is_or_are = "is" if hard == 1 else "are"
+    also = f", and {hard} {is_or_are} not met in the snapshot" if hard else ""
+    text = f"{len(offline)} of {len(refusal.conditions)} conditions need the node{also}."
+    return _headline("Cannot be decided offline", YELLOW, text, layout)
+
+
+def _refused(lead: Condition, layout: Layout) -> str:
+    word = "Not yet unmapped" if lead.pending else "Not unmapped"
+    return _headline(word, RED, f"{lead.observed[0]} ({lead.code}).", layout)
+
+
+def _headline(word: str, paint: str, text: str, layout: Layout) -> str:
+    line = wrapped(f"{word}: {text}", layout, rest="  ")
+    return painted(word, BOLD + paint, layout) + line[len(word) :]
+
+
 def _after_refusal(refusal: UnmapRefusal) -> list[Command]:
-    """Return the next commands: wait if only time is missing, else explain the refusal."""
-    hard = [
-        condition.code
-        for condition in refusal.conditions
-        if not condition.met and not condition.pending
-    ]
-    explained = [command("rbdagent explain", code) for code in hard]
+    """Return the next commands: on the node if a snapshot cannot decide, else to understand."""
+    lead = _lead(refusal)
     if refusal.identity is None:
-        return explained
-    device = refusal.identity.device
-    if hard:
-        return [command("rbdagent who-holds", device), *explained]
-    return [command("rbdagent unmap", device, options=("--wait",), note="only time is missing")]
+        return [] if lead is None else [command("rbdagent explain", lead.code)]
+    device, volume = refusal.identity.device, refusal.persistent_volume
+    if lead is None:
+        target = device if volume is None else f"pv/{volume}"
+        return [command("rbdagent unmap", target, node=refusal.node)]
+    if lead.pending:
+        return [command("rbdagent unmap", device, options=("--wait",), note="only time is missing")]
+    return [command("rbdagent who-holds", device), command("rbdagent explain", lead.code)]
 
 
 @with_escaped_texts
 def unmap_result(result: UnmapResult, layout: Layout) -> str:
     """Return the executed steps, why they stopped if they did, and what to do next."""
     paint = GREEN if result.outcome is UnmapOutcome.UNMAPPED else RED
-    outcome = painted(str(result.outcome), BOLD + paint, layout)
-    parts = [f"{outcome}: {result.message}."]
+    parts = [_headline(str(result.outcome), paint, f"{result.message}.", layout)]
     if result.done:
         parts.append(
             "\n".join(["Done:", *(f"  {step.kind} {step.subject}" for step in result.done)])
@@ -97,22 +139,55 @@ def _mapping_of(plan: UnmapPlan | UnmapRefusal) -> str:
     return f"{device} on {plan.node}{volume}"
 
 
-def _conditions(conditions: Sequence[Condition], layout: Layout) -> str:
-    lines = []
+def _conditions(
+    conditions: Sequence[Condition], layout: Layout, *, lead: Condition | None = None
+) -> str:
+    """Return the conditions that are not met, with reasons; with details, those that are met too.
+
+    Args:
+        conditions: all of them.
+        layout: the layout.
+        lead: the condition whose first reason is in the headline.
+    """
+    met = [condition for condition in conditions if condition.met]
+    lines = ["Conditions:"]
     for condition in conditions:
-        word = "ok" if condition.met else "not yet" if condition.pending else "REFUSED"
-        shown = painted(f"{word:<7}", GREEN if condition.met else RED, layout)
-        lines.append(f" {condition.number:>2} {shown}  {condition.requirement} ({condition.code})")
-        if not condition.met:
-            reasons = [*condition.observed[:_MOST_REASONS]]
-            if len(condition.observed) > _MOST_REASONS:
-                reasons.append(
-                    f"and {len(condition.observed) - _MOST_REASONS} more: -o json lists all"
-                )
-            lines += [
-                wrapped(f"- {text}", layout, first=" " * 13, rest=" " * 15) for text in reasons
-            ]
-    return "\n".join(["Conditions:", *lines])
+        if layout.details or not condition.met:
+            lines += _condition(condition, layout, is_lead=condition is lead)
+    if met and not layout.details:
+        codes = ", ".join(condition.code for condition in met)
+        all_or_count = "all" if len(met) == len(conditions) else str(len(met))
+        lines.append(wrapped(f"    ok          {all_or_count} met: {codes}", layout, rest=_MARGIN))
+    return "\n".join(lines)
+
+
+def _condition(condition: Condition, layout: Layout, *, is_lead: bool) -> list[str]:
+    """Return one condition, with the reasons against it that no other line has."""
+    word, paint = _word(condition)
+    shown = painted(f"{word:<10}", paint, layout)
+    text = wrapped(
+        f"{condition.requirement} ({condition.code})", layout, first=_MARGIN, rest=_MARGIN
+    )
+    lines = [f" {condition.number:>2} {shown}  {text[len(_MARGIN) :]}"]
+    if condition.met or (condition.needs_node and not layout.details):
+        return lines
+    reasons = condition.observed[1:] if is_lead else condition.observed
+    most = _MOST_REASONS if layout.details else _FEWER_REASONS
+    texts = [*reasons[:most]]
+    if len(reasons) > most:
+        where = "-o json lists all" if layout.details else "-v"
+        texts.append(f"and {len(reasons) - most} more: {where}")
+    return lines + [
+        wrapped(f"- {text}", layout, first=_MARGIN, rest=f"{_MARGIN}  ") for text in texts
+    ]
+
+
+def _word(condition: Condition) -> tuple[str, str]:
+    if condition.met:
+        return "ok", GREEN
+    if condition.needs_node:
+        return "needs node", YELLOW
+    return ("not yet", YELLOW) if condition.pending else ("REFUSED", RED)
 
 
 def _expected(plan: UnmapPlan, layout: Layout) -> list[str]:
