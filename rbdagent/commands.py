@@ -33,12 +33,14 @@ _READING: Final = {
              "rbd task list", "osd blocklist ls"),
     "rbd": ("info", "status", "lock ls", "trash ls", "mirror image status", "image-meta list"),
     "rbdagent": ("check", "diagnose", "explain", "list", "who-holds"),
+    "rados": ("listwatchers",),
     "systemctl": ("status",),
     "crictl": ("pods",),
     "dmsetup": ("info",),
     "losetup": ("--list",),
     "swapon": ("--show",),
-    "cat": ("",), "findmnt": ("",), "journalctl": ("",), "ls": ("",), "lsblk": ("",), "ps": ("",),
+    "cat": ("",), "findmnt": ("",), "grep": ("",), "journalctl": ("",), "ls": ("",), "lsblk": ("",),
+    "ps": ("",),
 }  # fmt: skip
 """The beginnings of the read-only commands of each program."""
 

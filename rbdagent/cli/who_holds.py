@@ -10,6 +10,7 @@ import click
 from rbdagent.cli.data_source import settled, snapshot_of
 from rbdagent.cli.options import observing, reading, target_argument
 from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
+from rbdagent.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
 @click.command("who-holds")
 @target_argument(required=True)
 @click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
+@click.option("--print-runbook", is_flag=True,
+              help="Print plain commands (kubectl, rbd, rados, grep) that lead to the same answer, "
+              "for a node without an agent.")  # fmt: skip
 @reading()
 @observing
 def command(
     *,
     target: str,
     namespace: str | None,
+    print_runbook: bool,
     output: str,
     source: str | None,
     fail_on: str,
@@ -43,6 +48,8 @@ def command(
     from rbdagent.parse.target import parse_target
 
     wanted = parse_target(target, namespace=namespace)
+    if print_runbook and (watch or output not in {"table", "wide"}):
+        raise UsageError("--print-runbook prints commands once, as text: omit -w and -o")
 
     def once() -> tuple[str, int]:
         snapshot, diagnosis = settled(
@@ -51,6 +58,10 @@ def command(
             lambda diagnosis: (diagnosis,),
             source=source,
         )
+        if print_runbook:
+            from rbdagent.report.text.runbook import runbook
+
+            return runbook(diagnosis.use, layout_of()), 0
         return _render_holders(diagnosis, snapshot, output), exit_code((diagnosis,), fail_on)
 
     return repeat(once, watch=watch and source is None)
