@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     from rbdagent.model import LifecycleStep, Recovery, Severity
+
+_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=CSI)(?=[A-Z])|(?<=RBD)(?=[A-Z])")
+"""Matches between two words of a name, also after an abbreviation."""
 
 RUNBOOKS: Final = "https://github.com/rbdagent/rbdagent/blob/main/docs/runbooks/"
 
@@ -35,3 +39,10 @@ class Entry(Struct, frozen=True):
     """The recovery without a user; None if nothing is broken."""
     step: LifecycleStep | None = None
     """The step of the volume lifecycle that the fault blocks."""
+
+    @property
+    def words(self) -> str:
+        """The name in words, for a table without room for the summary: ``Mapping orphaned``."""
+        first, *others = _WORD.split(self.name)
+        lower = (word if word[:2].isupper() else word.lower() for word in others)
+        return " ".join((first, *lower))

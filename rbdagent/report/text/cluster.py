@@ -1,37 +1,72 @@
-"""Everything that is stuck, as text: a table, then the root causes, the worst first."""
+"""The output of ``diagnose -A``: how many volumes need attention, and which, the worst first."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
 from rbdagent.lifecycle.cluster_report import is_complete, is_empty, missing_objects_reason
-from rbdagent.model import Command, SourceState, TargetKind
-from rbdagent.report.text.findings import finding_text, next_text, source_lines
+from rbdagent.lifecycle.urgency import (
+    Urgency,
+    are_pods_known,
+    by_urgency,
+    node_of,
+    users_of,
+    waiting_for,
+)
+from rbdagent.model import Command, Severity, TargetKind
+from rbdagent.report.text.findings import finding_text, next_text
+from rbdagent.report.text.footer import footer
 from rbdagent.report.text.layout import (
     BOLD,
     GREEN,
-    NONE,
     PAINT,
-    UNKNOWN,
+    YELLOW,
     Layout,
-    aligned,
+    cut,
     painted,
+    shortened,
     with_escaped_texts,
     wrapped,
 )
-from rbdagent.rules import FINDINGS, MOST_COMMANDS, coverage_gaps
+from rbdagent.rules import FINDINGS, coverage_gaps
 from rbdagent.verdicts.timing import age, age_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rbdagent.model import AffectedObject, Cause, ClusterReport, Finding, Snapshot
+    from rbdagent.model import AffectedObject, Cause, ClusterReport, Finding, Pod, Snapshot
 
-_MOST_ROWS: Final = 5
+    Causes = Sequence[Sequence[AffectedObject]]
+    """The objects of one group, by their cause."""
+
+_MOST_OF_CAUSE: Final = 5
 """Maximum of rows for one cause: five hundred objects can have the same cause."""
-_MOST_CAUSES: Final = 5
+_MOST_ROWS: Final = 20
+"""Maximum of rows in one group."""
 _MOST_NAMED: Final = 3
+_MOST_COMMANDS: Final = 3
+_IN_SENTENCE: Final = {"This node": "this node", "The Kubernetes API": "the Kubernetes API"}
+"""Subjects of findings about sources, inside a sentence."""
+_SENTENCE: Final = 48
+"""Least width of a column of sentences: in a narrower one, their beginnings mean too little."""
+_FACT: Final = 2
+"""The column of what is wrong."""
+_NO_NODE: Final = "-"
+_GAP: Final = "  "
+
+HEADINGS: Final = {
+    Urgency.AT_RISK: "DATA AT RISK",
+    Urgency.BLOCKED: "BLOCKED (a pod waits)",
+    Urgency.OTHER: "OTHER PROBLEMS",
+    Urgency.LEFTOVER: "LEFTOVERS (no pod waits)",
+}
+_PAINT_OF: Final = {
+    Urgency.AT_RISK: PAINT[Severity.CRITICAL],
+    Urgency.BLOCKED: BOLD + PAINT[Severity.ERROR],
+}
 
 
 @with_escaped_texts
@@ -46,17 +81,14 @@ def affected_table(
         layout: the layout; with details, it shows every row, every cause and every message.
         of: describes the selection, if there is one.
     """
-    parts = [_rows(found, snapshot, layout)] if found.causes else []
-    parts.append(painted(_headline(found, snapshot, of), _headline_paint(found), layout))
-    parts.append(_coverage(found, snapshot))
-    parts += [finding_text(finding, layout) for finding in _node_findings(found)]
-    shown = found.causes if layout.details else found.causes[:_MOST_CAUSES]
-    parts += [_cause(cause, layout) for cause in shown]
-    if len(shown) < len(found.causes):
-        parts.append(_further_causes(found.causes[len(shown) :]))
-    parts.append(source_lines(snapshot, layout))
-    commands = _commands(found)
-    if commands:
+    parts = [_first_line(found, snapshot, layout, of)]
+    parts += _groups(found, snapshot, layout)
+    if layout.details:
+        parts += [finding_text(finding, layout) for finding in node_findings(found)]
+        parts += [_cause(cause, layout) for cause in found.causes]
+    parts.append(wrapped(coverage(found, snapshot), layout))
+    parts.append(footer(None, snapshot, layout))
+    if commands := next_commands(found):
         parts.append(next_text(commands, layout))
     return "\n\n".join(parts) + "\n"
 
@@ -64,119 +96,295 @@ def affected_table(
 @with_escaped_texts
 def affected_names(found: ClusterReport) -> str:
     """Return the output of ``-o name``: one TARGET of ``diagnose`` per line."""
-    return "".join(f"{_target(affected)}\n" for affected in found.stuck)
+    return "".join(f"{target_of(affected)}\n" for affected in found.stuck)
 
 
-def _target(affected: AffectedObject) -> str:
+def target_of(affected: AffectedObject) -> str:
+    """Return a stuck object as a TARGET."""
     return affected.life.diagnosis.use.target.argument
 
 
 # --------------------------------------------------------------------------------------------------
-# The table
+# The answer
 # --------------------------------------------------------------------------------------------------
 
 
-def _rows(found: ClusterReport, snapshot: Snapshot, layout: Layout) -> str:
-    """Return the table of stuck objects, with only the first ones of many with the same cause."""
-    head = ["NAMESPACE", "CLAIM/POD", "PERSISTENTVOLUME", "STEP", "CODE", "SINCE", "WHAT"]
-    shown = [
-        cause.affected if layout.details else cause.affected[:_MOST_ROWS] for cause in found.causes
-    ]
-    rows = [_row(stuck, snapshot, layout) for affected in shown for stuck in affected]
-    paints = [
-        PAINT.get(stuck.finding.severity, "") if layout.colour else ""
-        for affected in shown
-        for stuck in affected
-    ]
-    first, *lines = aligned(head, rows, paints, head.index("CODE"))
-    table = [first]
-    for cause, affected in zip(found.causes, shown, strict=True):
-        table += lines[: len(affected)]
-        del lines[: len(affected)]
-        omitted = len(cause.affected) - len(affected)
-        if omitted:
-            table.append(f"... and {omitted} more of the same ({cause.finding.code})")
-    return "\n".join(table)
+def headline(found: ClusterReport, snapshot: Snapshot, of: str = "") -> str:
+    """Return the answer in one sentence; it begins with OK only if nothing needs attention.
 
-
-def _row(affected: AffectedObject, snapshot: Snapshot, layout: Layout) -> list[str]:
-    use, known = affected.life.diagnosis.use, FINDINGS[affected.finding.code]
-    target, volume = use.target, use.persistent_volume
-    namespaced = target.kind in {TargetKind.CLAIM, TargetKind.POD}
-    name = f"{target.kind}/{target.name}" if namespaced else NONE
-    if target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
-        name = target.argument
-    since = age(affected.since, snapshot.observed_at)
-    return [
-        target.namespace or NONE,
-        name,
-        volume.name if volume is not None else NONE,
-        str(known.step) if known.step is not None else NONE,
-        affected.finding.code,
-        UNKNOWN if since is None else age_text(since),
-        affected.finding.message if layout.details else known.summary.rstrip("."),
-    ]
-
-
-# --------------------------------------------------------------------------------------------------
-# Root causes
-# --------------------------------------------------------------------------------------------------
-
-
-def _headline(found: ClusterReport, snapshot: Snapshot, of: str) -> str:
-    """Return the number of stuck objects; "nothing" only if all sources were observed."""
+    Where a source was not observed, the sentence states that.
+    """
     selection = f" {of}" if of else ""
-    missing = missing_objects_reason(snapshot)
     if found.causes:
-        count, causes = len(found.stuck), len(found.causes)
-        more = "" if is_complete(found) else " Not everything was observed: there may be more."
-        return (
-            f"Stuck{selection}: {count}, for {causes} {'causes' if causes > 1 else 'cause'}.{more}"
-        )
-    if missing is not None:
-        return f"It is unknown whether anything{selection} is stuck: {missing}."
+        return _attention(found, snapshot, selection)
+    if (reason := missing_objects_reason(snapshot)) is not None:
+        return f"UNKNOWN whether anything{selection} is stuck: {reason}."
     if is_empty(found):
         return f"There is nothing{selection} to check: no claim, no PV, no pod with volumes."
-    if not is_complete(found):
+    unseen = unobserved(found)
+    limit = f" Not observed: {_listed(unseen)}." if unseen else ""
+    if (nodes := len(node_findings(found))) > 0:
+        begin = "1 node needs attention" if nodes == 1 else f"{nodes} nodes need attention"
         return (
-            f"Nothing{selection} is stuck as far as observed: "
-            "some sources are incomplete, see below."
+            f"{begin}; nothing{selection} is stuck{' as far as observed' if unseen else ''}.{limit}"
         )
-    if snapshot.sources.ceph.state is SourceState.SKIPPED:
-        return f"Nothing{selection} is stuck according to Kubernetes. Ceph was not queried."
-    return f"Nothing{selection} is stuck."
+    begin = "OK as far as observed" if unseen else "OK"
+    return f"{begin}: nothing{selection} is stuck.{limit}"
 
 
-def _is_healthy(found: ClusterReport) -> bool:
-    has_findings = bool(found.causes or _node_findings(found))
-    return not has_findings and not is_empty(found) and is_complete(found)
+def _attention(found: ClusterReport, snapshot: Snapshot, selection: str) -> str:
+    """Return how many volumes need attention; a part that was not observed may have more."""
+    is_all = is_complete(found) and missing_objects_reason(snapshot) is None
+    count = len(found.stuck)
+    begin = f"{count if is_all else f'At least {count}'} {'volume' if count == 1 else 'volumes'}"
+    groups = ", ".join(
+        f"{number} {urgency.removesuffix('s') if number == 1 else urgency}"
+        for urgency, number in counts(found, snapshot).items()
+        if number
+    )
+    return f"{begin}{selection} {'needs' if count == 1 else 'need'} attention: {groups}."
 
 
-def _node_findings(found: ClusterReport) -> tuple[Finding, ...]:
+def counts(found: ClusterReport, snapshot: Snapshot) -> Mapping[Urgency, int]:
+    """Return the number of stuck objects in each group."""
+    groups = by_urgency(found, snapshot.kubernetes)
+    return {urgency: sum(map(len, causes)) for urgency, causes in groups.items()}
+
+
+def unobserved(found: ClusterReport) -> tuple[str, ...]:
+    """Return each source and fact that was not observed, with its reason."""
+    return tuple(
+        _unobserved(finding) for finding in found.findings if finding.code in coverage_gaps.CODES
+    )
+
+
+def _unobserved(finding: Finding) -> str:
+    if finding.code == "RBD904":
+        return finding.message.removeprefix("Not observed: ").removesuffix(".")
+    reason = f" ({finding.evidence[0]})" if finding.evidence else ""
+    return f"{_IN_SENTENCE.get(finding.subject, finding.subject)}{reason}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
+    more = len(names) - _MOST_NAMED
+    return _joined([*names[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
+def node_findings(found: ClusterReport) -> tuple[Finding, ...]:
     """Return the findings about this node; the end of the output shows the sources."""
     return tuple(finding for finding in found.findings if finding.code not in coverage_gaps.CODES)
 
 
-def _headline_paint(found: ClusterReport) -> str:
-    return BOLD + GREEN if _is_healthy(found) else BOLD
+def _first_line(found: ClusterReport, snapshot: Snapshot, layout: Layout, of: str) -> str:
+    """Return the answer; its words before the colon have the colour of what is worst."""
+    text = headline(found, snapshot, of)
+    if text.startswith("OK"):
+        paint = BOLD + (YELLOW if unobserved(found) else GREEN)
+    else:
+        paint = BOLD + PAINT.get(found.causes[0].finding.severity, "") if found.causes else BOLD
+    begin = text.partition(":")[0]
+    lines = wrapped(text, layout)
+    return f"{painted(begin, paint, layout)}{lines[len(begin) :]}" if begin in lines else lines
 
 
-def _coverage(found: ClusterReport, snapshot: Snapshot) -> str:
-    counts = (("claims", found.claims), ("PVs", found.volumes), ("pods with volumes", found.pods))
-    checked = [f"{count} {kind}" for kind, count in counts if count is not None]
-    unobserved = [kind.partition(" ")[0] for kind, count in counts if count is None]
+# --------------------------------------------------------------------------------------------------
+# The groups
+# --------------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """The cells about one stuck object."""
+
+    node: str
+    name: str
+    """Of the claim; else the TARGET."""
+    summary: str
+    words: str
+    """What is wrong, in a sentence and in two or three words."""
+    waits: str
+    code: str
+    severity: Severity
+
+
+def row_of(affected: AffectedObject, snapshot: Snapshot) -> Row:
+    """Return the cells about a stuck object."""
+    known, target = FINDINGS[affected.finding.code], affected.life.diagnosis.use.target
+    is_claim = target.kind is TargetKind.CLAIM
+    return Row(
+        node=node_of(affected) or _NO_NODE,
+        name=f"{target.namespace}/{target.name}" if is_claim else target.argument,
+        summary=known.summary.removesuffix("."),
+        words=known.words,
+        waits=_waits(affected, snapshot),
+        code=affected.finding.code,
+        severity=affected.finding.severity,
+    )
+
+
+def _node_row(finding: Finding) -> Row:
+    known = FINDINGS[finding.code]
+    return Row(
+        node=finding.subject.removeprefix("node "),
+        name="",
+        summary=known.summary.removesuffix("."),
+        words=known.words,
+        waits="",
+        code=finding.code,
+        severity=finding.severity,
+    )
+
+
+def _waits(affected: AffectedObject, snapshot: Snapshot) -> str:
+    """Return who waits and how long; else how many pods use the object, and how long it is stuck.
+
+    A pod in the namespace of the target is named without it.
+    """
+    waiting, now = waiting_for(affected), snapshot.observed_at
+    if waiting:
+        begun = (pod.placed_at or pod.created_at for pod in waiting)
+        since = age(min((time for time in begun if time), default=None), now)
+        verb = "waits" if len(waiting) == 1 else "wait"
+        duration = "" if since is None else f" {age_text(since)}"
+        return f"{_pods(waiting, affected)} {verb}{duration}"
+    since = age(affected.since, now)
+    duration = "" if since is None else f"for {age_text(since)}"
+    users = len(users_of(affected))
+    if users:
+        pods = f"{users} pod" if users == 1 else f"{users} pods"
+    else:
+        pods = "" if are_pods_known(affected, snapshot.kubernetes) else "pods not observed"
+    return ", ".join(part for part in (pods, duration) if part)
+
+
+def _pods(pods: Sequence[Pod], affected: AffectedObject) -> str:
+    first, *others = pods
+    namespace = affected.life.diagnosis.use.target.namespace
+    name = first.ref.name if first.ref.namespace == namespace else str(first.ref)
+    return f"{name} +{len(others)}" if others else name
+
+
+def _groups(found: ClusterReport, snapshot: Snapshot, layout: Layout) -> list[str]:
+    """Return each group with its heading; the columns of all groups are aligned."""
+    groups = by_urgency(found, snapshot.kubernetes)
+    shown = {urgency: _shown(urgency, causes, layout) for urgency, causes in groups.items()}
+    rows = {
+        urgency: [row_of(affected, snapshot) for affected in objects]
+        for urgency, objects in shown.items()
+    }
+    nodes = [_node_row(finding) for finding in node_findings(found)]
+    lines = iter(_aligned([*chain.from_iterable(rows.values()), *nodes], layout))
+    parts = []
+    for urgency, causes in groups.items():
+        if not causes:
+            continue
+        part = [painted(HEADINGS[urgency], _PAINT_OF.get(urgency, BOLD), layout)]
+        part += [next(lines) for _ in rows[urgency]]
+        part += _omitted(causes, shown[urgency], layout)
+        parts.append("\n".join(part))
+    if nodes:
+        heading = "NODES (volumes in use there continue to work)"
+        parts.append("\n".join((painted(heading, BOLD, layout), *lines)))
+    return parts
+
+
+def _shown(urgency: Urgency, causes: Causes, layout: Layout) -> list[AffectedObject]:
+    """Return the objects that have a row: with details all, else the first ones of each cause."""
+    if layout.details:
+        return [*chain.from_iterable(causes)]
+    if urgency is Urgency.LEFTOVER:
+        return []
+    return [*chain.from_iterable(cause[:_MOST_OF_CAUSE] for cause in causes)][:_MOST_ROWS]
+
+
+def _omitted(causes: Causes, shown: Sequence[AffectedObject], layout: Layout) -> Iterator[str]:
+    """Yield one line with the number of objects that have no row, by their code."""
+    codes = Counter(affected.finding.code for affected in chain.from_iterable(causes))
+    codes.subtract(affected.finding.code for affected in shown)
+    total = codes.total()
+    if not total:
+        return
+    kinds = ", ".join(
+        f"{number} {code} {FINDINGS[code].words}" for code, number in codes.most_common() if number
+    )
+    begin = f"and {total} more" if shown else str(total)
+    yield cut(f"  {begin} (-o wide lists them): {kinds}", layout)
+
+
+def _aligned(rows: Sequence[Row], layout: Layout) -> list[str]:
+    """Return the lines of a table that fits the width, whose widest columns are cut.
+
+    It has the summaries if there is room for their beginnings, else the names in words. With
+    details, nothing is cut.
+    """
+    if not rows:
+        return []
+    cells = [[row.node, row.name, row.summary, row.waits, row.code] for row in rows]
+    widths = _widths(cells)
+    if not layout.details:
+        room = layout.width - len(_GAP) * len(widths)
+        natural, widths = widths, _narrowed(widths, room)
+        if widths[_FACT] < min(natural[_FACT], _SENTENCE):
+            cells = [[row.node, row.name, row.words, row.waits, row.code] for row in rows]
+            widths = _narrowed(_widths(cells), room)
+    return [
+        _line(line, widths, row.severity, layout) for row, line in zip(rows, cells, strict=True)
+    ]
+
+
+def _widths(rows: Iterable[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _narrowed(widths: Sequence[int], room: int) -> list[int]:
+    """Return the widths of columns that fit into the room; the widest become narrower."""
+    narrowed = list(widths)
+    while sum(narrowed) > room:
+        narrowed[narrowed.index(max(narrowed))] -= 1
+    return narrowed
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], severity: Severity, layout: Layout) -> str:
+    """Return the line of a row: names lose their middle, the fact its end. The code is not cut."""
+    fitted = [
+        (_begin(cell, width) if column == _FACT else shortened(cell, width)).ljust(width)
+        for column, (cell, width) in enumerate(zip(cells[:-1], widths, strict=False))
+    ]
+    code = painted(cells[-1], PAINT.get(severity, ""), layout)
+    return _GAP.join(("", *fitted, code))
+
+
+def _begin(text: str, most: int) -> str:
+    """Return a text of at most ``most`` characters; an ellipsis replaces its last words."""
+    if len(text) <= most:
+        return text
+    begin = text[: most - 1]
+    return f"{begin.rpartition(' ')[0].rstrip(',:') or begin}…"
+
+
+# --------------------------------------------------------------------------------------------------
+# Coverage, causes, commands
+# --------------------------------------------------------------------------------------------------
+
+
+def coverage(found: ClusterReport, snapshot: Snapshot) -> str:
+    """Return what was checked, what was not observed, and for which volumes Ceph was queried."""
+    kinds = (("claims", found.claims), ("PVs", found.volumes), ("pods with volumes", found.pods))
+    checked = [f"{count} {kind}" for kind, count in kinds if count is not None]
+    unseen = [kind.partition(" ")[0] for kind, count in kinds if count is None]
     parts = [f"Checked {_joined(checked)}"] if checked else []
     parts += [f"{found.others} PVs of other drivers were left out"] if found.others else []
-    parts += [f"{_joined(unobserved)} were not observed"] if unobserved else []
-    sentence = f"{_capital('; '.join(parts))}."
+    parts += [f"{_joined(unseen)} were not observed"] if unseen else []
+    sentence = "; ".join(parts)
+    sentence = f"{sentence[:1].upper()}{sentence[1:]}."
     if snapshot.ceph is None or not found.volumes:
         return sentence
     queried = {image.spec for cluster in snapshot.ceph.clusters for image in cluster.images}
     if len(queried) >= found.volumes:
         return sentence
     return (
-        f"{sentence} Ceph was not queried about volumes that seem healthy: to see their other "
-        "holders, run `rbdagent diagnose TARGET`."
+        f"{sentence} Ceph was queried about {len(queried)} images: volumes that seem healthy were "
+        "not checked there; diagnose TARGET checks one."
     )
 
 
@@ -185,45 +393,17 @@ def _joined(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _cause(cause: Cause, layout: Layout) -> str:
     text = finding_text(cause.finding, layout)
     if len(cause.affected) == 1:
         return text
     first, _, rest = text.partition("\n")
-    affected = wrapped(
-        f"Affects {len(cause.affected)}: {_affected_names(cause)}.", layout, first="  ", rest="  "
-    )
+    names = _listed([target_of(affected) for affected in cause.affected])
+    affected = wrapped(f"Affects {len(cause.affected)}: {names}.", layout, first="  ", rest="  ")
     return f"{first}\n{affected}\n{rest}"
 
 
-def _affected_names(cause: Cause) -> str:
-    names = ", ".join(_target(affected) for affected in cause.affected[:_MOST_NAMED])
-    omitted = len(cause.affected) - _MOST_NAMED
-    return f"{names} and {omitted} more" if omitted > 0 else names
-
-
-def _further_causes(causes: Sequence[Cause]) -> str:
-    """Return one line for each further cause, as many as fit a screen."""
-    lines = [f"And {len(causes)} further causes (-o wide shows them in full):"]
-    for cause in causes[: 4 * _MOST_CAUSES]:
-        known = FINDINGS[cause.finding.code]
-        lines.append(f"  {cause.finding.code} {known.name}: {_affected_names(cause)}")
-    omitted = len(causes) - 4 * _MOST_CAUSES
-    return "\n".join([*lines, *([f"  and {omitted} more"] if omitted > 0 else [])])
-
-
-def _commands(found: ClusterReport) -> tuple[Command, ...]:
-    """Return the next commands: those of the worst cause, then one ``diagnose`` for each cause."""
-    if not found.causes:
-        return ()
-    worst = found.causes[0].finding.commands[:_MOST_NAMED]
-    return tuple(dict.fromkeys((*worst, *_diagnose_commands(found.causes))))[:MOST_COMMANDS]
-
-
-def _diagnose_commands(causes: Sequence[Cause]) -> Iterator[Command]:
-    for cause in causes:
-        yield command("rbdagent diagnose", _target(cause.affected[0]))
+def next_commands(found: ClusterReport) -> tuple[Command, ...]:
+    """Return the commands to run now: ``diagnose`` of the first objects of the worst causes."""
+    worst = found.causes[:_MOST_COMMANDS]
+    return tuple(command("rbdagent diagnose", target_of(cause.affected[0])) for cause in worst)
