@@ -16,7 +16,14 @@ from rbdagent.cli.options import (
     reading,
     target_argument,
 )
-from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, layout_of, repeat
+from rbdagent.cli.output import (
+    data_text,
+    exit_code,
+    exit_code_of_list,
+    layout_of,
+    now_utc,
+    repeat,
+)
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
 
@@ -49,11 +56,11 @@ def command(
     """Show which step of TARGET's lifecycle fails, why, and the fix.
 
     The steps are provision, bind, schedule, attach, stage, publish, and those of the detach path.
-    TARGET has the same forms as in who-holds. -o html prints one page that needs no network:
-    redirect it to a file.
+    TARGET has the same forms as in who-holds.
 
     Without TARGET, -A, -n or -l report everything that is stuck, the worst first. -w repeats until
-    no step fails.
+    no step fails. -o html prints one page that needs no network, also of a whole cluster: redirect
+    it to a file.
     """
     how = _Request(**asked)
     if how.output == "html" and watch:
@@ -159,8 +166,6 @@ def _scope_text(namespace: str | None, selector: str | None) -> str:
 def _diagnose_cluster(
     wanted: Target, scope: Scope, words: str, how: _Request
 ) -> Callable[[], tuple[str, int]]:
-    if how.output == "html":
-        raise UsageError("-o html shows one volume: a TARGET is missing")
     if how.fail_on == "info":
         raise UsageError(
             "stuck volumes have warnings and errors only: use --fail-on with one of these"
@@ -187,6 +192,10 @@ def _render_all(found: ClusterReport, snapshot: Snapshot, words: str, output: st
         from rbdagent.report.json.lifecycle import cluster_report
 
         return data_text(cluster_report(found, snapshot), output)
+    if output == "html":
+        from rbdagent.report.html.cluster import cluster_page
+
+        return cluster_page(found, snapshot, now=now_utc(), of=words)
     from rbdagent.report.text.cluster import affected_names, affected_table
 
     if output == "name":

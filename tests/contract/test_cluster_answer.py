@@ -1,8 +1,9 @@
-"""The answers of ``diagnose -A`` as text, over recorded and generated clusters."""
+"""The answers of ``diagnose -A`` as text and as a page, over recorded and generated clusters."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from pathlib import Path
 from typing import Final
@@ -12,17 +13,21 @@ from msgspec.structs import replace
 
 from rbdagent.lifecycle.cluster_report import is_complete, report_cluster
 from rbdagent.lifecycle.urgency import Urgency, by_urgency
-from rbdagent.model import ClusterReport, Snapshot, SourceState, Target, TargetKind
+from rbdagent.model import ClusterReport, Severity, Snapshot, SourceState, Target, TargetKind
 from rbdagent.parse.shown import shown
+from rbdagent.report.html.cluster import MOST_VOLUMES, cluster_page
+from rbdagent.report.html.markup import el, nested
 from rbdagent.report.snapshot import load_snapshot
 from rbdagent.report.text.cluster import affected_table, next_commands, node_findings
 from rbdagent.report.text.layout import Layout
+from rbdagent.rules.entry import RUNBOOKS
 from tests.lab.many import many
 from tests.support.cli_runner import ROOT
 from tests.support.hostile_texts import TURNED, is_clean
-from tests.support.sample_pages import SCENES, named
+from tests.support.sample_pages import SCENES, ParsedPage, named
 
 WHOLE: Final = Target(argument="-A", kind=TargetKind.NONE)
+LATER: Final = "2026-12-01T00:00:00Z"
 _FILES: Final = {
     path.stem: path
     for path in (
@@ -57,6 +62,11 @@ def loaded(name: str) -> tuple[ClusterReport, Snapshot]:
 
 def text_of(name: str, width: int = 80, *, details: bool = False) -> str:
     return affected_table(*loaded(name), Layout(width=width, details=details))
+
+
+@functools.cache
+def page_of(name: str) -> str:
+    return cluster_page(*loaded(name), now=LATER)
 
 
 every_name = pytest.mark.parametrize("name", NAMES)
@@ -141,3 +151,95 @@ def test_narrow_rows_have_words_and_wide_rows_have_sentences() -> None:
 def test_document_quotes_the_current_answer() -> None:
     text = text_of("documented", 100)
     assert f"```\n{text}```\n" in (ROOT / "docs" / "diagnose.md").read_text()
+
+
+# --------------------------------------------------------------------------------------------------
+# Page
+# --------------------------------------------------------------------------------------------------
+
+
+@every_name
+def test_page_has_the_answer_and_the_groups(name: str) -> None:
+    found, _ = loaded(name)
+    page = ParsedPage(page_of(name))
+    first = " ".join(text_of(name, 10_000).partition("\n\n")[0].split())
+    assert first in " ".join(page.text.split())
+    assert "This is a snapshot, observed 2026" in page.text
+    assert "before this page was made" in page.text
+    assert page.values("class").count("volumes card") <= len(found.stuck)
+
+
+@every_name
+def test_page_is_well_formed_and_every_id_is_unique(name: str) -> None:
+    text = page_of(name)
+    assert text.isascii()
+    page = ParsedPage(text)
+    names = page.values("id")
+    assert len(names) == len(set(names))
+    within = {href.removeprefix("#") for href in page.values("href") if href.startswith("#")}
+    assert within | set(page.values("aria-labelledby")) <= set(names)
+
+
+@every_name
+def test_page_loads_nothing_and_runs_nothing(name: str) -> None:
+    page = ParsedPage(page_of(name))
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & set(page.tags)
+    attributes = {attribute for _, attribute, _ in page.attributes}
+    assert not {"src", "srcset", "style", "background", "action"} & attributes
+    assert not [attribute for attribute in attributes if attribute.startswith("on")]
+    assert "default-src 'none'" in "".join(page.values("content"))
+    elsewhere = [href for href in page.values("href") if not href.startswith("#")]
+    assert [href for href in elsewhere if not href.startswith(RUNBOOKS)] == []
+
+
+@every_name
+def test_headings_of_the_page_are_in_order(name: str) -> None:
+    page = ParsedPage(page_of(name))
+    assert [page.tags.count(tag) for tag in ("title", "header", "main", "footer", "h1")] == [1] * 5
+    levels = [int(tag[1]) for tag in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_each_volume_unfolds_to_the_content_of_its_page() -> None:
+    found, _ = loaded("broken")
+    page = ParsedPage(page_of("broken"))
+    assert page.tags.count("details") == page.tags.count("summary") == len(found.stuck)
+    for affected in found.stuck:
+        for finding in affected.life.findings:
+            assert finding.message in page.text
+            assert [line for line in finding.evidence if line not in page.text] == []
+
+
+def test_page_is_limited_to_the_most_urgent_volumes() -> None:
+    found, _ = loaded("many-broken")
+    page = ParsedPage(page_of("many-broken"))
+    assert page.tags.count("details") == MOST_VOLUMES
+    assert f"And {len(found.stuck) - MOST_VOLUMES} less urgent volumes" in page.text
+    critical = [one for one in found.stuck if one.finding.severity is Severity.CRITICAL]
+    assert page.values("class").count("critical") == len(critical)
+    assert len(page_of("many-broken")) < 4_000_000
+
+
+def test_page_of_a_healthy_cluster_is_good_only_if_all_was_observed() -> None:
+    assert 'class="answer card done"' in page_of("healthy")
+    found, snapshot = loaded("healthy")
+    away = replace(snapshot.sources.ceph, state=SourceState.SKIPPED, reason="not queried")
+    unseen = replace(snapshot, ceph=None, sources=replace(snapshot.sources, ceph=away))
+    page = cluster_page(report_cluster(unseen), unseen, now=LATER)
+    assert 'class="answer card warning"' in page
+    assert found.causes == ()
+
+
+def test_incomplete_numbers_of_the_page_are_marked() -> None:
+    assert " or more" not in ParsedPage(page_of("broken")).text
+    assert " or more" in ParsedPage(page_of("without-api")).text
+
+
+def test_nested_content_keeps_its_text() -> None:
+    text = '<h2 id="x"> href="#y" aria-labelledby="z"'
+    part = nested(el("section", el("h2", text, id="x"), aria_labelledby="x"), "v7")
+    page = ParsedPage(part)
+    assert page.text == text
+    assert page.tags == ["section", "h4"]
+    assert [page.values("id"), page.values("aria-labelledby")] == [["v7-x"], ["v7-x"]]

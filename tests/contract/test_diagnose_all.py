@@ -32,6 +32,7 @@ from tests.lab.many import many
 from tests.support.cli_runner import ORPHAN, Done
 from tests.support.fake_api import FakeApi, access_to, refuse
 from tests.support.random_clusters import Maker, address
+from tests.support.sample_pages import ParsedPage
 from tests.support.snapshots import (
     DRIVER,
     FAILED,
@@ -409,9 +410,18 @@ def test_names_are_targets_that_diagnose_takes(ask: Ask, broken: str) -> None:
 def test_exit_code_does_not_depend_on_the_format(ask: Ask, broken: str) -> None:
     codes = {
         ask("diagnose", "-A", "--from", broken, "-o", form).code
-        for form in ("table", "wide", "json", "yaml", "name")
+        for form in ("table", "wide", "json", "yaml", "name", "html")
     }
     assert codes == {3}
+
+
+def test_page_of_a_namespace_states_its_selection(ask: Ask, tmp_path: Path) -> None:
+    path = written(tmp_path, silent(range(4)))
+    page = ParsedPage(ask("diagnose", "-n", "bank", "--from", path, "-o", "html").stdout)
+    assert "2 volumes in namespace bank need attention: 2 blocked." in page.text
+    assert "shop/data-0" not in page.text
+    watched = ask("diagnose", "-A", "--from", path, "-o", "html", "-w")
+    assert (watched.code, watched.stdout) == (2, "")
 
 
 def test_healthy_cluster_exits_0_and_prints_what_was_checked(ask: Ask, tmp_path: Path) -> None:

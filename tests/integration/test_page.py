@@ -1,4 +1,4 @@
-"""The page of ``diagnose -o html`` in a real browser: small and large screens, and print."""
+"""The pages of ``diagnose -o html`` in a real browser: small and large screens, and print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.lab.browser import Browser, Tab, browser, opened
-from tests.support.sample_pages import PALETTES, SCENES, contrast, page_of, rgb
+from tests.lab.many import many
+from tests.support.sample_pages import (
+    PALETTES,
+    SCENES,
+    cluster_page_of,
+    contrast,
+    page_of,
+    rgb,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +27,11 @@ if TYPE_CHECKING:
 View = tuple[str, int, bool]
 """Scene, width of the screen, whether the user prefers dark mode."""
 
-VIEWS: Final[list[View]] = list(itertools.product(SCENES, (360, 800, 1600), (False, True)))
+CLUSTERS: Final = ("cluster", "cluster-unfolded")
+"""The page of all that is stuck, and the same page with every volume unfolded."""
+VIEWS: Final[list[View]] = list(
+    itertools.product((*SCENES, *CLUSTERS), (360, 800, 1600), (False, True))
+)
 A4: Final = 703
 """Width between the margins in pixels."""
 NOISE: Final = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
@@ -83,6 +95,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("pages")
     for name, scene in SCENES.items():
         (found / f"{name}.html").write_text(page_of(scene()))
+    page = cluster_page_of(many(volumes=60, broken=24, seed=3).snapshot)
+    unfolded = page.replace("<details ", "<details open ")
+    for name, text in zip(CLUSTERS, (page, unfolded), strict=True):
+        (found / f"{name}.html").write_text(text)
     return found
 
 
@@ -111,7 +127,7 @@ every_view = pytest.mark.parametrize("tab", VIEWS, ids=name_of, indirect=True)
 failed_views = pytest.mark.parametrize(
     "tab", [view for view in VIEWS if view[0] in FAILED], ids=name_of, indirect=True
 )
-every_scene = pytest.mark.parametrize("printed", SCENES, indirect=True)
+every_scene = pytest.mark.parametrize("printed", [*SCENES, *CLUSTERS], indirect=True)
 
 
 def texts_without_contrast(shown: Tab) -> list[str]:
@@ -164,6 +180,12 @@ def test_page_prints_to_pdf(printed: Tab) -> None:
     pdf = printed.printed()
     assert pdf.startswith(b"%PDF-")
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 1
+
+
+@pytest.mark.parametrize("printed", CLUSTERS, indirect=True)
+def test_print_unfolds_every_volume(printed: Tab) -> None:
+    heights = "[...document.querySelectorAll('.content')].map(part => part.offsetHeight)"
+    assert min(printed.value(heights)) > 100
 
 
 def test_checks_find_faults_in_a_bad_page(running: Browser, tmp_path: Path) -> None:

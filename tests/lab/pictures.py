@@ -1,4 +1,4 @@
-"""Take the pictures in docs/: the page of the founding incident, as a browser shows it."""
+"""Take the pictures in docs/: the pages of a volume and of a cluster, as a browser shows them."""
 
 from __future__ import annotations
 
@@ -9,35 +9,41 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate import correlate
-from rbdagent.lifecycle.steps import lifecycle_of
-from rbdagent.report.html.page import page
 from rbdagent.report.snapshot import load_snapshot
 from tests.lab.browser import browser, opened
 from tests.lab.install import CHECKOUT
+from tests.lab.many import many
+from tests.support.sample_pages import cluster_page_of, page_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXAMPLE: Final = CHECKOUT / "examples" / "multi-attach.json"
-PICTURES: Final = {
-    False: CHECKOUT / "docs" / "diagnose-light.png",
-    True: CHECKOUT / "docs" / "diagnose-dark.png",
-}
 _WIDTH: Final = 1280
-_AS_FAR_AS: Final = "document.querySelector('.finding').getBoundingClientRect().bottom + 8"
+_AS_FAR_AS: Final = {
+    "diagnose": "document.querySelector('.finding').getBoundingClientRect().bottom + 8",
+    "diagnose-all": "document.querySelectorAll('.volumes')[2].getBoundingClientRect().bottom + 8",
+}
+"""The end of each picture: the first finding of a volume, the third node of a cluster."""
 
 
 def main() -> int:
-    """Take both pictures, as far as the first finding."""
+    """Take both pictures of each page."""
     seen = load_snapshot(EXAMPLE.read_text(), where=EXAMPLE.name)
+    pages = {
+        "diagnose": page_of(seen),
+        "diagnose-all": cluster_page_of(many(volumes=60, broken=24, seed=3).snapshot),
+    }
     with tempfile.TemporaryDirectory() as scratch, browser(Path(scratch)) as running:
-        shown = Path(scratch) / "page.html"
-        shown.write_text(page(lifecycle_of(correlate(seen), seen), seen))
-        for dark, picture in PICTURES.items():
-            with opened(running, shown, width=_WIDTH, dark=dark) as tab:
-                picture.write_bytes(packed(tab.picture(height=round(tab.value(_AS_FAR_AS)))))
-            print(f"{picture.relative_to(CHECKOUT)}: {picture.stat().st_size // 1024} KiB")
+        for name, text in pages.items():
+            shown = Path(scratch) / f"{name}.html"
+            shown.write_text(text)
+            for dark in (False, True):
+                picture = CHECKOUT / "docs" / f"{name}-{'dark' if dark else 'light'}.png"
+                with opened(running, shown, width=_WIDTH, dark=dark) as tab:
+                    height = round(tab.value(_AS_FAR_AS[name]))
+                    picture.write_bytes(packed(tab.picture(height=height)))
+                print(f"{picture.relative_to(CHECKOUT)}: {picture.stat().st_size // 1024} KiB")
     return 0
 
 

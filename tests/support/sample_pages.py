@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle import steps
+from rbdagent.lifecycle.cluster_report import report_cluster
 from rbdagent.model import (
     EntityAddress,
     ObjectRef,
@@ -18,6 +19,7 @@ from rbdagent.model import (
     Watcher,
 )
 from rbdagent.report.html.assets import STYLE_SHEET
+from rbdagent.report.html.cluster import cluster_page
 from rbdagent.report.html.page import page
 from rbdagent.report.snapshot import load_snapshot
 from tests.support import snapshots as made
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = sorted((ROOT / "examples").glob("*.json"))
 _VOID_ELEMENTS: Final = {"meta"}
+_LATER: Final = "2026-11-21T03:12:00Z"
 _WITHOUT_TEXT: Final = {"style"}
 
 
@@ -39,6 +42,11 @@ def lifecycle_of(snapshot: Snapshot) -> Lifecycle:
 
 def page_of(snapshot: Snapshot) -> str:
     return page(lifecycle_of(snapshot), snapshot)
+
+
+def cluster_page_of(snapshot: Snapshot) -> str:
+    """Return the page of all that is stuck, made twelve minutes after the snapshot."""
+    return cluster_page(report_cluster(snapshot), snapshot, now=_LATER)
 
 
 def in_use() -> Snapshot:

@@ -189,12 +189,14 @@ def _findings(lifecycle: Lifecycle) -> Html:
         return Html()
     ids = {finding.code: finding for finding in reversed(lifecycle.findings)}
     cards = (
-        _finding(finding, is_target=ids[finding.code] is finding) for finding in lifecycle.findings
+        finding_card(finding, is_target=ids[finding.code] is finding)
+        for finding in lifecycle.findings
     )
     return section("Findings", el("div", *cards, class_="findings"))
 
 
-def _finding(finding: Finding, *, is_target: bool) -> Html:
+def finding_card(finding: Finding, *, is_target: bool) -> Html:
+    """Return the card of a finding; if it is a target, its code is its id."""
     evidence = el("ul", *(el("li", line) for line in finding.evidence))
     rows: list[tuple[str, tuple[str, ...]]] = [
         ("Evidence", (evidence,) if finding.evidence else ()),
