@@ -6,7 +6,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import lines_of
-from rbdagent.lifecycle.cluster_report import is_complete, missing_objects_reason
 from rbdagent.lifecycle.urgency import Urgency, by_urgency, node_of
 from rbdagent.model import Severity
 from rbdagent.report.html.document import command_block, document, icon, section, sources
@@ -16,6 +15,7 @@ from rbdagent.report.text.cluster import (
     counts,
     coverage,
     headline,
+    is_all_observed,
     next_commands,
     node_findings,
     row_of,
@@ -116,7 +116,7 @@ def _class_of(found: ClusterReport, snapshot: Snapshot) -> str:
 
 
 def _tiles(found: ClusterReport, snapshot: Snapshot) -> Html:
-    is_all = is_complete(found) and missing_objects_reason(snapshot) is None
+    is_all = is_all_observed(found, snapshot)
     tiles = (
         _tile(urgency, number, is_all=is_all) for urgency, number in counts(found, snapshot).items()
     )

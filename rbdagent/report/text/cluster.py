@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
-from rbdagent.lifecycle.cluster_report import is_complete, is_empty, missing_objects_reason
+from rbdagent.lifecycle.cluster_report import is_empty, missing_objects_reason
 from rbdagent.lifecycle.urgency import (
     Urgency,
     are_pods_known,
@@ -134,9 +134,9 @@ def headline(found: ClusterReport, snapshot: Snapshot, of: str = "") -> str:
 
 def _attention(found: ClusterReport, snapshot: Snapshot, selection: str) -> str:
     """Return how many volumes need attention; a part that was not observed may have more."""
-    is_all = is_complete(found) and missing_objects_reason(snapshot) is None
     count = len(found.stuck)
-    begin = f"{count if is_all else f'At least {count}'} {'volume' if count == 1 else 'volumes'}"
+    least = "" if is_all_observed(found, snapshot) else "At least "
+    begin = f"{least}{count} {'volume' if count == 1 else 'volumes'}"
     groups = ", ".join(
         f"{number} {urgency.removesuffix('s') if number == 1 else urgency}"
         for urgency, number in counts(found, snapshot).items()
@@ -149,6 +149,11 @@ def counts(found: ClusterReport, snapshot: Snapshot) -> Mapping[Urgency, int]:
     """Return the number of stuck objects in each group."""
     groups = by_urgency(found, snapshot.kubernetes)
     return {urgency: sum(map(len, causes)) for urgency, causes in groups.items()}
+
+
+def is_all_observed(found: ClusterReport, snapshot: Snapshot) -> bool:
+    """Return whether no volume with a problem can be missing because of a source."""
+    return not unobserved(found) and missing_objects_reason(snapshot) is None
 
 
 def unobserved(found: ClusterReport) -> tuple[str, ...]:
