@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.commands import NOT_PRINTED
 from rbdagent.lifecycle.cluster_report import report_cluster
 from rbdagent.lifecycle.urgency import Urgency, by_urgency
 from rbdagent.model import ClusterReport, Severity, Snapshot, SourceState, Target, TargetKind
@@ -20,6 +21,7 @@ from rbdagent.report.html.markup import el, nested
 from rbdagent.report.snapshot import load_snapshot
 from rbdagent.report.text.cluster import affected_table, next_commands, node_findings
 from rbdagent.report.text.layout import Layout
+from rbdagent.rules import FINDINGS
 from rbdagent.rules.entry import RUNBOOKS
 from tests.lab.many import many
 from tests.support.cli_runner import ROOT
@@ -45,7 +47,7 @@ _MADE: Final = {
     "without-api": SCENES["without-api"],
 }
 NAMES: Final = (*_FILES, *_MADE)
-_COMMAND: Final = re.compile(r"  (?:-> |rbdagent diagnose )")
+_COMMAND: Final = re.compile(r"  (?:-> |rbdagent diagnose |\(a command is not printed)")
 """The beginning of a line to copy, which is never cut."""
 
 
@@ -141,11 +143,30 @@ def test_text_has_no_unsafe_characters(name: str) -> None:
     assert is_clean(text_of(name, details=True))
 
 
+def test_command_with_a_name_that_a_terminal_does_not_show_is_not_printed() -> None:
+    assert next_commands(loaded("hostile-names")[0])
+    assert text_of("hostile-names").endswith(f"Next:\n  {NOT_PRINTED}\n")
+
+
 def test_narrow_rows_have_words_and_wide_rows_have_sentences() -> None:
     assert "  Client blocklisted  " in text_of("broken", 80)
     assert "  The node's Ceph client is on the blocklist: the mapping is unusable  " in text_of(
         "broken", 200
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("RBD101", "Mapping orphaned"),
+        ("RBD109", "Pod lost by API"),
+        ("RBD201", "CSI driver down"),
+        ("RBD407", "Not an RBD volume"),
+        ("RBD759", "SELinux conflict"),
+    ],
+)
+def test_name_of_a_finding_is_shown_in_words(code: str, words: str) -> None:
+    assert FINDINGS[code].words == words
 
 
 def test_document_quotes_the_current_answer() -> None:

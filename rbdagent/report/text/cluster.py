@@ -57,7 +57,7 @@ _FACT: Final = 2
 _NO_NODE: Final = "-"
 _GAP: Final = "  "
 
-HEADINGS: Final = {
+_HEADINGS: Final = {
     Urgency.AT_RISK: "DATA AT RISK",
     Urgency.BLOCKED: "BLOCKED (a pod waits)",
     Urgency.OTHER: "OTHER PROBLEMS",
@@ -69,7 +69,6 @@ _PAINT_OF: Final = {
 }
 
 
-@with_escaped_texts
 def affected_table(
     found: ClusterReport, snapshot: Snapshot, layout: Layout, *, of: str = ""
 ) -> str:
@@ -81,6 +80,18 @@ def affected_table(
         layout: the layout; with details, it shows every row, every cause and every message.
         of: describes the selection, if there is one.
     """
+    return _answer(found, snapshot, layout, of, next_commands(found))
+
+
+@with_escaped_texts
+def _answer(
+    found: ClusterReport,
+    snapshot: Snapshot,
+    layout: Layout,
+    of: str,
+    commands: tuple[Command, ...],
+) -> str:
+    """Return the output; the words of the commands are not escaped."""
     parts = [_first_line(found, snapshot, layout, of)]
     parts += _groups(found, snapshot, layout)
     if layout.details:
@@ -88,7 +99,7 @@ def affected_table(
         parts += [_cause(cause, layout) for cause in found.causes]
     parts.append(wrapped(coverage(found, snapshot), layout))
     parts.append(footer(None, snapshot, layout))
-    if commands := next_commands(found):
+    if commands:
         parts.append(next_text(commands, layout))
     return "\n\n".join(parts) + "\n"
 
@@ -96,10 +107,10 @@ def affected_table(
 @with_escaped_texts
 def affected_names(found: ClusterReport) -> str:
     """Return the output of ``-o name``: one TARGET of ``diagnose`` per line."""
-    return "".join(f"{target_of(affected)}\n" for affected in found.stuck)
+    return "".join(f"{_target(affected)}\n" for affected in found.stuck)
 
 
-def target_of(affected: AffectedObject) -> str:
+def _target(affected: AffectedObject) -> str:
     """Return a stuck object as a TARGET."""
     return affected.life.diagnosis.use.target.argument
 
@@ -283,7 +294,7 @@ def _groups(found: ClusterReport, snapshot: Snapshot, layout: Layout) -> list[st
     for urgency, causes in groups.items():
         if not causes:
             continue
-        part = [painted(HEADINGS[urgency], _PAINT_OF.get(urgency, BOLD), layout)]
+        part = [painted(_HEADINGS[urgency], _PAINT_OF.get(urgency, BOLD), layout)]
         part += [next(lines) for _ in rows[urgency]]
         part += _omitted(causes, shown[urgency], layout)
         parts.append("\n".join(part))
@@ -403,7 +414,7 @@ def _cause(cause: Cause, layout: Layout) -> str:
     if len(cause.affected) == 1:
         return text
     first, _, rest = text.partition("\n")
-    names = _listed([target_of(affected) for affected in cause.affected])
+    names = _listed([_target(affected) for affected in cause.affected])
     affected = wrapped(f"Affects {len(cause.affected)}: {names}.", layout, first="  ", rest="  ")
     return f"{first}\n{affected}\n{rest}"
 
@@ -411,4 +422,4 @@ def _cause(cause: Cause, layout: Layout) -> str:
 def next_commands(found: ClusterReport) -> tuple[Command, ...]:
     """Return the commands to run now: ``diagnose`` of the first objects of the worst causes."""
     worst = found.causes[:_MOST_COMMANDS]
-    return tuple(command("rbdagent diagnose", target_of(cause.affected[0])) for cause in worst)
+    return tuple(command("rbdagent diagnose", _target(cause.affected[0])) for cause in worst)
