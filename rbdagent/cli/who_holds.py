@@ -51,17 +51,19 @@ def command(
     if print_runbook and (watch or output not in {"table", "wide"}):
         raise UsageError("--print-runbook prints commands once, as text: omit -w and -o")
 
+    def observed() -> Snapshot:
+        return snapshot_of(wanted, source, settings, meanwhile=lambda: _load(output))
+
     def once() -> tuple[str, int]:
-        snapshot, diagnosis = settled(
-            lambda: snapshot_of(wanted, source, settings, meanwhile=lambda: _load(output)),
-            _judge,
-            lambda diagnosis: (diagnosis,),
-            source=source,
-        )
         if print_runbook:
+            from rbdagent.correlate import correlate
             from rbdagent.report.text.runbook import runbook
 
-            return runbook(diagnosis.use, layout_of()), 0
+            # A runbook has no verdict: it needs no second observation.
+            return runbook(correlate(observed()), layout_of()), 0
+        snapshot, diagnosis = settled(
+            observed, _judge, lambda diagnosis: (diagnosis,), source=source
+        )
         return _render_holders(diagnosis, snapshot, output), exit_code((diagnosis,), fail_on)
 
     return repeat(once, watch=watch and source is None)
