@@ -93,7 +93,7 @@ def _observed(snapshot: Snapshot, now: str) -> str:
 
 
 def _answer(answer: str, found: ClusterReport, snapshot: Snapshot) -> Html:
-    class_name = _class_of(found, snapshot)
+    class_name = _class_of(answer, found)
     return el(
         "div",
         icon(class_name),
@@ -102,12 +102,11 @@ def _answer(answer: str, found: ClusterReport, snapshot: Snapshot) -> Html:
     )
 
 
-def _class_of(found: ClusterReport, snapshot: Snapshot) -> str:
+def _class_of(answer: str, found: ClusterReport) -> str:
     """Return the class of the answer in ``page.css``; "done" only if everything was observed."""
     if found.causes:
         return "warning" if found.causes[0].finding.severity is Severity.WARNING else "failed"
-    is_well = headline(found, snapshot).startswith("OK")
-    return "done" if is_well and not unobserved(found) else "warning"
+    return "done" if answer.startswith("OK") and not unobserved(found) else "warning"
 
 
 # --------------------------------------------------------------------------------------------------

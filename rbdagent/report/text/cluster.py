@@ -26,6 +26,7 @@ from rbdagent.report.text.layout import (
     YELLOW,
     Layout,
     cut,
+    enumerated,
     painted,
     shortened,
     with_escaped_texts,
@@ -184,7 +185,7 @@ def _unobserved(finding: Finding) -> str:
 def _listed(names: Sequence[str]) -> str:
     """Return the first names, and the number of the others."""
     more = len(names) - _MOST_NAMED
-    return _joined([*names[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
+    return enumerated([*names[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def node_findings(found: ClusterReport) -> tuple[Finding, ...]:
@@ -388,9 +389,9 @@ def coverage(found: ClusterReport, snapshot: Snapshot) -> str:
     kinds = (("claims", found.claims), ("PVs", found.volumes), ("pods with volumes", found.pods))
     checked = [f"{count} {kind}" for kind, count in kinds if count is not None]
     unseen = [kind.partition(" ")[0] for kind, count in kinds if count is None]
-    parts = [f"Checked {_joined(checked)}"] if checked else []
+    parts = [f"Checked {enumerated(checked)}"] if checked else []
     parts += [f"{found.others} PVs of other drivers were left out"] if found.others else []
-    parts += [f"{_joined(unseen)} were not observed"] if unseen else []
+    parts += [f"{enumerated(unseen)} were not observed"] if unseen else []
     sentence = "; ".join(parts)
     sentence = f"{sentence[:1].upper()}{sentence[1:]}."
     if snapshot.ceph is None or not found.volumes:
@@ -402,11 +403,6 @@ def coverage(found: ClusterReport, snapshot: Snapshot) -> str:
         f"{sentence} Ceph was queried about {len(queried)} images: volumes that seem healthy were "
         "not checked there; diagnose TARGET checks one."
     )
-
-
-def _joined(words: Sequence[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _cause(cause: Cause, layout: Layout) -> str:

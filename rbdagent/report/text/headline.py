@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rbdagent.model import Verdict
 from rbdagent.report.text.findings import OF_SOURCES
-from rbdagent.report.text.layout import sentences
+from rbdagent.report.text.layout import enumerated, sentences
 from rbdagent.report.text.verdicts import WORDS
 from rbdagent.rules import WEIGHT
 from rbdagent.rules.context import placed_pod, subject_of
@@ -152,7 +152,7 @@ def waiting_line(diagnosis: Diagnosis, snapshot: Snapshot) -> Iterator[str]:
     duration = "" if longest is None else f" {age_text(longest)}"
     codes = sorted(codes_about(diagnosis, pods))
     code = f" ({', '.join(codes)})" if codes else ""
-    yield f"{_joined(names)} {verb}{duration} for the volume{code}."
+    yield f"{enumerated(names)} {verb}{duration} for the volume{code}."
 
 
 def codes_about(diagnosis: Diagnosis, pods: tuple[Pod, ...]) -> frozenset[str]:
@@ -161,8 +161,3 @@ def codes_about(diagnosis: Diagnosis, pods: tuple[Pod, ...]) -> frozenset[str]:
     return frozenset(
         finding.code for finding in findings_of(diagnosis) if finding.subject in subjects
     )
-
-
-def _joined(names: list[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last

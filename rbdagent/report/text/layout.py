@@ -116,6 +116,12 @@ def headed(word: str, paint: str, paragraphs: Sequence[str], layout: Layout) -> 
     return "\n".join([painted(word, paint, layout) + begin[len(word) :], *others])
 
 
+def enumerated(words: Sequence[str]) -> str:
+    """Return words as a part of a sentence: ``one, two and three``."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def shortened(name: str, most: int) -> str:
     """Return a name of at most ``most`` characters: its middle is cut, its ends remain."""
     if len(name) <= most:

@@ -105,14 +105,13 @@ def _needs_attention(row: _Row) -> bool:
 
 def _summary(rows: Sequence[_Row], snapshot: Snapshot, layout: Layout, of: str) -> str:
     """Return how many mappings need attention, and how many have each of their verdicts."""
-    where = snapshot.node.node_name if snapshot.node else "this node"
     noun = "mapping" if len(rows) == 1 else "mappings"
     selection = f" {of}" if of else ""
     urgent = [row for row in rows if _needs_attention(row)]
     counts = Counter(held.verdict for _, held in urgent or rows).most_common()
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts)
     verb = "needs" if 1 in {len(urgent), len(rows)} else "need"
-    text = f"{len(urgent)} of {len(rows)} {noun}{selection} on {where} {verb} attention"
+    text = f"{len(urgent)} of {len(rows)} {noun}{selection} on {_node(snapshot)} {verb} attention"
     is_complete = all(
         source.state is SourceState.OBSERVED and not source.gaps
         for _, source in snapshot.sources.named
@@ -159,9 +158,12 @@ def _target(diagnosis: Diagnosis) -> str:
     return held.holder.mapping.device if held.holder.mapping else str(use.target.argument)
 
 
+def _node(snapshot: Snapshot) -> str:
+    return snapshot.node.node_name if snapshot.node else "this node"
+
+
 def _nothing_mapped(snapshot: Snapshot, of: str) -> str:
-    mapped = mappings_of(snapshot.node)
-    where = snapshot.node.node_name if snapshot.node else "this node"
+    mapped, where = mappings_of(snapshot.node), _node(snapshot)
     if of and mapped:
         return f"No volume {of} is mapped on {where}; {len(mapped)} others are."
     return f"Nothing is mapped on {where}: no krbd device, no rbd-nbd device."
