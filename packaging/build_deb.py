@@ -42,8 +42,6 @@ LEFT_OUT: Final = {"kubernetes": "python3-kubernetes"}
 It takes 77 MiB (docs/security.md), and only kubeconfigs with a credential plugin need it.
 """
 
-MAINTAINER: Final = "The rbdagent authors <packages@rbdagent.dev>"
-
 LAUNCHER: Final = """\
 #!/usr/bin/python3 -I
 import os.path
@@ -279,13 +277,13 @@ def control(tree: Path, metadata: Message) -> None:
         "Package": metadata["Name"],
         "Version": metadata["Version"],
         "Architecture": output_of(["dpkg", "--print-architecture"]),
-        "Maintainer": MAINTAINER,
+        "Maintainer": metadata["Author-email"],
         "Installed-Size": str(sum(path.stat().st_size for path in files) // 1024),
         "Depends": ", ".join((*python, *DEPENDS)),
         "Recommends": ", ".join(LEFT_OUT.values()),
         "Section": "admin",
         "Priority": "optional",
-        "Homepage": "https://rbdagent.dev",
+        "Homepage": homepage(metadata),
         "Description": f"{metadata['Summary']}\n rbdagent shows what holds a Ceph RBD volume under"
         " Kubernetes, with evidence. If\n enabled, it unmaps what nothing uses.",
     }
@@ -295,6 +293,12 @@ def control(tree: Path, metadata: Message) -> None:
     write(tree / "DEBIAN/md5sums", digests)
     for name, script in SCRIPTS.items():
         write(tree / "DEBIAN" / name, script, mode=0o755)
+
+
+def homepage(metadata: Message) -> str:
+    """Return the address of the project, from the wheel's metadata."""
+    urls = dict(url.split(", ", 1) for url in metadata.get_all("Project-URL", ()))
+    return urls["Homepage"]
 
 
 def md5(path: Path) -> str:

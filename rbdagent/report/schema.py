@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from rbdagent.addresses import SCHEMAS
 from rbdagent.errors import NotFoundError
 from rbdagent.model import API_VERSION, Snapshot
 from rbdagent.report.json.check import CheckReport
@@ -88,7 +89,7 @@ def _complete(component: Json) -> Json:
 def _head(kind: str) -> Json:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"https://rbdagent.dev/schemas/v1alpha1/{kind}.json",
+        "$id": f"{SCHEMAS}{kind}.json",
         "title": kind,
     }
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from rbdagent.addresses import RUNBOOKS
+
 if TYPE_CHECKING:
     from rbdagent.model import LifecycleStep, Recovery, Severity
 
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=CSI)(?=[A-Z])|(?<=RBD)(?=[A-Z])")
 """Matches between two words of a name, also after an abbreviation."""
-
-RUNBOOKS: Final = "https://github.com/rbdagent/rbdagent/blob/main/docs/runbooks/"
 
 
 def runbook(name: str) -> str:

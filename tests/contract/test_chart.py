@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 import yaml
 
+from rbdagent.addresses import REGISTRY
 from rbdagent.rules.entry import runbook
 from tests.support.chart import (
     CHART,
@@ -140,31 +141,31 @@ ROWS: Final = {
         {"image": {"registry": "harbor.example:5000/ops"}},
         lambda given: given.container["image"],
         "harbor.example:5000/ops/rbdagent:0.1.0",
-        "registry.rbdagent.dev/rbdagent:0.1.0",
+        f"{REGISTRY}/rbdagent:0.1.0",
     ),
     "image.registry empty": Row(
         {"image": {"registry": ""}},
         lambda given: given.container["image"],
         "rbdagent:0.1.0",
-        "registry.rbdagent.dev/rbdagent:0.1.0",
+        f"{REGISTRY}/rbdagent:0.1.0",
     ),
     "image.repository": Row(
         {"image": {"repository": "storage/rbdagent"}},
         lambda given: given.container["image"],
-        "registry.rbdagent.dev/storage/rbdagent:0.1.0",
-        "registry.rbdagent.dev/rbdagent:0.1.0",
+        f"{REGISTRY}/storage/rbdagent:0.1.0",
+        f"{REGISTRY}/rbdagent:0.1.0",
     ),
     "image.tag and digest": Row(
         {"image": {"tag": "0.2.0", "digest": DIGEST}},
         lambda given: given.container["image"],
-        f"registry.rbdagent.dev/rbdagent:0.2.0@{DIGEST}",
-        "registry.rbdagent.dev/rbdagent:0.1.0",
+        f"{REGISTRY}/rbdagent:0.2.0@{DIGEST}",
+        f"{REGISTRY}/rbdagent:0.1.0",
     ),
     "global.imageRegistry": Row(
         {"global": {"imageRegistry": "mirror.example"}, "image": {"registry": "other.example"}},
         lambda given: given.container["image"],
         "mirror.example/rbdagent:0.1.0",
-        "registry.rbdagent.dev/rbdagent:0.1.0",
+        f"{REGISTRY}/rbdagent:0.1.0",
     ),
     "image.pullPolicy": Row(
         {"image": {"pullPolicy": "Always"}},

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rbdagent.addresses import RUNBOOKS
 from rbdagent.catalog import CATALOG
 from rbdagent.commands import lines_of
 from rbdagent.model import CsiSource, Severity, StepState
@@ -18,7 +19,6 @@ from rbdagent.parse.shown import shown
 from rbdagent.report.html.assets import ICONS, STYLE_SHEET
 from rbdagent.report.html.chain import chain_of
 from rbdagent.report.html.markup import Html, el, visible
-from rbdagent.rules.entry import RUNBOOKS
 from tests.support.cli_runner import ORPHAN, ROOT, process
 from tests.support.recordings import recorded_snapshot
 from tests.support.sample_pages import (

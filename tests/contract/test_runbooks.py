@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.addresses import RUNBOOKS
 from rbdagent.catalog import CATALOG, explanation
-from rbdagent.rules.entry import RUNBOOKS, runbook
+from rbdagent.rules.entry import runbook
 from tests.documents.runbooks import MARKER, ROOT, alerts, pages
 from tests.documents.runbooks import RUNBOOKS as FOLDER
 

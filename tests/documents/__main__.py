@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.documents import answers, plugin, runbooks, states
+from tests.documents import addresses, answers, plugin, runbooks, states
 
 if __name__ == "__main__":
+    addresses.write()
     runbooks.write()
     states.write()
     answers.write()
