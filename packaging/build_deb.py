@@ -20,9 +20,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email import message_from_string
+from email.utils import format_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]
 LOCKED: Final = CHECKOUT / "requirements.txt"
+MAN_PAGE: Final = CHECKOUT / "packaging" / "man_page.py"
 
 DEPENDS: Final = ("python3-rados", "python3-rbd")
 """Requirements that are neither Python nor on PyPI."""
@@ -61,6 +65,42 @@ COMPLETIONS: Final = {
     "zsh": "usr/share/zsh/vendor-completions/_rbdagent",
     "fish": "usr/share/fish/vendor_completions.d/rbdagent.fish",
 }
+
+COPYRIGHT: Final = """\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: rbdagent
+Upstream-Contact: {maintainer}
+Source: {homepage}
+
+Files: *
+Copyright: 2026 The rbdagent authors
+License: Apache-2.0
+Comment: The packages from PyPI below /usr/lib/rbdagent have their own licences,
+ which are in the directories NAME-VERSION.dist-info/licenses there.
+
+License: Apache-2.0
+ On Debian systems, the text of the Apache License, Version 2.0, is in
+ /usr/share/common-licenses/Apache-2.0.
+"""
+
+CHANGELOG: Final = """\
+rbdagent ({version}) unstable; urgency=medium
+
+  * The changes are in /usr/share/doc/rbdagent/CHANGELOG.md.gz.
+
+ -- {maintainer}  {date}
+"""
+"""In the format that Debian requires (Debian Policy, section 4.4)."""
+
+OVERRIDES: Final = """\
+# The wheels from PyPI are packed as they are, with the digests of
+# requirements.txt: not stripped, with their own libraries.
+rbdagent: unstripped-binary-or-object
+rbdagent: embedded-library
+# There is no debhelper, whose snippets the check expects.
+rbdagent: maintainer-script-calls-systemctl
+"""
+"""The errors and warnings of lintian that the package accepts, each with its reason."""
 
 # The installation enables and starts nothing: an agent first needs a kubeconfig and a key.
 SCRIPTS: Final = {
@@ -146,10 +186,15 @@ def fill(tree: Path, wheel: Path, requirements: Path) -> Message:
     write(share / "requirements.txt", locked(packed))
     write(share / "sbom.cdx.json", bill_of_materials(metadata, packed))
     units = CHECKOUT / "systemd"
-    write(tree / "lib/systemd/system/rbdagent.service", (units / "rbdagent.service").read_text())
+    write(
+        tree / "usr/lib/systemd/system/rbdagent.service", (units / "rbdagent.service").read_text()
+    )
     for unit in sorted(units.glob("*.conf")):
         write(share / "systemd" / unit.name, unit.read_text())
-    document(tree / "usr/share/doc/rbdagent")
+    document(tree / "usr/share/doc/rbdagent", metadata)
+    page = output_of([sys.executable, "-IB", str(MAN_PAGE), str(library)])
+    compress(tree / "usr/share/man/man1/rbdagent.1.gz", f"{page}\n")
+    write(tree / "usr/share/lintian/overrides/rbdagent", OVERRIDES)
     return metadata
 
 
@@ -260,18 +305,29 @@ def purl(name: str, version: str) -> str:
     return f"pkg:pypi/{name.lower().replace('_', '-')}@{version}"
 
 
-def document(directory: Path) -> None:
+def document(directory: Path, metadata: Message) -> None:
     """Write what Debian requires of every package: its licence and its change log."""
-    write(directory / "copyright", (CHECKOUT / "LICENSE").read_text())
-    changes = gzip.compress((CHECKOUT / "CHANGELOG.md").read_bytes(), mtime=0)
-    (directory / "changelog.gz").write_bytes(changes)
+    facts = {
+        "version": metadata["Version"],
+        "maintainer": metadata["Author-email"],
+        "homepage": homepage(metadata),
+        "date": format_datetime(built_at()),
+    }
+    write(directory / "copyright", COPYRIGHT.format(**facts))
+    compress(directory / "changelog.gz", CHANGELOG.format(**facts))
+    compress(directory / "CHANGELOG.md.gz", (CHECKOUT / "CHANGELOG.md").read_text())
+
+
+def built_at() -> datetime:
+    """Return the time of SOURCE_DATE_EPOCH; without it, the current time."""
+    return datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())), UTC)
 
 
 def control(tree: Path, metadata: Message) -> None:
     """Write the files for dpkg: name, version, dependencies, scripts, digests."""
     major, minor, _ = platform.python_version_tuple()
-    # Compiled modules fit one minor version of Python.
-    python = (f"python3 (>= {major}.{minor})", f"python3 (<< {major}.{int(minor) + 1}~)")
+    # Compiled modules fit one minor version of Python, and are linked with libc.
+    python = (f"python3 (>= {major}.{minor})", f"python3 (<< {major}.{int(minor) + 1}~)", "libc6")
     files = [path for path in sorted(tree.rglob("*")) if path.is_file()]
     fields = {
         "Package": metadata["Name"],
@@ -321,6 +377,12 @@ def output_of(command: Sequence[str]) -> str:
     """Run a program and return its output."""
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
+
+
+def compress(path: Path, text: str) -> None:
+    """Write a file as ``gzip -9n`` does: Debian Policy requires it of pages and change logs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def write(path: Path, text: str, *, mode: int = 0o644) -> None:

@@ -131,7 +131,7 @@ def test_the_deb_depends_on_its_python_and_on_ceph_bindings(deb: Path) -> None:
     control = message_from_string(said(["dpkg-deb", "-f", deb]))
     minor = sys.version_info.minor
     python = f"python3 (>= 3.{minor}), python3 (<< 3.{minor + 1}~)"
-    assert control["Depends"] == f"{python}, python3-rados, python3-rbd"
+    assert control["Depends"] == f"{python}, libc6, python3-rados, python3-rbd"
     assert control["Recommends"] == "python3-kubernetes"
     assert control["Version"] == __version__
     assert control["Architecture"] == said(["dpkg", "--print-architecture"]).strip()
@@ -143,7 +143,7 @@ def test_the_deb_has_program_unit_drop_ins_and_completions(deb: Path) -> None:
     assert {row[1] for row in rows} == {"root/root"}
     assert modes["usr/bin/rbdagent"] == "-rwxr-xr-x"
     for path in (
-        "lib/systemd/system/rbdagent.service",
+        "usr/lib/systemd/system/rbdagent.service",
         "usr/share/rbdagent/systemd/rbdagent-unmap.conf",
         "usr/share/rbdagent/systemd/rbdagent-unmap-staged.conf",
         "usr/share/bash-completion/completions/rbdagent",
@@ -151,6 +151,9 @@ def test_the_deb_has_program_unit_drop_ins_and_completions(deb: Path) -> None:
         "usr/share/fish/vendor_completions.d/rbdagent.fish",
         "usr/share/doc/rbdagent/copyright",
         "usr/share/doc/rbdagent/changelog.gz",
+        "usr/share/doc/rbdagent/CHANGELOG.md.gz",
+        "usr/share/lintian/overrides/rbdagent",
+        "usr/share/man/man1/rbdagent.1.gz",
     ):
         assert modes[path] == "-rw-r--r--"
     in_etc = {path for path in modes if path.startswith("etc/")}
