@@ -6,6 +6,7 @@ the state and the archives of each suite are below the cache. Standard library o
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,11 @@ class Apt:
         source = f"deb [{_SOURCE_OPTIONS}] {mirror()} {self._suite.name} main\n"
         (self._dir / "sources.list").write_text(source)
         self._apt_get("update")
+
+    def index_digest(self) -> str:
+        """Return a digest of the suite's index, which changes with each change of a package."""
+        indices = sorted((self._dir / "state" / "lists").glob("*InRelease"))
+        return hashlib.sha256(b"".join(path.read_bytes() for path in indices)).hexdigest()
 
     def needed(self, package: str) -> tuple[str, ...]:
         """Return the packages that an installation of ``package`` would bring."""

@@ -41,11 +41,15 @@ PACKAGES: Final = (
     "systemd",
     "xfsprogs",
 )
+IMAGE_PACKAGES: Final = ("python3", "python3-rados", "python3-rbd")
+"""What the .deb depends on: the content of the agent's image, except for the .deb itself."""
 _ARCHIVES = "var/cache/apt/archives"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # debootstrap of an older Debian has no script of a newer suite's name; this one works for all.
 _DEBOOTSTRAP_SCRIPT = "/usr/share/debootstrap/scripts/sid"
 _DPKG_OPTIONS = "force-unsafe-io\npath-exclude=/usr/share/doc/*\npath-exclude=/usr/share/man/*\n"
+# The licences are a part of an image that is passed on.
+_IMAGE_DPKG_OPTIONS = f"{_DPKG_OPTIONS}path-include=/usr/share/doc/*/copyright\n"
 _NO_SERVICES = "#!/bin/sh\nexit 101\n"
 # When this process is killed, the program ends too, with all its children and its mounts.
 _MORTAL = (
@@ -157,12 +161,41 @@ def made_root(cache: Path, suite: Suite) -> Root:
     Raises:
         LabError: it cannot be made.
     """
-    return Root(made_once(_directory(cache, suite), _key(), lambda new: _make(cache, suite, new)))
+
+    def make(new: Path) -> None:
+        _make(cache, suite, new, PACKAGES, _DPKG_OPTIONS)
+
+    return Root(made_once(_directory(cache, suite), _key(PACKAGES, _DPKG_OPTIONS), make))
+
+
+def image_root(cache: Path, suite: Suite, *, current: bool) -> Path:
+    """Return a small root with what an image of the .deb needs, made on first use (2 minutes).
+
+    Args:
+        cache: the project's cache directory.
+        suite: the suite of the packages.
+        current: make it again if the archive of the suite has changed since. Without it, an
+            existing root is returned.
+
+    Raises:
+        LabError: it cannot be made.
+    """
+    key = _key(IMAGE_PACKAGES, _IMAGE_DPKG_OPTIONS)
+    place = cache / "image-roots" / f"{suite.name}-{key[:12]}"
+    if place.exists() and not current:
+        return place
+    apt = Apt(cache, suite)
+    apt.update()
+
+    def make(new: Path) -> None:
+        _make(cache, suite, new, IMAGE_PACKAGES, _IMAGE_DPKG_OPTIONS)
+
+    return made_once(place, apt.index_digest(), make)
 
 
 def root_is_made(cache: Path, suite: Suite) -> bool:
     """Return whether the root of a suite exists already."""
-    return suite == own_suite() or is_made(_directory(cache, suite), _key())
+    return suite == own_suite() or is_made(_directory(cache, suite), _key(PACKAGES, _DPKG_OPTIONS))
 
 
 def upstream_version(version: str) -> str:
@@ -174,26 +207,37 @@ def _directory(cache: Path, suite: Suite) -> Path:
     return cache / "roots" / suite.name
 
 
-def _key() -> str:
-    return hashlib.sha256("\n".join((*PACKAGES, _DPKG_OPTIONS)).encode()).hexdigest()
+def run_in(directory: Path, argv: Sequence[str], **environment: str) -> None:
+    """Run a program that installs packages in a root.
+
+    Raises:
+        LabError: it failed.
+    """
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    output(*_MORTAL, *Root(directory).command(argv), env={**quiet, **environment})
 
 
-def _make(cache: Path, suite: Suite, directory: Path) -> None:
+def _key(packages: Sequence[str], dpkg_options: str) -> str:
+    return hashlib.sha256("\n".join((*packages, dpkg_options)).encode()).hexdigest()
+
+
+def _make(
+    cache: Path, suite: Suite, directory: Path, packages: Sequence[str], dpkg_options: str
+) -> None:
     _debootstrap(suite, directory)
     policy = directory / "usr" / "sbin" / "policy-rc.d"
     policy.write_text(_NO_SERVICES)
     policy.chmod(0o755)
-    (directory / "etc" / "dpkg" / "dpkg.cfg.d" / "rbdagent-lab").write_text(_DPKG_OPTIONS)
+    (directory / "etc" / "dpkg" / "dpkg.cfg.d" / "rbdagent-lab").write_text(dpkg_options)
     apt = Apt(cache, suite, status=directory / "var" / "lib" / "dpkg" / "status")
     apt.update()
-    apt.download_needed(PACKAGES, directory / _ARCHIVES)
+    apt.download_needed(packages, directory / _ARCHIVES)
     # apt on this machine fetches, as only that is configured for this network.
     install = (
         "apt-get install -q -y --no-install-recommends --no-download"
         f" /{_ARCHIVES}/*.deb && rm /{_ARCHIVES}/*.deb"
     )
-    quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    output(*_MORTAL, *Root(directory).command(["sh", "-c", install]), env=quiet)
+    run_in(directory, ["sh", "-c", install])
 
 
 def _debootstrap(suite: Suite, directory: Path) -> None:
