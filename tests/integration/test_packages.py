@@ -105,8 +105,9 @@ def test_the_sdist_has_the_files_to_build_test_and_package(dist: Path) -> None:
     needed = {
         "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "dev", "Containerfile",
         "requirements.txt", "requirements-dev.txt",
-        "examples/true-orphan.json", "packaging/build_deb.py", "systemd/rbdagent.service",
-        "tests/integration/test_packages.py", "docs/packages.md",
+        "examples/true-orphan.json", "packaging/build_deb.py", "release/__main__.py",
+        "systemd/rbdagent.service", "tests/integration/test_packages.py",
+        "docs/packages.md",
     }  # fmt: skip
     assert needed <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith(".git/")]

@@ -29,6 +29,7 @@ from tests.lab.install import (
     install_helm,
     install_lab,
     install_python,
+    install_release,
     parts_line,
     shared_cephcsi,
     venv_python,
@@ -89,6 +90,8 @@ verbs:
   matrix [NAME ...]      run each Ceph, kernel, Debian and Kubernetes, and write
                          docs/compatibility.md; --list names the cells
   pictures               take the pictures in docs/ again, with a headless browser
+  release VERSION [DIR]  build and check all files of a version, by default in dist/VERSION; the
+                         checkout must be equal to its commit, the directory empty
   clean                  stop the lab, remove everything that ./dev made except Debian packages
 
 PARTS
@@ -131,6 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "lock": _lock,
         "matrix": _matrix,
         "pictures": _pictures,
+        "release": _release,
         "clean": _clean,
         # Internal: `test` starts this verb.
         _SECOND: _second_lab,
@@ -281,6 +285,11 @@ def _lock(args: list[str]) -> int:
 def _pictures(args: list[str]) -> int:
     install_browser(Narrator())
     return _python(["-m", "tests.lab.pictures", *args])
+
+
+def _release(args: list[str]) -> int:
+    install_release(Narrator())
+    return _python(["-m", "release", *args])
 
 
 def _clean(_args: list[str]) -> int:

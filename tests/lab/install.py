@@ -27,7 +27,7 @@ from tests.lab.errors import LabError
 from tests.lab.install_node import node_tree
 from tests.lab.kernels import kernel_of
 from tests.lab.kubernetes import kubernetes_module
-from tests.lab.parts import DEFAULT_KUBERNETES, chosen_parts
+from tests.lab.parts import DEFAULT_KUBERNETES, USERLANDS, chosen_parts
 from tests.lab.roots import PACKAGES as ROOT_PACKAGES
 from tests.lab.roots import root_is_made, root_of
 
@@ -65,6 +65,11 @@ LAB_PACKAGES = (
     "prometheus",  # with promtool: the tests run the alerts and the dashboard on the real one
     "qemu-system-x86",
     "zstd",
+)
+RELEASE_PACKAGES = (
+    "debootstrap",  # the file system of the image
+    "git",
+    "lintian",
 )
 BROWSER_PACKAGES = (
     "chromium-headless-shell",  # tests open the page in it; a quarter less on disk than chromium
@@ -218,6 +223,15 @@ def install_helm(narrator: Narrator) -> None:
         _install_helm(narrator)
 
 
+def install_release(narrator: Narrator) -> None:
+    """Install what builds and checks the files of a release: programs, and a root per Debian."""
+    with _one_at_a_time():
+        _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES, *RELEASE_PACKAGES))
+        _install_venv(narrator)
+        _install_helm(narrator)
+        _install_roots(narrator, USERLANDS)
+
+
 def install_browser(narrator: Narrator) -> None:
     """Install the browser that takes the pictures."""
     with _one_at_a_time():
@@ -233,7 +247,10 @@ def install_lab(narrator: Narrator, further: Sequence[Suite] = ()) -> None:
         further: suites whose roots are needed in addition to those of the chosen parts.
     """
     with _one_at_a_time():
-        packages = (*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES, *BROWSER_PACKAGES)
+        packages = (
+            *(*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES),
+            *(*RELEASE_PACKAGES, *BROWSER_PACKAGES),
+        )
         _install_packages(narrator, tuple(dict.fromkeys(packages)))
         _install_venv(narrator)
         _install_kubernetes(narrator)
@@ -394,12 +411,16 @@ def _install_csi_driver(narrator: Narrator) -> None:
 def _install_parts(narrator: Narrator, further: Sequence[Suite]) -> None:
     """Create the roots of the chosen Ceph and Debian, and the files of the node VMs."""
     parts = chosen_parts()
-    for suite in dict.fromkeys((parts.ceph, parts.debian, *further)):
+    _install_roots(narrator, (parts.ceph, parts.debian, *further))
+    with narrator.step("the node VMs' kernel, containerd, runc, CNI plugins and Python packages"):
+        node_tree(cache_dir(), parts)
+
+
+def _install_roots(narrator: Narrator, suites: Sequence[Suite]) -> None:
+    for suite in dict.fromkeys(suites):
         if not root_is_made(cache_dir(), suite):
             with narrator.step(f"root of Debian {suite.debian} (once; 4 minutes on two cores)"):
                 root_of(cache_dir(), suite)
-    with narrator.step("the node VMs' kernel, containerd, runc, CNI plugins and Python packages"):
-        node_tree(cache_dir(), parts)
 
 
 def parts_line() -> str:
