@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.addresses import RUNBOOKS
 from rbdagent.commands import NOT_PRINTED
 from rbdagent.lifecycle.cluster_report import report_cluster
 from rbdagent.lifecycle.urgency import Urgency, by_urgency
@@ -22,7 +23,6 @@ from rbdagent.report.snapshot import load_snapshot
 from rbdagent.report.text.cluster import affected_table, next_commands, node_findings
 from rbdagent.report.text.layout import Layout
 from rbdagent.rules import FINDINGS
-from rbdagent.rules.entry import RUNBOOKS
 from tests.lab.many import many
 from tests.support.cli_runner import ROOT
 from tests.support.hostile_texts import TURNED, is_clean
