@@ -15,8 +15,7 @@ from release.checks import lint, problems
 from release.errors import ReleaseError
 from release.provenance import write_provenance
 from tests.lab.install import bin_dir, cache_dir
-from tests.lab.matrix_cells import image_base
-from tests.lab.parts import USERLANDS
+from tests.lab.parts import USERLANDS, image_base
 from tests.lab.venvs import CHECKOUT
 
 if TYPE_CHECKING:

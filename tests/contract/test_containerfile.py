@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from rbdagent import __version__
-from tests.lab.matrix_cells import image_base
+from tests.lab.parts import image_base
 
 CHECKOUT: Final = Path(__file__).parents[2]
 TEXT: Final = re.sub(r"\\\n", "", (CHECKOUT / "Containerfile").read_text())

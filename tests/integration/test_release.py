@@ -14,7 +14,7 @@ from release.checks import lint, member, problems
 from release.provenance import CHECKSUMS, digests
 from release.sbom import NAME as BILL
 from tests.integration.building import said
-from tests.lab.matrix_cells import image_base
+from tests.lab.parts import image_base
 from tests.lab.roots import Root
 
 if TYPE_CHECKING:

@@ -324,6 +324,8 @@ def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
     for tier in of_lab:
         with _debian_of(tier):
             install_lab(narrator, _FURTHER_ROOTS.get(tier, ()))
+    if "integration" in of_lab:
+        install_release(narrator)
     started = time.monotonic()
     try:
         outcomes = _outcomes(tiers, obstacles, pytest_args)

@@ -27,9 +27,9 @@ from tests.lab.errors import LabError
 from tests.lab.install_node import node_tree
 from tests.lab.kernels import kernel_of
 from tests.lab.kubernetes import kubernetes_module
-from tests.lab.parts import DEFAULT_KUBERNETES, USERLANDS, chosen_parts
+from tests.lab.parts import DEFAULT_KUBERNETES, USERLANDS, chosen_parts, image_base
 from tests.lab.roots import PACKAGES as ROOT_PACKAGES
-from tests.lab.roots import root_is_made, root_of
+from tests.lab.roots import image_root, root_is_made, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -230,6 +230,8 @@ def install_release(narrator: Narrator) -> None:
         _install_venv(narrator)
         _install_helm(narrator)
         _install_roots(narrator, USERLANDS)
+        with narrator.step("root of the agent's image (once; 2 minutes on two cores)"):
+            image_root(cache_dir(), image_base(), current=False)
 
 
 def install_browser(narrator: Narrator) -> None:
@@ -247,10 +249,7 @@ def install_lab(narrator: Narrator, further: Sequence[Suite] = ()) -> None:
         further: suites whose roots are needed in addition to those of the chosen parts.
     """
     with _one_at_a_time():
-        packages = (
-            *(*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES),
-            *(*RELEASE_PACKAGES, *BROWSER_PACKAGES),
-        )
+        packages = (*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES, *BROWSER_PACKAGES)
         _install_packages(narrator, tuple(dict.fromkeys(packages)))
         _install_venv(narrator)
         _install_kubernetes(narrator)

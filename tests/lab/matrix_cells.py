@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tests.lab.errors import LabError
-from tests.lab.install import CHECKOUT
-from tests.lab.parts import DEFAULT_KUBERNETES, OPTIONS, SUITES, USERLANDS, Suite, chosen_parts
+from tests.lab.parts import (
+    DEFAULT_KUBERNETES,
+    OPTIONS,
+    SUITES,
+    USERLANDS,
+    Suite,
+    chosen_parts,
+    image_base,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from tests.lab.parts import Parts
 
@@ -70,7 +74,6 @@ _OLD_CLIENT = (
     "librados before 20.2 cannot use keys of type aes256k (CVE-2025-30156);"
     f" its error is below, in {KEYS_TABLE}"
 )
-_SUITE = re.compile(r"^ARG SUITE=(\w+)$", re.MULTILINE)
 
 
 def cells() -> tuple[Cell, ...]:
@@ -193,19 +196,6 @@ def _artefacts_with(server: Suite, keys: str) -> Iterator[Cell]:
             tests=(),
             same_as=asked if keys in client.keys else f"keys/librados/{client.debian}",
         )
-
-
-def image_base(containerfile: Path = CHECKOUT / "Containerfile") -> Suite:
-    """Return the Debian suite on which the agent's image is built.
-
-    Raises:
-        LabError: it is none of those that the lab knows.
-    """
-    found = _SUITE.search(containerfile.read_text())
-    suites = {suite.name: suite for suite in USERLANDS}
-    if found is None or found[1] not in suites:
-        raise LabError(f"{containerfile}: SUITE is none of {', '.join(suites)}")
-    return suites[found[1]]
 
 
 def _e2e_cells() -> list[Cell]:

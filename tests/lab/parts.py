@@ -22,6 +22,8 @@ DEFAULT_KUBERNETES: Final = "v1.36.3"
 """The version that go.mod of tests/lab/go requires."""
 
 _DEFAULT_DEBIAN = "13"
+_CONTAINERFILE = Path(__file__).parents[2] / "Containerfile"
+_IMAGE_SUITE = re.compile(r"^ARG SUITE=(\w+)$", re.MULTILINE)
 _OS_RELEASE = Path("/etc/os-release")
 _KUBERNETES_VERSION = re.compile(r"v1\.\d+\.\d+")
 
@@ -169,6 +171,19 @@ def own_suite(os_release: Path = _OS_RELEASE) -> Suite:
             return suite
     found = lines.get("PRETTY_NAME", name).strip('"')
     raise LabError(f"the lab needs Debian 12 or 13, this is {found or 'another system'}")
+
+
+def image_base(containerfile: Path = _CONTAINERFILE) -> Suite:
+    """Return the Debian suite on which the agent's image is built.
+
+    Raises:
+        LabError: it is none of those that the lab knows.
+    """
+    found = _IMAGE_SUITE.search(containerfile.read_text())
+    suites = {suite.name: suite for suite in USERLANDS}
+    if found is None or found[1] not in suites:
+        raise LabError(f"{containerfile}: SUITE is none of {', '.join(suites)}")
+    return suites[found[1]]
 
 
 def _by(flag: str, value: str) -> Suite:
