@@ -1,12 +1,13 @@
-"""``./dev docs``: write the generated pages, missing rows, quoted answers and the plugin's text."""
+"""``./dev docs``: write the generated pages, missing rows, answers, and the plugin's text."""
 
 from __future__ import annotations
 
-from tests.documents import addresses, answers, plugin, runbooks, states
+from tests.documents import addresses, answers, picture, plugin, runbooks, states
 
 if __name__ == "__main__":
     addresses.write()
     runbooks.write()
     states.write()
     answers.write()
+    picture.write()
     plugin.write()

@@ -83,8 +83,8 @@ verbs:
                          1 ms per KiB; then every property test with random examples, and plans of
                          unmaps against the oracle in half as many random states
   soak [EPISODES] [SEED] random lifecycles of volumes with agents on the real kernel: 500 or so many
-  docs                   write docs/runbooks again, missing rows of docs/diagnose.md, and the
-                         answers that documents quote
+  docs                   write docs/runbooks again, missing rows of docs/diagnose.md, the answers
+                         that documents quote, and docs/who-holds.svg
   lock [UV ARGS]         write requirements.txt and requirements-dev.txt from pyproject.toml;
                          versions that fit are kept, --upgrade takes the newest
   matrix [NAME ...]      run each Ceph, kernel, Debian and Kubernetes, and write

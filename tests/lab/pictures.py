@@ -1,4 +1,4 @@
-"""Take the pictures in docs/: the pages of a volume and of a cluster, as a browser shows them."""
+"""Take the pictures in docs/: a terminal, and the pages of a volume and a cluster in a browser."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.report.snapshot import load_snapshot
+from tests.documents.picture import write as write_terminal
 from tests.lab.browser import browser, opened
 from tests.lab.install import CHECKOUT
 from tests.lab.many import many
@@ -28,7 +29,8 @@ _AS_FAR_AS: Final = {
 
 
 def main() -> int:
-    """Take both pictures of each page."""
+    """Take the picture of the terminal, and both pictures of each page."""
+    write_terminal()
     seen = load_snapshot(EXAMPLE.read_text(), where=EXAMPLE.name)
     pages = {
         "diagnose": page_of(seen),
