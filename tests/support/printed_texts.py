@@ -1,0 +1,44 @@
+"""The texts that rbdagent and its plugin can print: their literals, with … in place of a value."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from typing import TYPE_CHECKING, Final
+
+from tests.support.cli_runner import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_VALUE: Final = "…"
+_FIELD: Final = re.compile(r"\{\w*\}")
+"""A value of ``str.format``."""
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_VARIABLE: Final = re.compile(r"\$\{[^}]*\}|\$\w+")
+
+
+@functools.cache
+def printed_texts() -> tuple[str, ...]:
+    """Return the literals of the program, and the quoted words of the plugin."""
+    sources = sorted((ROOT / "rbdagent").rglob("*.py"))
+    of_program = [text for path in sources for text in _literals(ast.parse(path.read_text()))]
+    plugin = (ROOT / "plugin" / "kubectl-rbdagent").read_text()
+    return (*of_program, *(_VARIABLE.sub(_VALUE, word) for word in _QUOTED.findall(plugin)))
+
+
+def _literals(tree: ast.AST) -> Iterator[str]:
+    """Yield each string of a module, except docstrings."""
+    nodes = list(ast.walk(tree))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        match node:
+            case ast.JoinedStr():
+                yield "".join(_part(part) for part in node.values)
+            case ast.Constant(value=str(text)) if id(node) not in docstrings:
+                yield _FIELD.sub(_VALUE, text)
+
+
+def _part(part: ast.expr) -> str:
+    return str(part.value) if isinstance(part, ast.Constant) else _VALUE
