@@ -221,9 +221,17 @@ class CephCluster:
         self.ceph("osd", "pool", "create", name, str(pg_num), str(pg_num))
         self.ceph("osd", "pool", "application", "enable", name, "rbd")
 
-    def create_image(self, spec: str, *, size: str = "64M", features: str = "layering") -> None:
+    def create_image(
+        self,
+        spec: str,
+        *,
+        size: str = "64M",
+        features: str = "layering",
+        object_size: str = "4M",
+    ) -> None:
         """Create an image ``pool[/namespace]/name``."""
-        self.rbd("create", spec, "--size", size, "--image-feature", features)
+        options = ("--size", size, "--image-feature", features, "--object-size", object_size)
+        self.rbd("create", spec, *options)
 
     def create_formatted(self, spec: str, *, size: str = "64M", damage: Sequence[str] = ()) -> None:
         """Create an image with an ext4, made on this machine and damaged there by debugfs."""
