@@ -395,7 +395,8 @@ def _fence_and_lift(
     record_property: Callable[[str, object], None],
 ) -> None:
     """scenarios.md 19 and 50: a range fences worker-2, as csi-addons' NetworkFence does."""
-    address = scene.look("worker-1", volume).holder("worker-2")["clientAddress"]
+    in_use = scene.wait_verdict("worker-1", volume, "InUse")
+    address = in_use.holder("worker-2")["clientAddress"]
     fenced = f"{address.partition(':')[0]}/32"
     fence = ("osd", "blocklist", "range")
     scene.lab.ceph.ceph(*fence, "add", fenced, "3600")
