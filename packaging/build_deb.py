@@ -97,6 +97,8 @@ OVERRIDES: Final = """\
 # requirements.txt: not stripped, with their own libraries.
 rbdagent: unstripped-binary-or-object
 rbdagent: embedded-library
+# Modules of PyPI whose first line names "python"; nothing runs them as programs.
+rbdagent: unusual-interpreter
 # There is no debhelper, whose snippets the check expects.
 rbdagent: maintainer-script-calls-systemctl
 """
@@ -218,6 +220,10 @@ def install(library: Path, metadata: Message, requirements: Path) -> tuple[Packe
     for name in ("RECORD", "INSTALLER", "REQUESTED"):
         for record in library.glob(f"*.dist-info/{name}"):
             record.unlink()
+    # Wheels mark some libraries as executable; Debian Policy 10.2 does not.
+    for path in library.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
     packed = (
         Packed(
             name=distribution["metadata"]["name"],

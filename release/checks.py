@@ -78,7 +78,7 @@ def wrong_digests(directory: Path) -> Iterator[str]:
 
 def lint(deb: Path) -> list[str]:
     """Return the errors and warnings of lintian about a package, without the accepted ones."""
-    command = ["lintian", "--fail-on", "error,warning", "--no-tag-display-limit", str(deb)]
+    command = ["lintian", "--fail-on", "error,warning", "--tag-display-limit", "0", str(deb)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return []

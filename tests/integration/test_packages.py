@@ -46,12 +46,12 @@ def root(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def readme_line() -> list[str]:
     """Return the arguments of README's example that needs no Ceph, network or root."""
     lines = (CHECKOUT / "README.md").read_text().splitlines()
-    (found,) = [line for line in lines if "--from examples/true-orphan.json" in line]
-    return shlex.split(found)[1:]
+    (found,) = [line for line in lines if line.startswith("rbdagent who-holds pvc/")]
+    return shlex.split(found, comments=True)[1:]
 
 
 def answer(program: Path, arguments: Sequence[str]) -> str:
-    """Return what a program prints about the orphan of README's example: exit code 3."""
+    """Return what a program prints about an example with findings: exit code 3."""
     done = subprocess.run(
         [str(program), *arguments],
         cwd=CHECKOUT,
@@ -122,7 +122,7 @@ def test_the_wheel_runs_from_a_fresh_virtual_environment(wheel: Path, tmp_path: 
     (site,) = venv.glob("lib/python3.*/site-packages")
     (site / "lent.pth").write_text(str(Path(click.__file__).parents[1]))
     assert said([venv / "bin" / "rbdagent", "version"]) == f"rbdagent {__version__}\n"
-    assert "Orphaned" in answer(venv / "bin" / "rbdagent", readme_line())
+    assert "PINNED" in answer(venv / "bin" / "rbdagent", readme_line())
     assert "Orphaned" in answer(venv / "bin" / "rbdagent", PAGE)
     where = said([venv / "bin" / "python", "-Ic", "import rbdagent; print(rbdagent.__file__)"])
     assert Path(where.strip()).is_relative_to(site)
@@ -168,7 +168,7 @@ def test_the_debs_program_runs_with_only_debians_python(root: Path) -> None:
     program = root / "usr/bin/rbdagent"
     assert program.read_text().startswith("#!/usr/bin/python3 -I\n")
     assert said([program, "version"]) == f"rbdagent {__version__}\n"
-    assert "Orphaned" in answer(program, readme_line())
+    assert "PINNED" in answer(program, readme_line())
     assert "Orphaned" in answer(program, PAGE)
 
 
