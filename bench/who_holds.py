@@ -4,7 +4,8 @@ The runbook is what a user would run instead: kubectl get pv, rbd info, rados li
 sysfs, kubectl get pods; each is a process. The three settings:
 
 - as the DaemonSet runs it: with the pod's service account, on the processor of this machine, with
-  the lab's real API server and cluster and the files of the real node that holds the image;
+  the lab's real API server and cluster and the files of the real node that holds the image. Both
+  run in the root of the nodes' Debian: its Python, bindings, rbd and rados;
 - the same with a kubeconfig, which has to be parsed as YAML;
 - inside the emulated node, where Python slows down several times more than compiled programs.
 """
@@ -29,7 +30,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.lab.install import CHECKOUT, bin_dir, cache_dir, venv_python
 from tests.lab.lab import POOL, RBDAGENT_USER, Lab, running_lab
 from tests.lab.network import ADDRESS
+from tests.lab.parts import Suite, chosen_parts, own_suite
 from tests.lab.recorded_tree import record_tree
+from tests.lab.roots import Root, root_of
+from tests.lab.venvs import inside, venv_of, venv_place
 from tests.lab.workloads import claim, pod
 
 _BOUND = 0.7
@@ -52,6 +56,8 @@ for _ in range(int(sys.argv[1])):
 print(json.dumps(answer))
 """
 
+_BINDINGS = "import rados, rbd; print(rados.__file__, rbd.__file__, sep='\\n')"
+
 # Puts the files of a service account where a pod has them, in a separate mount namespace.
 _AS_POD = (
     "mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io && "
@@ -64,9 +70,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=11)
     pairs = parser.parse_args().pairs
-    program = installed()
+    suite = chosen_parts().debian
+    root = root_of(cache_dir(), suite)
+    program = installed(suite)
     with running_lab() as lab, tempfile.TemporaryDirectory() as directory:
-        bench = _Bench(lab, program, Path(directory), pairs)
+        bench = _Bench(lab, root, program, Path(directory), pairs)
         bounded = _told("as the DaemonSet runs it", bench.as_pod())
         _told("with a kubeconfig", bench.with_kubeconfig())
         _told("inside the emulated node", bench.in_the_node())
@@ -87,40 +95,51 @@ def _told(setting: str, measured: list[Any]) -> tuple[float, float]:
     return ratio, memory
 
 
-def installed() -> Path:
+def installed(suite: Suite | None = None) -> Path:
     """Install rbdagent as a user would, byte-compiled and without development packages.
 
-    The bindings of Ceph are the only packages of this machine in it: every Python program pays for
+    The bindings of Ceph are the only packages of the system in it: every Python program pays for
     the ``.pth`` files of the packages that it can import.
+
+    Args:
+        suite: the Debian in whose root the program runs; by default that of this machine.
     """
-    venv = cache_dir() / "bench-venv"
+    suite = suite or own_suite()
+    root = root_of(cache_dir(), suite)
+    venv = cache_dir() / f"bench-venv-{suite.name}"
     python = venv / "bin" / "python"
+
+    def run(*command: str | Path) -> str:
+        inside_root = inside(root, command, {cache_dir(): cache_dir(), **_tools(suite)})
+        return subprocess.run(inside_root, check=True, stdout=subprocess.PIPE, text=True).stdout
+
     if not python.exists():
-        make = ["/usr/bin/python3", "-m", "venv", "--without-pip", str(venv)]
-        subprocess.run(make, check=True)
+        run("/usr/bin/python3", "-m", "venv", "--without-pip", venv)
         (packages,) = venv.glob("lib/python3.*/site-packages")
-        for binding in _bindings():
-            (packages / binding.name).symlink_to(binding)
-    pip = [str(venv_python()), "-m", "pip", "--python", str(python), "install", "--quiet"]
-    subprocess.run([*pip, str(CHECKOUT)], check=True)
-    subprocess.run([*pip, "--no-deps", "--force-reinstall", str(CHECKOUT)], check=True)
+        for binding in run("/usr/bin/python3", "-c", _BINDINGS).splitlines():
+            (packages / Path(binding).name).symlink_to(binding)
+    pip = (venv_python(), "-m", "pip")
+    into = (*pip, "--python", python, "install", "--quiet")
+    run(*into, "--require-hashes", "--only-binary=:all:", "-r", CHECKOUT / "requirements.txt")
+    with tempfile.TemporaryDirectory() as wheels:
+        # pip --python runs in the new environment, which has nothing that builds the checkout.
+        run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", wheels, CHECKOUT)
+        (wheel,) = Path(wheels).glob("*.whl")
+        run(*into, "--no-index", "--no-deps", "--force-reinstall", wheel)
     return venv / "bin" / "rbdagent"
 
 
-def _bindings() -> list[Path]:
-    """Return the files of the bindings of Ceph, which are Debian packages."""
-    script = "import rados, rbd; print(rados.__file__, rbd.__file__, sep='\\n')"
-    done = subprocess.run(
-        ["/usr/bin/python3", "-c", script], check=True, capture_output=True, text=True
-    )
-    return [Path(line) for line in done.stdout.splitlines()]
+def _tools(suite: Suite) -> dict[Path, Path]:
+    """Return the mount of the virtual environment that has pip for the Python of a suite."""
+    return {venv_place(cache_dir()): venv_of(cache_dir(), suite)}
 
 
 class _Bench:
     """A claim in use on a node, and the commands that query it."""
 
-    def __init__(self, lab: Lab, program: Path, directory: Path, pairs: int) -> None:
+    def __init__(self, lab: Lab, root: Root, program: Path, directory: Path, pairs: int) -> None:
         self._lab = lab
+        self._root = root
         self._program = program
         self._directory = directory
         self._pairs = pairs
@@ -169,11 +188,15 @@ class _Bench:
             f"-c {self._lab.ceph.conf} --keyring {self._keyring}",
             str(self._tree / "sys"),
         )
+        measure = (*wrapper, "/usr/bin/python3", "-c", _MEASURE, str(self._pairs + 1), ours, theirs)
+        command = self._root.command(measure, shared=(cache_dir(),))
+        netns = f"--net=/run/netns/{self._lab.netns}"
         done = subprocess.run(
-            ["nsenter", f"--net=/run/netns/{self._lab.netns}", "--", "unshare", "-m", *wrapper,
-             sys.executable, "-c", _MEASURE, str(self._pairs + 1), ours, theirs],
-            check=True, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            ["nsenter", netns, "--", "unshare", "-m", *command],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         return _checked(done.stdout)
 
     @property
