@@ -55,7 +55,7 @@ def test_alert_has_severity_summary_command_and_runbook(
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert annotations.keys() == {"summary", "description", "runbook_url"}
     assert "{{" not in annotations["summary"]
-    assert re.search(r"Next(, on [^:]+)?: (rbdagent|kubectl) ", annotations["description"])
+    assert re.search(r"Next(, with [^:]+)?: kubectl ", annotations["description"])
     assert annotations["runbook_url"] == runbook(rule["alert"])
 
 

@@ -28,8 +28,8 @@ _INTRO: Final = """\
 # Runbooks
 
 Each alert and each finding has a page. `rbdagent explain CODE` prints the page of a finding
-without a network. `rbdagent list` and `rbdagent unmap` act on the node on which they run; the
-plugin `kubectl rbdagent` runs them in the pod of that node's agent.
+without a network. The plugin, `kubectl rbdagent`, runs a command in the pod of the right node's
+agent. On a host installation, run the command on that node, without `kubectl` and `--node`.
 
 Never unmap by force, never unmount lazily, never remove a finalizer or a VolumeAttachment: each of
 these leaves orphans behind or loses data.
