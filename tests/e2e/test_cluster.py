@@ -264,7 +264,7 @@ def _configuration(directory: Path) -> Json:
 
 def _values() -> Json:
     """Return the values that docs/install.md asks for, and those that only the lab needs."""
-    plain, *_ = written(INSTALL, "## 3. Helm")
+    plain, *_ = written(INSTALL, "### Plain ceph-csi")
     values: Json = yaml.safe_load(plain)
     values["ceph"]["clusters"][0]["monitorsFrom"]["clusterID"] = CLUSTER_ID
     # The image consists of the node's own files.
@@ -300,6 +300,7 @@ def test_chart_reports_alerts_on_and_unmaps_an_orphan(
     old = scene.start_pod("worker-1")
     cluster.type("## 2. A user in Ceph")
     cluster.type("## 3. Helm")
+    cluster.type("### Install the chart")
     cluster.wait_rolled_out()
     prometheus.find_agents()
     cluster.wait_published("worker-1", volume)
@@ -368,6 +369,7 @@ def test_agents_follow_the_monitors_without_an_upgrade(
     cluster.list_monitors(ABSENT_MONITOR)
     cluster.type("## 2. A user in Ceph")
     cluster.type("## 3. Helm")
+    cluster.type("### Install the chart")
     cluster.wait_bound()
     cluster.wait_published("worker-1", volume)
     assert cluster.ceph_state("worker-1") == "failed"
