@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
+from rbdagent.unmap.preconditions import FREEZE
 from tests.lab.csi import driver_config
 from tests.lab.csi_controller import CLUSTER_ID
 from tests.lab.errors import LabError
@@ -21,7 +22,7 @@ from tests.lab.laptop import Laptop
 from tests.lab.network import ADDRESS
 from tests.lab.processes import wait_until
 from tests.lab.workloads import collection
-from tests.support.documented_commands import INSTALL, typed, written
+from tests.support.documented_commands import INSTALL, ORPHANED_RUNBOOK, printed, typed, written
 from tests.support.run_summary import PRINTED
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ NODES: Final = ("worker-1", "worker-2")
 PORT: Final = 9090
 _SYS_PTRACE: Final = 1 << 19
 _FILTERED: Final = "2"
+_REFUSED: Final = 4
 _SHORT: Final = {r"(?m)^( +for:) \d+m$": r"\1 2s", r"> 600$": "> 5"}
 """Alerts wait for minutes; here they wait for seconds."""
 
@@ -62,6 +64,12 @@ class Cluster:
         commands = [line for line in typed(INSTALL, heading) if line.startswith(only)]
         assert commands, heading
         return "".join(self.laptop.done("bash", "-ec", command) for command in commands)
+
+    def runbook(self, heading: str, volume: str) -> tuple[str, ...]:
+        """Return the commands of RBDMappingOrphaned below a heading, for a volume."""
+        return tuple(
+            line.replace("pv/PV", f"pv/{volume}") for line in printed(ORPHANED_RUNBOOK, heading)
+        )
 
     def list_monitors(self, *monitors: str) -> None:
         """Replace the list of monitors of the CSI driver."""
@@ -332,10 +340,12 @@ def test_chart_reports_alerts_on_and_unmaps_an_orphan(
     done = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
     assert (done.code, done.stdout[:8], "RBD101" in done.stdout) == (3, "ORPHANED", True), done
 
+    cluster.type("### Unmap orphans", only="kubectl annotate node")
     cluster.type("### Unmap orphans", only="helm")
     cluster.wait_rolled_out()
     prometheus.find_agents()
     _check_unmapping(cluster.agent("worker-1"))
+    record_property(PRINTED, f"the runbook's last command: {_follow_the_runbook(cluster, volume)}")
     scene.workloads.wait_running(new)
     started_at = time.monotonic()
     wait_until(lambda: not prometheus.firing(), timeout_s=120, what="every alert to be resolved")
@@ -388,6 +398,32 @@ def test_agents_follow_the_monitors_without_an_upgrade(
     cluster.list_monitors()
     cluster.wait_published("worker-1", volume)
     assert cluster.ceph_state("worker-1") == "observed"
+
+
+def _follow_the_runbook(cluster: Cluster, volume: str) -> str:
+    """Type the commands of the runbook that the alert links to, on a frozen node.
+
+    Returns:
+        The first line of the answer to the last command.
+    """
+    who_holds, events = cluster.runbook("## What to check", volume)
+    plan, execution = cluster.runbook("## What to do", volume)
+
+    wait_until(
+        lambda: "on worker-1 is left mapped" in cluster.laptop.done("bash", "-ec", events),
+        timeout_s=60,
+        what="an event that says why the agent does not unmap",
+    )
+    done = cluster.laptop.run("bash", "-ec", who_holds)
+    assert (done.code, done.stdout[:8]) == (3, "ORPHANED"), done
+    done = cluster.laptop.run("bash", "-ec", plan)
+    assert done.code == _REFUSED, done
+    assert f"worker-1 has the annotation {FREEZE}" in " ".join(done.stdout.split()), done
+    cluster.laptop.done("kubectl", "annotate", "node", "worker-1", f"{FREEZE}-")
+    # The agent may be first: the mapping is then gone when the command is typed.
+    done = cluster.laptop.run("bash", "-ec", execution)
+    assert done.code == 0 or "mapped" in done.said, done
+    return done.said.splitlines()[0]
 
 
 def _fence_and_lift(

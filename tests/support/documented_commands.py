@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INSTALL: Final = CHECKOUT / "docs" / "install.md"
+ORPHANED_RUNBOOK: Final = CHECKOUT / "docs" / "runbooks" / "RBDMappingOrphaned.md"
 
 _BLOCK: Final = r"(?ms)^ *```{}\n(.*?)^ *```$"
 
@@ -19,6 +20,14 @@ def typed(document: Path, heading: str) -> tuple[str, ...]:
     """Return the commands between a heading and the next heading."""
     blocks = _blocks(document, heading, "console")
     return tuple(re.findall(r"(?m)^\$ (.*)$", "".join(blocks)))
+
+
+def printed(document: Path, heading: str) -> tuple[str, ...]:
+    """Return the lines of the code blocks between a heading and the next heading.
+
+    Runbooks have their commands there, without a prompt.
+    """
+    return tuple("".join(_blocks(document, heading, "")).splitlines())
 
 
 def written(document: Path, heading: str) -> tuple[str, ...]:
