@@ -42,7 +42,6 @@ from tests.lab.fleet import (
     Kubelet,
     Watch,
     changed,
-    said_at,
     together,
 )
 from tests.lab.install import CHECKOUT, bin_dir, cache_dir
@@ -59,6 +58,8 @@ _HISTORY_S: Final = 600
 _IDLE_S: Final = 5.0
 _RENEWALS: Final = 2
 """Of each Lease in a round: they are cheap, and processor time is counted in ticks of 10 ms."""
+_PUBLISHED: Final = ("rbdnodes", "leases")
+"""The resources that agents write and readers request."""
 _QUOTA: Final = 2 << 30
 """Default limit of etcd's database in bytes (--quota-backend-bytes)."""
 _CLUSTERS: Final = (1000, 5000)
@@ -67,7 +68,7 @@ _PAGE: Final = 500
 _MIB: Final = 1 << 20
 _NAMES: Final = {
     "Lease renewal": "lease",
-    "RBDNode heartbeat": "heartbeat",
+    "heartbeat of an agent": "heartbeat",
     "RBDNode change": "change",
 }
 _ETCD: Final = "http://127.0.0.1:2379"
@@ -204,15 +205,15 @@ class _Servers:
         """Return the resident bytes of the API server."""
         return int(Path(f"/proc/{self._pids[0]}/statm").read_text().split()[1]) * _PAGE_BYTES
 
-    def cost(self, kind: str, times: int, work: Callable[[], object]) -> _Cost:
-        """Return the cost of one operation; ``work`` runs it ``times`` times."""
+    def cost(self, kinds: tuple[str, ...], times: int, work: Callable[[], object]) -> _Cost:
+        """Return the cost of one operation on resources; ``work`` runs it ``times`` times."""
         # The metrics are megabytes: they are read before the first and after the last reading of
         # the clocks.
-        metrics = self._metrics(kind)
+        metrics = self._metrics(kinds)
         cpu, start = self._cpu(), time.monotonic()
         work()
         ran_s, spent = time.monotonic() - start, self._cpu()
-        after = self._metrics(kind)
+        after = self._metrics(kinds)
         done = {key: after[key] - metrics.get(key, 0.0) for key in after}
         api_ms, etcd_ms = (
             1000 * (now - then - idle * ran_s) / times
@@ -235,11 +236,12 @@ class _Servers:
         api, etcd = map(cpu_s, self._pids)
         return api, etcd
 
-    def _metrics(self, kind: str) -> dict[str, float]:
-        """Return the requests to a resource, by verb and code, and the transferred bytes."""
+    def _metrics(self, kinds: tuple[str, ...]) -> dict[str, float]:
+        """Return the requests to resources, by verb and code, and the transferred bytes."""
         found: dict[str, float] = defaultdict(float)
         for line in self._apiserver.get("/metrics").decode().splitlines():
-            if f'resource="{kind}"' not in line or 'verb="WATCH"' in line:
+            asked = any(f'resource="{kind}"' in line for kind in kinds)
+            if not asked or 'verb="WATCH"' in line:
                 continue
             name, labels, value = _METRIC.fullmatch(line).groups()  # type: ignore[union-attr]
             label = dict(_LABEL.findall(labels))
@@ -290,12 +292,12 @@ def _measure(given: argparse.Namespace, names: list[str]) -> _Measured:
         _renew(fleet, 0)
         servers.rest()
         before = servers.memory()
-        start = servers.cost("rbdnodes", len(names), lambda: _publish(fleet.agents, 0))
+        start = servers.cost(_PUBLISHED, len(names), lambda: _start(fleet.agents))
         connection_ms = _connection_ms(servers, fleet)
         writes = min(given.writes, len(names))
         rounds = [_round(servers, fleet, turn, writes) for turn in range(1, given.rounds + 1)]
         memory_bytes = servers.memory() - before
-        listing = servers.cost("rbdnodes", 1, lambda: _list_all(fleet))
+        listing = servers.cost(_PUBLISHED, 1, lambda: _list_all(fleet))
     finally:
         for watch in watches:
             watch.end()
@@ -313,8 +315,8 @@ def _measure(given: argparse.Namespace, names: list[str]) -> _Measured:
 def _connection_ms(servers: _Servers, fleet: Fleet) -> float:
     """Return the servers' cost of a connection: requests with minus requests without opening it."""
     count = len(fleet.agents)
-    opened = servers.cost("rbdnodes", count, lambda: together(Agent.connect, fleet.agents))
-    asked = servers.cost("rbdnodes", count, lambda: together(Agent.ask, fleet.agents))
+    opened = servers.cost(_PUBLISHED, count, lambda: together(Agent.connect, fleet.agents))
+    asked = servers.cost(_PUBLISHED, count, lambda: together(Agent.ask, fleet.agents))
     for agent in fleet.agents:
         agent.hang_up()
     return opened.ms - asked.ms
@@ -328,11 +330,11 @@ def _round(servers: _Servers, fleet: Fleet, turn: int, writes: int) -> _Round:
     ]
     first = 2 * turn
     renewals = _RENEWALS * len(fleet.kubelets)
-    lease = servers.cost("leases", renewals, lambda: _renew(fleet, turn))
-    heartbeat = servers.cost("rbdnodes", writes, lambda: _publish(agents, first))
+    lease = servers.cost(("leases",), renewals, lambda: _renew(fleet, turn))
+    heartbeat = servers.cost(_PUBLISHED, writes, lambda: _beat(agents, first))
     for agent in agents:
         agent.status = changed(agent.status, turn)
-    change = servers.cost("rbdnodes", writes, lambda: _publish(agents, first + 1))
+    change = servers.cost(_PUBLISHED, writes, lambda: _publish(agents, first + 1))
     return {"lease": lease, "heartbeat": heartbeat, "change": change}
 
 
@@ -341,8 +343,17 @@ def _renew(fleet: Fleet, turn: int) -> None:
         together(functools.partial(Kubelet.renew, turn=renewal), fleet.kubelets)
 
 
+def _start(agents: list[Agent]) -> None:
+    _publish(agents, 0)
+    _beat(agents, 0)
+
+
 def _publish(agents: list[Agent], turn: int) -> None:
-    together(lambda agent: agent.publish(said_at(agent.status, turn)), agents)
+    together(functools.partial(Agent.publish, turn=turn), agents)
+
+
+def _beat(agents: list[Agent], turn: int) -> None:
+    together(functools.partial(Agent.renew, turn=turn), agents)
 
 
 def _list_all(fleet: Fleet) -> None:
@@ -462,9 +473,9 @@ def _kept_bytes(
     nodes: int, measured: _Measured, middle: _Round, changes: float
 ) -> tuple[float, float]:
     """Return the bytes of all objects in etcd and of the old revisions that are not compacted."""
-    writes = nodes * (1 / _HEARTBEAT_S + changes) * _HISTORY_S
+    written = middle["heartbeat"].db / _HEARTBEAT_S + changes * middle["change"].db
     objects = nodes * measured.listing.answered / measured.agents
-    return objects, writes * middle["heartbeat"].db
+    return objects, nodes * written * _HISTORY_S
 
 
 def _bounds(measured: _Measured, middle: _Round, changes: float) -> list[tuple[str, float, float]]:
@@ -477,7 +488,7 @@ def _bounds(measured: _Measured, middle: _Round, changes: float) -> list[tuple[s
     kept = sum(_kept_bytes(largest, measured, middle, changes))
     return [
         ("requests of a heartbeat", middle["heartbeat"].asked, 1),
-        ("requests of an agent that starts", measured.start.asked, 3),
+        ("requests of an agent that starts", measured.start.asked, 5),
         ("requests of RBDNodes / of Leases", requests, 0.1),
         ("processor time for RBDNodes / for Leases", cores, 1),
         (f"etcd's file with {largest} nodes / its default quota", kept / _QUOTA, 1),

@@ -220,7 +220,7 @@ def _begin_reports(
     not_wanted = seen.target.kind is TargetKind.NONE or CollectScope.UNMAP_GUARDS in also
     if access is None or not_wanted or seen.kubernetes is None:
         return lambda _: ()
-    from rbdagent.collect.kube.list_target import published_or_gap
+    from rbdagent.collect.kube.list_reports import published_or_gap
     from rbdagent.correlate import correlate
     from rbdagent.correlate.published_reports import about
     from rbdagent.correlate.volume_names import names_of_use

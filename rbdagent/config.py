@@ -47,6 +47,7 @@ KEYS: Final = (
     "mode",
     "resync",
     "heartbeat",
+    "lease-namespace",
     "listen",
     "metrics",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.collect.kube.list_target import rbd_nodes_named
+from rbdagent.collect.kube.list_reports import rbd_nodes_named
 from rbdagent.collector import with_published
 from rbdagent.correlate import NodeUses, uses_of_node
 from rbdagent.correlate.unknown_watchers import nodes_of_strangers

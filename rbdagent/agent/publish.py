@@ -1,8 +1,7 @@
-"""Writer of the node's RBDNode, after a change and as a heartbeat."""
+"""Writer of the node's RBDNode, after a change."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from rbdagent.collect.kube.client import Api, StatusError
@@ -31,19 +30,17 @@ def _without_times(status: Json) -> Json:
 class Publisher:
     """Writes the RBDNode of one node."""
 
-    def __init__(self, access: KubeAccess, node_name: str, *, heartbeat_s: float) -> None:
+    def __init__(self, access: KubeAccess, node_name: str) -> None:
         self._access = access
         self._node_name = node_name
-        self._heartbeat_s = heartbeat_s
         self._written: Json | None = None
-        self._written_at = 0.0
 
     def forget(self) -> None:
         """Make the next :meth:`publish` write, also without a change; thread-safe."""
         self._written = None
 
     def publish(self, status: Json, *, node_uid: str | None) -> bool:
-        """Write a status if it has changed or the heartbeat is due; return whether it was written.
+        """Write a status if it has changed; return whether it was written.
 
         Args:
             status: of the object.
@@ -54,8 +51,7 @@ class Publisher:
             SourceError: the API server refused the write.
         """
         content = _without_times(status)
-        now = time.monotonic()
-        if content == self._written and now - self._written_at < self._heartbeat_s:
+        if content == self._written:
             return False
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
         path = f"{RBD_NODES}/{self._node_name}/status"
@@ -66,7 +62,7 @@ class Publisher:
                 raise
             api.create(RBD_NODES, self._object(node_uid)).answer()
             api.patch(path, {"status": status}).answer()
-        self._written, self._written_at = content, now
+        self._written = content
         return True
 
     def _object(self, node_uid: str) -> Json:
@@ -75,13 +71,11 @@ class Publisher:
             "kind": "RBDNode",
             "metadata": {
                 "name": self._node_name,
-                "ownerReferences": [
-                    {
-                        "apiVersion": "v1",
-                        "kind": "Node",
-                        "name": self._node_name,
-                        "uid": node_uid,
-                    }
-                ],
+                "ownerReferences": [owned_by_node(self._node_name, node_uid)],
             },
         }
+
+
+def owned_by_node(node_name: str, node_uid: str) -> Json:
+    """Return the reference with which an object is deleted together with a Node."""
+    return {"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_uid}

@@ -39,7 +39,9 @@ _END_S: Final = 4.0
 @option("--resync", type=Duration(), default="60s", show_default=True,
         help="Maximum time between two cycles; a change starts a cycle immediately.")  # fmt: skip
 @option("--heartbeat", type=Duration(), default="5m", show_default=True,
-        help="Interval at which the RBDNode is written if nothing changes.")  # fmt: skip
+        help="Interval at which the agent renews its Lease.")  # fmt: skip
+@option("--lease-namespace", default="rbdagent", show_default=True, metavar="NAME",
+        help="Namespace of the agent's Lease, which has the name of the node.")  # fmt: skip
 @option("--listen", default="127.0.0.1:9464", show_default=True, metavar="ADDRESS:PORT",
         help="Address that serves /metrics, /livez and /readyz.")  # fmt: skip
 @option("--metrics", type=click.Choice(["all", "problems"]), default="all", show_default=True,
@@ -52,6 +54,7 @@ def command(
     mode: str,
     resync: float,
     heartbeat: float,
+    lease_namespace: str,
     listen: str,
     metrics: str,
     once: bool,
@@ -84,7 +87,7 @@ def command(
         log = Log(node=chosen.node_name)
         leave = leave_of(allowed, by="agent", may_unmap=mode == "unmap")
         wake = _wake(chosen.roots.procfs, log)
-        kubernetes = _kubernetes(chosen, heartbeat, log)
+        kubernetes = _kubernetes(chosen, lease_namespace, heartbeat, log)
         manager = ServiceManager(os.environ)
         agent = Agent(
             chosen,
@@ -118,11 +121,19 @@ def _wake(procfs: Path, log: Log) -> Wake:
     return wake
 
 
-def _kubernetes(settings: Settings, heartbeat_s: float, log: Log) -> _Kubernetes | None:
+def _kubernetes(
+    settings: Settings, lease_namespace: str, heartbeat_s: float, log: Log
+) -> _Kubernetes | None:
     """Return the agent's part in the API; None if the API must not be queried."""
     if settings.kube is None:
         return None
-    return _Kubernetes(settings.kube, settings.node_name, heartbeat_s=heartbeat_s, log=log)
+    return _Kubernetes(
+        settings.kube,
+        settings.node_name,
+        lease_namespace=lease_namespace,
+        heartbeat_s=heartbeat_s,
+        log=log,
+    )
 
 
 def _reporter(
@@ -173,20 +184,26 @@ class _Kubernetes:
         access: KubeAccess,
         node_name: str,
         *,
+        lease_namespace: str,
         heartbeat_s: float,
         log: Log,
     ) -> None:
         from rbdagent.agent.events import Events
+        from rbdagent.agent.heartbeat import Heartbeat
         from rbdagent.agent.publish import Publisher
 
         self._access = access
         self._node_name = node_name
-        self._publisher = Publisher(access, node_name, heartbeat_s=heartbeat_s)
+        self._lease_namespace = lease_namespace
+        self._publisher = Publisher(access, node_name)
+        self._heartbeat = Heartbeat(
+            access, node_name, namespace=lease_namespace, interval_s=heartbeat_s
+        )
         self._events = Events(access, node_name)
         self._log = log
 
     def tell(self, result: CycleResult) -> None:
-        """Write RBDNode and Events; log a failure and continue."""
+        """Write RBDNode, Lease and Events; log a failure and continue."""
         from rbdagent.collect.failure import as_source_error
 
         for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
@@ -201,7 +218,11 @@ class _Kubernetes:
         from rbdagent.report.rbdnode import rbdnode_status
 
         status = rbdnode_status(result.diagnoses, result.snapshot, result.history, result.acts)
-        self._publisher.publish(status, node_uid=_uid_of(result))
+        node_uid = _uid_of(result)
+        status["leaseNamespace"] = self._lease_namespace
+        self._publisher.publish(status, node_uid=node_uid)
+        # Last: the Lease shows that what was observed is published.
+        self._heartbeat.renew(result.snapshot.observed_at, node_uid=node_uid)
 
     def watch(self, wake: Wake) -> None:
         """Wake the agent on changes; make it write the RBDNode again if it was deleted."""

@@ -94,7 +94,7 @@ def _selection(request: Request, access: KubeAccess) -> Selection:
 
 def _reports(wanted: Selection, access: KubeAccess) -> Iterator[PublishedNode]:
     """Yield the reports of the selected nodes."""
-    from rbdagent.collect.kube.list_target import published_nodes
+    from rbdagent.collect.kube.list_reports import published_nodes
 
     for report in published_nodes(access):
         if not wanted.nodes or report.name in wanted.nodes:

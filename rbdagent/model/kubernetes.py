@@ -273,6 +273,11 @@ class PublishedNode(Stored, frozen=True, kw_only=True):
 
     name: str
     observed_at: str
+    """When the agent last confirmed the report: it wrote the object, or renewed its Lease."""
+    lease_namespace: str | None = None
+    """The namespace of the agent's Lease, which has the name of the node."""
+    lease: NotObserved | None = None
+    """The reason why the Lease does not count; ``observed_at`` is then the last write."""
     boot_id: str | None = None
     mappings: tuple[PublishedMapping, ...] | NotObserved = ()
 

@@ -498,6 +498,7 @@ def rbd_node(data: Json) -> PublishedNode:
     return PublishedNode(
         name=data["metadata"]["name"],
         observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
+        lease_namespace=status.get("leaseNamespace"),
         boot_id=status.get("bootID"),
         mappings=NotObserved(reason="its agent has not seen its devices")
         if mappings is None

@@ -10,7 +10,7 @@ from rbdagent.catalog import CATALOG
 from rbdagent.correlate.published_reports import is_fresh
 from rbdagent.model import NotObserved, Severity
 from rbdagent.report.rbdnode import HEALTHY
-from rbdagent.verdicts.timing import age, age_text
+from rbdagent.verdicts.timing import age, age_text, confirmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def selected(report: PublishedNode, wanted: Selection, fleet: Fleet, *, now: str
     if is_fresh(report, now):
         fleet.nodes += 1
     else:
-        fleet.unknown.append((report.name, f"last report {seen} ago"))
+        fleet.unknown.append((report.name, f"its agent last {confirmed(report, now)}"))
     for mapping in report.mappings:
         if wanted.volumes is not None and mapping.persistent_volume not in wanted.volumes:
             continue

@@ -12,7 +12,7 @@ from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, reports
 from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.model import NotObserved, PublishedNode, observed_of
-from rbdagent.verdicts.timing import age, age_text, is_young
+from rbdagent.verdicts.timing import age, age_text, confirmed, is_young
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def _unreported(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
     unreported = [node for node in others if node.name not in reporting]
     if not unreported:
         return
-    last = {report.name: report.observed_at for report in reports(snapshot)}
+    last = {report.name: report for report in reports(snapshot)}
     unreported.sort(key=lambda node: (node.ready is True and not node.out_of_service, node.name))
     named = [_described(node, last.get(node.name), snapshot) for node in unreported[:_MOST_NAMES]]
     more = f" and {len(unreported) - len(named)} more nodes" if len(unreported) > len(named) else ""
@@ -83,15 +83,14 @@ def _without_node(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
             yield f"what is mapped on {report.name} (it has no Node, and its agent sees not all)"
 
 
-def _described(node: Node, reported_at: str | None, snapshot: Snapshot) -> str:
+def _described(node: Node, report: PublishedNode | None, snapshot: Snapshot) -> str:
     if node.out_of_service:
         state = "out of service, "
     else:
         state = "" if node.ready is True else "not Ready, "
-    if reported_at is None:
+    if report is None:
         return f"{node.name} ({state}no agent reports)"
-    since = age(reported_at, snapshot.observed_at)
-    return f"{node.name} ({state}its agent last reported {age_text(since)} ago)"
+    return f"{node.name} ({state}its agent last {confirmed(report, snapshot.observed_at)})"
 
 
 def _in_volumes_in_use(others: list[Node], use: Volume) -> Iterator[str]:

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.parse.times import age
 
-__all__ = ["AGES", "GRACE", "LONG", "MOVING", "RETRY_S", "age", "age_text", "is_young", "seconds"]
+if TYPE_CHECKING:
+    from rbdagent.model import PublishedNode
+
+__all__ = [
+    "AGES",
+    "GRACE",
+    "LONG",
+    "MOVING",
+    "RETRY_S",
+    "age",
+    "age_text",
+    "confirmed",
+    "is_young",
+    "seconds",
+]
 
 GRACE: Final = timedelta(minutes=10)
 """Longer than the six minutes before the controller detaches by force (DefaultTimerConfig in
@@ -53,3 +67,11 @@ def age_text(since: timedelta | None) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length}{unit}"
     return f"{seconds}s"
+
+
+def confirmed(report: PublishedNode, now: str) -> str:
+    """Return when an agent last confirmed its report, as the end of a sentence."""
+    ago = age_text(age(report.observed_at, now))
+    if report.lease is None:
+        return f"reported {ago} ago"
+    return f"wrote {ago} ago; its Lease was not observed: {report.lease.reason}"

@@ -243,7 +243,7 @@ ROWS: Final = {
         {"rbac": {"create": False}},
         names("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
         [],
-        ["rbdagent", "rbdagent", "rbdagent-cli", "rbdagent-exec", "rbdagent-view"],
+        [*["rbdagent"] * 4, "rbdagent-cli", "rbdagent-exec", "rbdagent-view"],
     ),
     "crds.keep": Row(
         {"crds": {"keep": False}},

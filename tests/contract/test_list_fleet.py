@@ -95,7 +95,7 @@ def test_healthy_verdict_with_a_finding_needs_attention(
 def test_node_without_a_recent_report_is_unknown(listed: Callable[..., Done]) -> None:
     done = listed("--verdict", "Staged")
     assert rows(done) == [("n3", "/dev/rbd6")]
-    assert "The current mappings of 1 node are unknown:\n  n3: last report " in done.stdout
+    assert "mappings of 1 node are unknown:\n  n3: its agent last reported " in done.stdout
 
 
 def test_report_without_observed_devices_does_not_mean_none(
@@ -116,7 +116,7 @@ def test_no_report_does_not_mean_none(api: FakeApi, listed: Callable[..., Done])
 def test_unknown_nodes_are_limited(api: FakeApi, listed: Callable[..., Done]) -> None:
     api.lists["rbdnodes"] = [report(f"n{number}", at=OLD) for number in range(15)]
     assert "  and 5 more (-v)" in listed().stdout
-    assert "n14: last report" in listed("-v").stdout
+    assert "n14: its agent last reported" in listed("-v").stdout
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,20 @@ import json
 import threading
 import time
 from typing import TYPE_CHECKING
-from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
 
 from rbdagent import collector as look_module
 from rbdagent.agent.events import Events
+from rbdagent.agent.heartbeat import Heartbeat
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.publish import Publisher
 from rbdagent.cli.agent import _Kubernetes
 from rbdagent.collect.kube.access_review import check_kube
 from rbdagent.collect.kube.kubeconfig import KubeAccess
-from rbdagent.collect.kube.list_target import observe_kube, published_nodes
+from rbdagent.collect.kube.list_reports import published_nodes, rbd_nodes_named
+from rbdagent.collect.kube.list_target import observe_kube
 from rbdagent.collect.kube.requests import RBD_NODES
 from rbdagent.correlate import correlate, uses_of_node
 from rbdagent.errors import NotFoundError, SourceError
@@ -40,7 +41,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.rules import diagnose
-from tests.support.agent_loop import cycle_of
+from tests.support.agent_loop import Log, cycle_of
 from tests.support.fake_api import (
     TOKEN,
     VOLUME,
@@ -540,18 +541,13 @@ def test_check_reports_a_missing_rbdnode_resource(
 _STATUS = f"{RBD_NODES}/n1/status"
 
 
-def test_unchanged_status_is_written_only_by_the_heartbeat(
-    api: FakeApi, access: KubeAccess
-) -> None:
-    publisher = Publisher(access, "n1", heartbeat_s=3600)
+def test_unchanged_status_is_not_written_again(api: FakeApi, access: KubeAccess) -> None:
+    publisher = Publisher(access, "n1")
     assert publisher.publish({"observedAt": "1", "mapped": 0}, node_uid="u")
     assert not publisher.publish({"observedAt": "2", "mapped": 0}, node_uid="u")
     assert publisher.publish({"observedAt": "3", "mapped": 1}, node_uid="u")
     assert [(method, path) for method, path, _ in api.writes] == [("PATCH", _STATUS)] * 2
     assert api.writes[-1][2] == {"status": {"observedAt": "3", "mapped": 1}}
-    eager = Publisher(access, "n1", heartbeat_s=0)
-    assert eager.publish({"observedAt": "4"}, node_uid="u")
-    assert eager.publish({"observedAt": "5"}, node_uid="u")
 
 
 def missing_once(api: FakeApi, key: str) -> Callable[[BaseHTTPRequestHandler], None]:
@@ -566,7 +562,7 @@ def test_missing_rbdnode_is_created_with_its_node_as_owner(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.broken[f"PATCH {_STATUS}"] = missing_once(api, f"PATCH {_STATUS}")
-    assert Publisher(access, "n1", heartbeat_s=60).publish({"mapped": 0}, node_uid="node-uid")
+    assert Publisher(access, "n1").publish({"mapped": 0}, node_uid="node-uid")
     assert [(method, path) for method, path, _ in api.writes] == [
         ("PATCH", _STATUS),
         ("POST", RBD_NODES),
@@ -581,17 +577,74 @@ def test_rbdnode_is_not_created_without_the_uid_of_the_node(
 ) -> None:
     api.broken[f"PATCH {_STATUS}"] = refuse(404)
     with pytest.raises(SourceError):
-        Publisher(access, "n1", heartbeat_s=60).publish({"mapped": 0}, node_uid=None)
+        Publisher(access, "n1").publish({"mapped": 0}, node_uid=None)
     assert [method for method, _, _ in api.writes] == ["PATCH"]
 
 
 def test_failed_write_is_retried(api: FakeApi, access: KubeAccess) -> None:
-    publisher = Publisher(access, "n1", heartbeat_s=3600)
+    publisher = Publisher(access, "n1")
     api.broken[f"PATCH {_STATUS}"] = refuse(403)
     with pytest.raises(SourceError):
         publisher.publish({"mapped": 0}, node_uid="u")
     del api.broken[f"PATCH {_STATUS}"]
     assert publisher.publish({"mapped": 0}, node_uid="u")
+
+
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/rbdagent/leases"
+_LEASE = f"{_LEASES}/n1"
+
+
+def heartbeat(access: KubeAccess, interval_s: float = 3600) -> Heartbeat:
+    return Heartbeat(access, "n1", namespace="rbdagent", interval_s=interval_s)
+
+
+def test_lease_is_renewed_once_in_an_interval(api: FakeApi, access: KubeAccess) -> None:
+    beat = heartbeat(access)
+    assert beat.renew(NOW, node_uid="u")
+    assert not beat.renew(NOW, node_uid="u")
+    eager = heartbeat(access, 0)
+    assert eager.renew(NOW, node_uid="u")
+    assert eager.renew(NOW, node_uid="u")
+    assert [(method, path) for method, path, _ in api.writes] == [("PATCH", _LEASE)] * 3
+    assert api.writes[0][2]["spec"]["renewTime"] == NOW.replace("Z", ".000000Z")
+
+
+def test_missing_lease_is_created_with_its_node_as_owner(api: FakeApi, access: KubeAccess) -> None:
+    api.broken[f"PATCH {_LEASE}"] = refuse(404)
+    assert heartbeat(access).renew(NOW, node_uid="node-uid")
+    method, path, created = api.writes[-1]
+    assert (method, path, created["metadata"]["name"]) == ("POST", _LEASES, "n1")
+    (owner,) = created["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", "n1", "node-uid")
+    assert created["spec"] == api.writes[0][2]["spec"]
+
+
+def test_refused_renewal_is_retried_in_the_next_cycle(api: FakeApi, access: KubeAccess) -> None:
+    beat = heartbeat(access)
+    for status, uid in ((403, "u"), (404, None)):
+        api.broken[f"PATCH {_LEASE}"] = refuse(status)
+        with pytest.raises(SourceError):
+            beat.renew(NOW, node_uid=uid)
+    del api.broken[f"PATCH {_LEASE}"]
+    assert beat.renew(NOW, node_uid="u")
+
+
+def test_lease_is_not_renewed_when_the_report_was_not_written(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """A renewal would confirm the previous report, in which a new mapping is missing."""
+    api.broken[f"PATCH {RBD_NODES}/worker-1/status"] = refuse(500)
+    writers_of_agent(access).tell(cycle_of(seen_by_agent()))
+    assert not [path for _, path, _ in api.writes if "leases" in path]
+    del api.broken[f"PATCH {RBD_NODES}/worker-1/status"]
+    writers_of_agent(access).tell(cycle_of(seen_by_agent()))
+    assert [path for _, path, _ in api.writes if "leases" in path] == [f"{_LEASES}/worker-1"]
+
+
+def writers_of_agent(access: KubeAccess, log: Log | None = None) -> _Kubernetes:
+    return _Kubernetes(
+        access, "worker-1", lease_namespace="rbdagent", heartbeat_s=60, log=log or Log()
+    )
 
 
 def test_existing_event_counts_up(api: FakeApi, access: KubeAccess) -> None:
@@ -628,11 +681,10 @@ def test_failing_writer_does_not_stop_the_others(
         raise UnicodeEncodeError("utf-8", "caf\udce9", 3, 4, "surrogates not allowed")
 
     monkeypatch.setattr("rbdagent.report.rbdnode.rbdnode_status", fail)
-    log = Mock()
-    writers = _Kubernetes(access, "worker-1", heartbeat_s=60, log=log)
-    writers.tell(cycle_of(seen_by_agent()))
+    log = Log()
+    writers_of_agent(access, log).tell(cycle_of(seen_by_agent()))
     assert [path.rpartition("/")[2] for _, path, _ in api.writes] == ["events"] * 2
-    assert [call.kwargs["what"] for call in log.warning.call_args_list] == ["RBDNode"]
+    assert [fields["what"] for fields in log.of("not published")] == ["RBDNode"]
 
 
 def test_no_published_node_differs_from_a_missing_resource(
@@ -642,6 +694,75 @@ def test_no_published_node_differs_from_a_missing_resource(
     api.broken[RBD_NODES] = refuse(404)
     with pytest.raises(SourceError, match="no agent publishes here"):
         list(published_nodes(access))
+
+
+# --------------------------------------------------------------------------------------------------
+# The age of a report
+# --------------------------------------------------------------------------------------------------
+
+AN_HOUR_AGO = "2026-11-21T02:00:00Z"
+
+
+def agent_lease(name: str, renewed_at: str | None) -> Json:
+    return {
+        "metadata": {"name": name, "namespace": "rbdagent"},
+        "spec": {"holderIdentity": name, "renewTime": renewed_at},
+    }
+
+
+def with_lease(api: FakeApi, *leases: Json) -> None:
+    """Publish an RBDNode that was written an hour ago, and Leases."""
+    status = {"observedAt": AN_HOUR_AGO, "leaseNamespace": "rbdagent", "mappings": []}
+    api.lists["rbdnodes"] = [{"metadata": {"name": "worker-2"}, "status": status}]
+    api.lists["leases"] = [*leases]
+
+
+@pytest.mark.parametrize(
+    ("lease", "age", "reason"),
+    [
+        (agent_lease("worker-2", NOW.replace("Z", ".000000Z")), NOW, None),
+        (agent_lease("worker-2", "2026-11-21T01:00:00.000000Z"), AN_HOUR_AGO, None),
+        (agent_lease("worker-2", None), AN_HOUR_AGO, "the time of the Lease cannot be read"),
+        (agent_lease("worker-2", "soon"), AN_HOUR_AGO, "the time of the Lease cannot be read"),
+        (
+            agent_lease("worker-3", NOW),
+            AN_HOUR_AGO,
+            "the agent has no Lease in namespace rbdagent",
+        ),
+    ],
+    ids=["renewed", "written since", "never renewed", "no time", "of another agent"],
+)
+def test_report_is_as_old_as_the_renewal_of_its_lease(
+    api: FakeApi, access: KubeAccess, lease: Json, age: str, reason: str | None
+) -> None:
+    with_lease(api, lease)
+    (listed,) = published_nodes(access)
+    named = rbd_nodes_named(access, ["worker-2"])["worker-2"]
+    assert listed == named
+    assert isinstance(named, PublishedNode)
+    assert named.observed_at == age
+    assert (named.lease and named.lease.reason) == reason
+
+
+def test_refused_leases_leave_reports_as_old_as_their_write(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    with_lease(api, agent_lease("worker-2", NOW))
+    api.broken |= {_LEASES: refuse(403), f"{_LEASES}/worker-2": refuse(403)}
+    (listed,) = published_nodes(access)
+    named = rbd_nodes_named(access, ["worker-2"])["worker-2"]
+    for report in (listed, named):
+        assert isinstance(report, PublishedNode)
+        assert report.observed_at == AN_HOUR_AGO
+        assert report.lease is not None
+        assert "forbidden" in report.lease.reason
+
+
+def test_leases_of_a_namespace_are_listed_once(api: FakeApi, access: KubeAccess) -> None:
+    with_lease(api)
+    api.lists["rbdnodes"] *= 3
+    assert len(list(published_nodes(access))) == 3
+    assert [path for path in api.requests if "leases" in path] == [f"{_LEASES}?limit=500"]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -734,7 +734,7 @@ def requests_of_an_hour(world: World, agent: Agent) -> list[str]:
 def test_idle_agent_makes_at_most_two_requests_a_minute(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The heartbeat of the RBDNode every five minutes counts; the watches do not."""
+    """The renewal of the Lease every five minutes counts; the watches do not."""
     world = World(world.api, tmp_path, 50)
     monkeypatch.setattr(get_by_name, "time", SimpleNamespace(monotonic=lambda: world.now))
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: world.now))

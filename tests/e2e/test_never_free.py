@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _REPORTS: Final = collection("RBDNode")
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/rbdagent/leases"
 _REPORT: Final = f"{_REPORTS}/worker-1"
 _HOLDER: Final = "worker-1"
 _ASKED: Final = "worker-2"
@@ -111,6 +112,15 @@ class Reports:
         at = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=minutes_ago)
         status = self._last | {"observedAt": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
         self._api.patch(f"{_REPORT}/status", {"status": status})
+        self._renew(at)
+
+    def _renew(self, at: dt.datetime) -> None:
+        """Set the time of the agent's Lease, which it may never have had."""
+        spec = {"holderIdentity": _HOLDER, "renewTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+        if self._api.find(f"{_LEASES}/{_HOLDER}") is None:
+            self._api.create(_LEASES, {"metadata": {"name": _HOLDER}, "spec": spec})
+        else:
+            self._api.patch(f"{_LEASES}/{_HOLDER}", {"spec": spec})
 
     def never_reported(self) -> None:
         """Remove the report, as if no agent was ever installed."""

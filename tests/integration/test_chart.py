@@ -17,7 +17,7 @@ from rbdagent import __version__
 from rbdagent.agent.events import SentEvent, event_object
 from rbdagent.config import load_file
 from tests.lab.api import ApiError
-from tests.lab.controlplane import RBDAGENT_RULES
+from tests.lab.controlplane import LEASE_RULES, RBDAGENT_RULES
 from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT
 from tests.lab.processes import wait_until
@@ -77,7 +77,11 @@ def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     control_plane.forget_rbdnodes()
     for name in (NAMESPACE, "ceph-csi", "rook-ceph"):
         labels = {"pod-security.kubernetes.io/enforce": "privileged"} if name == NAMESPACE else {}
-        api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        metadata = {"name": name, "labels": labels}
+        if api.find(f"/api/v1/namespaces/{name}") is None:
+            api.create("/api/v1/namespaces", {"metadata": metadata})
+        else:
+            api.patch(f"/api/v1/namespaces/{name}", {"metadata": metadata})
     for namespace, name, key, clusters in (
         ("ceph-csi", "ceph-csi-config", "config.json", CSI_CLUSTERS),
         ("rook-ceph", "rook-ceph-mon-endpoints", "csi-cluster-config-json", ROOK_CLUSTERS),
@@ -484,6 +488,8 @@ def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:
     return body | {"metadata": {"name": name, "namespace": "default"}}
 
 
+LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+RENEWAL: Final[Json] = {"spec": {"renewTime": AT.replace("Z", ".000000Z")}}
 STATUS_OF_OTHER_NODE: Final[Call] = (f"PATCH {RBDNODES}/{OTHER_NODE}/status", STATUS)
 EVENT_OF_OTHER_NODE: Final[Call] = (f"POST {EVENTS}", event("c", node=OTHER_NODE))
 # A watch with an invalid resourceVersion ends at once, but only after it was authorized.
@@ -522,6 +528,9 @@ AGENT_DOES: Final[tuple[Call, ...]] = (
     (f"GET {RBDNODES}?fieldSelector=metadata.name%3D{NODE}&{WATCH}", None),
     (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": NODE}}),
     (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
+    (f"GET {LEASES}/{OTHER_NODE}", None),
+    (f"POST {LEASES}", {"metadata": {"name": NODE}}),
+    (f"PATCH {LEASES}/{NODE}", RENEWAL),
     (f"POST {EVENTS}", event("a")),
     (f"GET {EVENTS}/a", None),
     (f"PATCH {EVENTS}/a", {"count": 2, "lastTimestamp": AT}),
@@ -568,6 +577,8 @@ AGENT_MUST_NOT: Final[tuple[Call, ...]] = (
     (f"PUT {RBDNODES}/{NODE}/status", {**RBDNODE, "metadata": {"name": NODE}} | STATUS),
     (f"DELETE {RBDNODES}/{NODE}", {}),
     (f"DELETE {RBDNODES}", {}),
+    (f"POST {LEASES}", {"metadata": {"name": OTHER_NODE}}),
+    (f"DELETE {LEASES}/{NODE}", {}),
     (f"PATCH {CRD}", {"spec": {}}),
     (f"POST {EVENTS}", event("b", component="kubelet")),
     EVENT_OF_OTHER_NODE,
@@ -608,6 +619,7 @@ def test_an_agent_without_a_node_in_its_token_writes_nothing(observing: ControlP
     writes = (
         (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
         (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": "chart-3"}}),
+        (f"POST {LEASES}", {"metadata": {"name": "chart-3"}}),
         (f"POST {EVENTS}", event("d")),
     )
     assert make(observing, "nodeless", writes).allowed == []
@@ -628,6 +640,8 @@ def test_a_real_agent_publishes_its_node_with_these_rights(
     published = observing.api.get(f"{RBDNODES}/{NODE}")
     assert published["status"]["toolVersion"] == __version__
     assert [owner["name"] for owner in published["metadata"]["ownerReferences"]] == [NODE]
+    lease = observing.api.get(f"{LEASES}/{NODE}")
+    assert lease["spec"]["holderIdentity"] == NODE
 
 
 @pytest.fixture
@@ -756,6 +770,7 @@ def test_the_labs_agents_have_the_rights_that_the_chart_grants(
     roles = [rendered["unmap"].one("ClusterRole", f"rbdagent{suffix}") for suffix in ("", "-unmap")]
     granted = [rule for role in roles for rule in role["rules"]]
     assert granted == list(RBDAGENT_RULES)
+    assert rendered["unmap"].one("Role", "rbdagent")["rules"] == list(LEASE_RULES)
 
 
 def test_an_upgrade_leaves_what_agents_published(unmapping: ControlPlane) -> None:

@@ -60,7 +60,8 @@ def rbdagent(laptop: Laptop, *args: str) -> Done:
 
 def _fill(api: Api) -> None:
     for name in ("rbdagent", "shop"):
-        api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        if api.find(f"/api/v1/namespaces/{name}") is None:
+            api.create("/api/v1/namespaces", {"metadata": {"name": name}})
         api.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
     for number in (1, 2, 3, 4):
         _make_node(api, f"worker-{number}")

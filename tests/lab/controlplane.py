@@ -59,6 +59,8 @@ _CONTROLLERS = (
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CRD = CHECKOUT / "helm" / "rbdagent" / "files" / "rbdnodes.yaml"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_NAMESPACES = "/api/v1/namespaces"
 RBDAGENT_ROLE = "lab-rbdagent"
 """Another name than the chart's role: the chart can be installed next to it."""
 RBDAGENT_RULES: tuple[Json, ...] = (
@@ -78,7 +80,7 @@ RBDAGENT_RULES: tuple[Json, ...] = (
         "resources": ["replicasets", "deployments", "statefulsets"],
         "verbs": ["get", "list"],
     },
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "create", "patch"]},
     {
         "apiGroups": ["rbdagent.dev"],
@@ -90,6 +92,16 @@ RBDAGENT_RULES: tuple[Json, ...] = (
 )
 """What the chart grants to an agent in mode unmap, and no more: a test that needs more has found a
 fault (tests/integration/test_chart.py keeps both the same)."""
+LEASE_RULES: tuple[Json, ...] = (
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["create", "patch"],
+    },
+)
+"""What the chart grants in the namespace of the agents' Leases, also kept the same."""
+_LEASES_IN = "rbdagent"
+"""The default of --lease-namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +208,17 @@ class ControlPlane:
         )
 
     def define_rbdnodes(self) -> None:
-        """Create the CustomResourceDefinition of RBDNode, as `kubectl apply` of the file does."""
+        """Create the CustomResourceDefinition of RBDNode, and the namespace of the Leases."""
         self.api.create(_CRDS, yaml.safe_load(_CRD.read_text()))
+        if self.api.find(f"{_NAMESPACES}/{_LEASES_IN}") is None:
+            self.api.create(_NAMESPACES, {"metadata": {"name": _LEASES_IN}})
+        roles = f"{_RBAC}/namespaces/{_LEASES_IN}/roles"
+        if self.api.find(f"{roles}/{RBDAGENT_ROLE}") is None:
+            named = {"metadata": {"name": RBDAGENT_ROLE}}
+            self.api.create(roles, named | {"rules": list(LEASE_RULES)})
+            self.api.create(
+                f"{_RBAC}/namespaces/{_LEASES_IN}/rolebindings", named | _bound_to("Role")
+            )
 
     def forget_rbdnodes(self) -> None:
         """Delete the definition, and every RBDNode with it."""
@@ -364,29 +385,23 @@ class ControlPlane:
         )
 
     def _grant(self) -> None:
-        rbac = "/apis/rbac.authorization.k8s.io/v1"
         self.api.create(
-            f"{rbac}/clusterroles",
+            f"{_RBAC}/clusterroles",
             {"metadata": {"name": RBDAGENT_ROLE}, "rules": list(RBDAGENT_RULES)},
         )
         self.api.create(
-            f"{rbac}/clusterrolebindings",
-            {
-                "metadata": {"name": RBDAGENT_ROLE},
-                "roleRef": _role(RBDAGENT_ROLE),
-                "subjects": [
-                    {
-                        "kind": "User",
-                        "name": "lab:rbdagent",
-                        "apiGroup": "rbac.authorization.k8s.io",
-                    }
-                ],
-            },
+            f"{_RBAC}/clusterrolebindings",
+            {"metadata": {"name": RBDAGENT_ROLE}} | _bound_to("ClusterRole"),
         )
 
 
-def _role(name: str) -> Json:
-    return {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+def _bound_to(kind: str) -> Json:
+    """Return the body of a binding of rbdagent's user to its role of a kind."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "roleRef": {"apiGroup": group, "kind": kind, "name": RBDAGENT_ROLE},
+        "subjects": [{"kind": "User", "name": "lab:rbdagent", "apiGroup": group}],
+    }
 
 
 def _make_certificates(directory: Path, family: Family) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 import pycurl
 
+from rbdagent.agent.heartbeat import Heartbeat
 from rbdagent.agent.publish import Publisher
 from rbdagent.collect.kube.client import Api
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
@@ -79,7 +80,8 @@ def status_of_node(mappings: int) -> bytes:
     """
     seen = _snapshot(mappings)
     diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
-    return msgspec.json.encode(rbdnode_status(diagnoses, seen, _history(seen), ()))
+    status = rbdnode_status(diagnoses, seen, _history(seen), ())
+    return msgspec.json.encode(status | {"leaseNamespace": _NAMESPACE})
 
 
 def for_node(status: bytes, number: int) -> Json:
@@ -88,10 +90,9 @@ def for_node(status: bytes, number: int) -> Json:
     return own
 
 
-def said_at(status: Json, turn: int) -> Json:
-    """Return the status after so many heartbeats."""
-    at = _START + timedelta(minutes=5 * turn)
-    return status | {"observedAt": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
+def time_of(turn: int) -> str:
+    """Return the time after so many heartbeats."""
+    return f"{_START + timedelta(minutes=5 * turn):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def changed(status: Json, turn: int) -> Json:
@@ -211,13 +212,19 @@ class Agent:
         self.status = status
         self._node_uid = node_uid
         self._credentials = credentials(access)
-        # A heartbeat is due at once: the status shows the five minutes without a wait.
-        self._publisher = Publisher(access, node, heartbeat_s=0)
+        self._publisher = Publisher(access, node)
+        # A heartbeat is due at once: the Lease shows the five minutes without a wait.
+        self._heartbeat = Heartbeat(access, node, namespace=_NAMESPACE, interval_s=0)
         self._open: Api | None = None
 
-    def publish(self, status: Json) -> None:
-        """Write a status as an agent does."""
+    def publish(self, turn: int) -> None:
+        """Write the status as an agent does after a change."""
+        status = self.status | {"observedAt": time_of(turn)}
         assert self._publisher.publish(status, node_uid=self._node_uid)
+
+    def renew(self, turn: int) -> None:
+        """Renew the Lease as an agent does while nothing changes."""
+        assert self._heartbeat.renew(time_of(turn), node_uid=self._node_uid)
 
     def connect(self) -> None:
         """Open a connection as every write does, and send a minimal request."""
@@ -370,7 +377,6 @@ class Fleet:
 
     def _tokens(self) -> list[str]:
         """Return each agent's token: of the one service account, bound to the agent's pod."""
-        self._create("/api/v1/namespaces", [{"metadata": {"name": _NAMESPACE}}])
         accounts = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts"
         self._create(accounts, [{"metadata": {"name": "rbdagent"}}])
         bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"

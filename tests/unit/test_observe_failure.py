@@ -18,6 +18,7 @@ from rbdagent.collect.ceph import connection as observe_cluster
 from rbdagent.collect.ceph import images as observe_ceph
 from rbdagent.collect.ceph.images import CephReader, check_ceph
 from rbdagent.collect.failure import DEFECT, as_source_error
+from rbdagent.collect.kube import list_reports
 from rbdagent.collect.kube import list_target as observe_kube
 from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.node import contained, volume_logs
@@ -254,9 +255,9 @@ def _observed(tmp_path: Path, images: list[ImageIdentity]) -> Any:
 def test_published_reports_are_not_observed_after_an_error(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
-    monkeypatch.setattr(observe_kube, "credentials", raising(error))
-    every = observe_kube.published_or_gap(ACCESS, lambda report: report)
-    named = observe_kube.rbd_nodes_named(ACCESS, ["worker-2"])
+    monkeypatch.setattr(list_reports, "credentials", raising(error))
+    every = list_reports.published_or_gap(ACCESS, lambda report: report)
+    named = list_reports.rbd_nodes_named(ACCESS, ["worker-2"])
     for found in (every, named["worker-2"]):
         assert isinstance(found, NotObserved | PublishedNode)
         assert isinstance(found, NotObserved)

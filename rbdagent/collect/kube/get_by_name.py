@@ -69,7 +69,7 @@ created since and that no pod of this node uses is missed: such a pod would lead
 _REFRESH_S: Final = 300.0
 _REFRESHED: Final = 5
 """Number of the oldest cached objects that are requested again in that time, in case a change was
-missed. Together with this node's pods, Node and CSINode, and the heartbeat of its RBDNode, an agent
+missed. Together with this node's pods, Node and CSINode, and the renewals of its Lease, an agent
 sends at most two requests per minute."""
 _NOT_QUERIED: Final = Source(state=SourceState.SKIPPED)
 

@@ -20,7 +20,8 @@ from rbdagent.collect.kube.list_provisioning import (
     with_lifecycle,
     with_provisioners,
 )
-from rbdagent.collect.kube.list_target import begin_reports, gaps_of
+from rbdagent.collect.kube.list_reports import begin_reports
+from rbdagent.collect.kube.list_target import gaps_of
 from rbdagent.collect.kube.requests import (
     ATTACHMENTS,
     CSI_NODES,

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
-from rbdagent.collect.failure import not_observed
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from rbdagent.collect.kube.list_provisioning import (
@@ -24,7 +23,6 @@ from rbdagent.collect.kube.requests import (
     NODES,
     NOT_FOUND,
     PODS,
-    RBD_NODES,
     VOLUMES,
     Json,
     all_observed,
@@ -48,7 +46,6 @@ from rbdagent.model import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
-    PublishedNode,
     Source,
     SourceState,
     Target,
@@ -63,15 +60,13 @@ from rbdagent.parse.handle import attachment_name
 from rbdagent.parse.volume import image_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from rbdagent.collect.kube.client import Listing, PendingRequest
+    from rbdagent.collect.kube.client import PendingRequest
 
 _T = TypeVar("_T")
 
 _PAGE: Final = 500
-_REPORTS_AT_ONCE: Final = 100
-"""Page size for RBDNodes; an RBDNode with fifty mappings has 27 KiB."""
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CLOSE: Final = 0.5
 _MOST_EVENT_SUBJECTS: Final = 8
@@ -481,25 +476,6 @@ def _node_names(
     return tuple(dict.fromkeys(names))
 
 
-def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
-    """Yield the RBDNodes of all nodes in the order of their names; one page is in memory.
-
-    Raises:
-        SourceError: a request failed. If the API has no such resource, the hint shows how to
-            install it.
-    """
-    api = Api(credentials(access), timeout_s=access.timeout_s)
-    try:
-        yield from _rbd_nodes(api.list(RBD_NODES, limit=_REPORTS_AT_ONCE), ahead=False)
-    except StatusError as error:
-        if error.status != NOT_FOUND:
-            raise
-        raise SourceError(
-            f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
-            hint="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
-        ) from error
-
-
 def volumes_of_claims(
     access: KubeAccess, namespace: str | None, selector: str | None
 ) -> tuple[str, ...]:
@@ -513,57 +489,6 @@ def volumes_of_claims(
     listing = api.list(within(namespace, "persistentvolumeclaims"), **query)
     claims = objects(listing, read.claim, what="PersistentVolumeClaim")
     return tuple(claim.volume_name for claim in claims if claim.volume_name is not None)
-
-
-def published_or_gap(
-    access: KubeAccess, reduced: Callable[[PublishedNode], PublishedNode]
-) -> tuple[PublishedNode, ...] | NotObserved:
-    """Return the RBDNodes of all nodes; each one is reduced when it is read.
-
-    RBDNodes of a thousand nodes with fifty mappings each are 27 MB of JSON. The parts about other
-    volumes are dropped page by page.
-    """
-    try:
-        api = Api(credentials(access), timeout_s=access.timeout_s)
-    except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
-        return not_observed(error, RBD_NODES)
-    return begin_reports(api, reduced)()
-
-
-def begin_reports(
-    api: Api, reduced: Callable[[PublishedNode], PublishedNode] = lambda report: report
-) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
-    """Request all RBDNodes; return a function that waits for them.
-
-    Without the resource there is no agent, and the result is empty.
-    """
-    listing = api.list(RBD_NODES, limit=_REPORTS_AT_ONCE)
-
-    def wait() -> tuple[PublishedNode, ...] | NotObserved:
-        try:
-            return tuple(reduced(report) for report in _rbd_nodes(listing))
-        except StatusError as error:
-            return () if error.status == NOT_FOUND else not_observed(error, RBD_NODES)
-        except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
-            return not_observed(error, RBD_NODES)
-
-    return wait
-
-
-def rbd_nodes_named(
-    access: KubeAccess, names: Iterable[str]
-) -> dict[str, PublishedNode | NotObserved | None]:
-    """Return the RBDNodes of the named nodes, one request each; None if a node has no agent."""
-    try:
-        api = Api(credentials(access), timeout_s=access.timeout_s)
-    except Exception as error:  # noqa: BLE001 - as above
-        return dict.fromkeys(names, not_observed(error, RBD_NODES))
-    asked = {name: api.ask(f"{RBD_NODES}/{quote(name)}") for name in names}
-    return {name: found_object(request, read.rbd_node) for name, request in asked.items()}
-
-
-def _rbd_nodes(listing: Listing, *, ahead: bool = True) -> Iterator[PublishedNode]:
-    return objects(listing, read.rbd_node, what="RBDNode", ahead=ahead)
 
 
 def near_names(api: Api, target: Target) -> tuple[str, ...]:

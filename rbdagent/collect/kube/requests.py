@@ -37,6 +37,11 @@ def within(namespace: str | None, plural: str, *, group: str = "/api/v1") -> str
     )
 
 
+def lease_list(namespace: str) -> str:
+    """Return the path of the Leases of a namespace."""
+    return within(namespace, "leases", group="/apis/coordination.k8s.io/v1")
+
+
 def claim_path(namespace: str, name: str) -> str:
     """Return the path of a claim."""
     return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
