@@ -1,4 +1,4 @@
-"""Watches on the API: a pod of this node that is added, changed or deleted wakes the loop."""
+"""Watches on the API: a change of this node's pods, or of what its agent wrote, wakes the loop."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from rbdagent.collect.failure import as_source_error
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import credentials
-from rbdagent.collect.kube.requests import PODS, RBD_NODES
+from rbdagent.collect.kube.requests import PODS, RBD_MAPPINGS, RBD_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rbdagent.agent.publish_mappings import MappingPublisher
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.errors import SourceError
     from rbdagent.log import Log
@@ -33,13 +34,13 @@ class ApiWatch:
         self,
         access: KubeAccess,
         path: str,
-        selector: str,
+        selector: dict[str, str],
         *,
         told: Callable[[str, Json], None],
         missed: Callable[[], None],
         log: Log,
     ) -> None:
-        """Store the API server, the path of the list, its field selector and the callbacks.
+        """Store the API server, the path of the list, its selector and the callbacks.
 
         The first callback receives each change, see :meth:`Api.watch`. ``missed`` is called when
         changes may have been missed. ``log`` receives a line when the watch fails, and a line when
@@ -79,7 +80,7 @@ class ApiWatch:
             # resourceVersion 0 lists from the server's cache. A watch without a version would also
             # begin with all objects. But recent servers then send a request to etcd that older
             # versions of etcd do not support (RequestWatchProgress).
-            query = {"fieldSelector": self._selector, "resourceVersion": "0"}
+            query = {**self._selector, "resourceVersion": "0"}
             listed = api.ask(self._path, query).answer()
             for item in listed.get("items") or ():
                 self._on_change("ADDED", item)
@@ -87,7 +88,7 @@ class ApiWatch:
         api.watch(
             self._path,
             self._change,
-            fieldSelector=self._selector,
+            **self._selector,
             resourceVersion=self._version,
             allowWatchBookmarks="true",
             timeoutSeconds=random.randint(*_WATCH_S),  # noqa: S311
@@ -161,7 +162,7 @@ def watch(
     ApiWatch(
         access,
         PODS,
-        f"spec.nodeName={node_name}",
+        {"fieldSelector": f"spec.nodeName={node_name}"},
         told=pods.told,
         missed=changed,
         log=log,
@@ -174,8 +175,38 @@ def watch(
     ApiWatch(
         access,
         RBD_NODES,
-        f"metadata.name={node_name}",
+        {"fieldSelector": f"metadata.name={node_name}"},
         told=published,
         missed=withdrawn,
+        log=log,
+    ).start()
+
+
+def watch_mappings(
+    access: KubeAccess, publisher: MappingPublisher, changed: Callable[[], None], log: Log
+) -> None:
+    """Watch the RBDMappings of the publisher's node, which only its agent should write.
+
+    Args:
+        access: API server and credentials.
+        publisher: writes them; the next cycle corrects what another client changed.
+        changed: is called when a cycle is needed.
+        log: receives a line when the watch fails, and a line when it works again.
+    """
+
+    def told(kind: str, item: Json) -> None:
+        if publisher.is_foreign(kind, item):
+            changed()
+
+    def missed() -> None:
+        publisher.forget()
+        changed()
+
+    ApiWatch(
+        access,
+        RBD_MAPPINGS,
+        {"labelSelector": publisher.selector},
+        told=told,
+        missed=missed,
         log=log,
     ).start()

@@ -191,11 +191,13 @@ class _Kubernetes:
         from rbdagent.agent.events import Events
         from rbdagent.agent.heartbeat import Heartbeat
         from rbdagent.agent.publish import Publisher
+        from rbdagent.agent.publish_mappings import MappingPublisher
 
         self._access = access
         self._node_name = node_name
         self._lease_namespace = lease_namespace
         self._publisher = Publisher(access, node_name)
+        self._mappings = MappingPublisher(access, node_name)
         self._heartbeat = Heartbeat(
             access, node_name, namespace=lease_namespace, interval_s=heartbeat_s
         )
@@ -203,7 +205,7 @@ class _Kubernetes:
         self._log = log
 
     def tell(self, result: CycleResult) -> None:
-        """Write RBDNode, Lease and Events; log a failure and continue."""
+        """Write RBDMappings, RBDNode, Lease and Events; log a failure and continue."""
         from rbdagent.collect.failure import as_source_error
 
         for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
@@ -215,18 +217,27 @@ class _Kubernetes:
                 )
 
     def _publish(self, result: CycleResult) -> None:
+        from rbdagent.correlate.image_identity import are_mappings_observed
+        from rbdagent.report.rbdmapping import mapping_statuses, rbdmapping_objects
         from rbdagent.report.rbdnode import rbdnode_status
 
         status = rbdnode_status(result.diagnoses, result.snapshot, result.history, result.acts)
-        node_uid = _uid_of(result)
+        node_uid, observed_at = _uid_of(result), result.snapshot.observed_at
         status["leaseNamespace"] = self._lease_namespace
+        wanted = None
+        if are_mappings_observed(result.snapshot.node):
+            statuses = mapping_statuses(result.diagnoses, result.snapshot, result.history)
+            wanted = rbdmapping_objects(statuses, self._node_name, observed_at=observed_at)
+            self._mappings.write(wanted, node_uid=node_uid)
         self._publisher.publish(status, node_uid=node_uid)
+        if wanted is not None:
+            self._mappings.delete_others(wanted)
         # Last: the Lease shows that what was observed is published.
-        self._heartbeat.renew(result.snapshot.observed_at, node_uid=node_uid)
+        self._heartbeat.renew(observed_at, node_uid=node_uid)
 
     def watch(self, wake: Wake) -> None:
-        """Wake the agent on changes; make it write the RBDNode again if it was deleted."""
-        from rbdagent.agent.pod_watch import watch
+        """Wake the agent on changes; make it correct what another client changed or deleted."""
+        from rbdagent.agent.pod_watch import watch, watch_mappings
 
         def withdrawn() -> None:
             self._publisher.forget()
@@ -239,6 +250,7 @@ class _Kubernetes:
             withdrawn=withdrawn,
             log=self._log,
         )
+        watch_mappings(self._access, self._mappings, wake.tell, self._log)
 
 
 def _uid_of(result: CycleResult) -> str | None:

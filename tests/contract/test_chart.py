@@ -257,7 +257,7 @@ ROWS: Final = {
         {"crds": {"install": False}},
         names("CustomResourceDefinition"),
         [],
-        ["rbdnodes.rbdagent.dev"],
+        ["rbdmappings.rbdagent.dev", "rbdnodes.rbdagent.dev"],
     ),
     "freezeDir": Row(
         {"freezeDir": "/var/lib/rbdagent-freeze"},

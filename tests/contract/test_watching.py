@@ -53,7 +53,7 @@ class Stage:
         self.watch = ApiWatch(
             KubeAccess(kubeconfig=path, context=None, timeout_s=5),
             PODS,
-            "spec.nodeName=worker-1",
+            {"fieldSelector": "spec.nodeName=worker-1"},
             told=self.pods.told,
             missed=self._miss,
             log=Log(),

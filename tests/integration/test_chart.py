@@ -488,6 +488,21 @@ def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:
     return body | {"metadata": {"name": name, "namespace": "default"}}
 
 
+RBDMAPPINGS: Final = RBDNODES.replace("rbdnodes", "rbdmappings")
+
+
+def mapping_of(node: str, *, label: str = "", name: str = "") -> Json:
+    """Return an RBDMapping as the agent of a node writes it."""
+    status = {"node": node, "device": "/dev/rbd0", "verdict": "InUse", "observedAt": AT}
+    labels = {"rbdagent.dev/node": label or node}
+    return {
+        "apiVersion": "rbdagent.dev/v1alpha1",
+        "kind": "RBDMapping",
+        "metadata": {"name": name or f"{node}.rbd0", "labels": labels},
+        "status": status,
+    }
+
+
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 RENEWAL: Final[Json] = {"spec": {"renewTime": AT.replace("Z", ".000000Z")}}
 STATUS_OF_OTHER_NODE: Final[Call] = (f"PATCH {RBDNODES}/{OTHER_NODE}/status", STATUS)
@@ -520,6 +535,7 @@ READS: Final[tuple[Call, ...]] = tuple(
         EVENTS,
         RBDNODES,
         f"{RBDNODES}/{OTHER_NODE}",
+        RBDNODES.replace("rbdnodes", "rbdmappings"),
     )
 )
 AGENT_DOES: Final[tuple[Call, ...]] = (
@@ -528,6 +544,10 @@ AGENT_DOES: Final[tuple[Call, ...]] = (
     (f"GET {RBDNODES}?fieldSelector=metadata.name%3D{NODE}&{WATCH}", None),
     (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": NODE}}),
     (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
+    (f"GET {RBDMAPPINGS}?labelSelector=rbdagent.dev%2Fnode%3D{NODE}&{WATCH}", None),
+    (f"POST {RBDMAPPINGS}", mapping_of(NODE)),
+    (f"PATCH {RBDMAPPINGS}/{NODE}.rbd0", {"status": {"verdict": "Staged"}}),
+    (f"DELETE {RBDMAPPINGS}/{NODE}.rbd0", {}),
     (f"GET {LEASES}/{OTHER_NODE}", None),
     (f"POST {LEASES}", {"metadata": {"name": NODE}}),
     (f"PATCH {LEASES}/{NODE}", RENEWAL),
@@ -577,6 +597,12 @@ AGENT_MUST_NOT: Final[tuple[Call, ...]] = (
     (f"PUT {RBDNODES}/{NODE}/status", {**RBDNODE, "metadata": {"name": NODE}} | STATUS),
     (f"DELETE {RBDNODES}/{NODE}", {}),
     (f"DELETE {RBDNODES}", {}),
+    (f"POST {RBDMAPPINGS}", mapping_of(OTHER_NODE)),
+    (f"POST {RBDMAPPINGS}", mapping_of(NODE, label=OTHER_NODE)),
+    (f"PATCH {RBDMAPPINGS}/theirs", {"status": {"verdict": "Staged"}}),
+    (f"PATCH {RBDMAPPINGS}/theirs", {"status": {"node": NODE}}),
+    (f"DELETE {RBDMAPPINGS}/theirs", {}),
+    (f"DELETE {RBDMAPPINGS}", {}),
     (f"POST {LEASES}", {"metadata": {"name": OTHER_NODE}}),
     (f"DELETE {LEASES}/{NODE}", {}),
     (f"PATCH {CRD}", {"spec": {}}),
@@ -612,6 +638,7 @@ def test_an_agent_may_do_all_that_it_does(observing: ControlPlane) -> None:
 
 def test_an_agent_may_do_nothing_else(observing: ControlPlane) -> None:
     observing.api.create(EVENTS, event("of-kubelet", component="kubelet"))
+    observing.api.create(RBDMAPPINGS, mapping_of(OTHER_NODE, name="theirs"))
     assert make(observing, AGENT, (*AGENT_MUST_NOT, NAMESPACES)).allowed == []
 
 
@@ -619,6 +646,7 @@ def test_an_agent_without_a_node_in_its_token_writes_nothing(observing: ControlP
     writes = (
         (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
         (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": "chart-3"}}),
+        (f"POST {RBDMAPPINGS}", mapping_of(NODE)),
         (f"POST {LEASES}", {"metadata": {"name": "chart-3"}}),
         (f"POST {EVENTS}", event("d")),
     )

@@ -58,7 +58,10 @@ _CONTROLLERS = (
 )
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_CRD = CHECKOUT / "helm" / "rbdagent" / "files" / "rbdnodes.yaml"
+_OUR_CRDS = tuple(
+    CHECKOUT / "helm" / "rbdagent" / "files" / name
+    for name in ("rbdnodes.yaml", "rbdmappings.yaml")
+)
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _NAMESPACES = "/api/v1/namespaces"
 RBDAGENT_ROLE = "lab-rbdagent"
@@ -88,6 +91,11 @@ RBDAGENT_RULES: tuple[Json, ...] = (
         "verbs": ["get", "list", "watch", "create"],
     },
     {"apiGroups": ["rbdagent.dev"], "resources": ["rbdnodes/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["rbdagent.dev"],
+        "resources": ["rbdmappings"],
+        "verbs": ["list", "watch", "create", "patch", "delete"],
+    },
     {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
 )
 """What the chart grants to an agent in mode unmap, and no more: a test that needs more has found a
@@ -208,8 +216,9 @@ class ControlPlane:
         )
 
     def define_rbdnodes(self) -> None:
-        """Create the CustomResourceDefinition of RBDNode, and the namespace of the Leases."""
-        self.api.create(_CRDS, yaml.safe_load(_CRD.read_text()))
+        """Create the CustomResourceDefinitions of agents, and the namespace of their Leases."""
+        for path in _OUR_CRDS:
+            self.api.create(_CRDS, yaml.safe_load(path.read_text()))
         if self.api.find(f"{_NAMESPACES}/{_LEASES_IN}") is None:
             self.api.create(_NAMESPACES, {"metadata": {"name": _LEASES_IN}})
         roles = f"{_RBAC}/namespaces/{_LEASES_IN}/roles"
@@ -221,13 +230,14 @@ class ControlPlane:
             )
 
     def forget_rbdnodes(self) -> None:
-        """Delete the definition, and every RBDNode with it."""
-        name = yaml.safe_load(_CRD.read_text())["metadata"]["name"]
-        self.api.delete(f"{_CRDS}/{name}")
+        """Delete the definitions, and every object of them."""
+        names = [yaml.safe_load(path.read_text())["metadata"]["name"] for path in _OUR_CRDS]
+        for name in names:
+            self.api.delete(f"{_CRDS}/{name}")
         wait_until(
-            lambda: self.api.find(f"{_CRDS}/{name}") is None,
+            lambda: all(self.api.find(f"{_CRDS}/{name}") is None for name in names),
             timeout_s=_READY_S,
-            what="RBDNodes to be forgotten",
+            what="what agents published to be forgotten",
         )
 
     def stop(self) -> None:

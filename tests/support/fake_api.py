@@ -68,7 +68,7 @@ class FakeApi:
                     return
                 answer(self, 201, body)
 
-            do_PATCH = do_POST  # noqa: N815 - the name that http.server calls
+            do_PATCH = do_DELETE = do_POST  # noqa: N815 - the names that http.server calls
 
             def log_message(self, *_: object) -> None:
                 """Log nothing."""
@@ -106,9 +106,22 @@ def _selected(items: list[Json], kinds: list[str], query: dict[str, list[str]]) 
         found = [item for item in found if item["spec"].get("nodeName") == value]
     if field == "metadata.name":
         found = [item for item in found if item["metadata"]["name"] == value]
+    if labels := query.get("labelSelector", [""])[0]:
+        matches = selector(labels)
+        found = [item for item in found if matches(item["metadata"].get("labels") or {})]
     if field == "involvedObject.name":
         found = [item for item in found if item["involvedObject"]["name"] == value]
     return found
+
+
+def selector(text: str) -> Callable[[Json], bool]:
+    """Return a function that matches labels with a requirement: ``key=value``, ``key in (a,b)``."""
+    key, _, values = text.partition(" in ")
+    if not values:
+        key, _, value = text.partition("=")
+        return lambda labels: labels.get(key) == value
+    wanted = values.strip("()").split(",")
+    return lambda labels: labels.get(key) in wanted
 
 
 def answer(handler: BaseHTTPRequestHandler, status: int, body: object) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
-from rbdagent.collect.kube.requests import NODES, NOT_FOUND
+from rbdagent.collect.kube.requests import APPLY_RESOURCES, NODES, NOT_FOUND
 from rbdagent.commands import kubectl, line_of
 from rbdagent.errors import SourceError
 from rbdagent.model import CheckResult, CheckState
@@ -28,6 +28,7 @@ class _Right(NamedTuple):
 
 
 _OWN: Final = "rbdnodes.rbdagent.dev"
+_GROUP_NAME: Final = ".rbdagent.dev"
 _GROUP: Final = "/apis/rbdagent.dev/v1alpha1"
 """Its discovery, which every authenticated user may read (system:discovery)."""
 _NEEDED: Final = "no answer is reliable without it"
@@ -56,11 +57,16 @@ _RIGHTS: Final = (
     _Right("get", "statefulsets.apps", _LESS_WHY),
     _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
     _Right("get", "rbdnodes.rbdagent.dev", "an agent's conflicts with other nodes are probable"),
+    _Right("list", "rbdmappings.rbdagent.dev", "holders on other nodes are probable, not certain"),
     _Right("list", "namespaces", "nothing can be unmapped: the frozen namespaces are unknown"),
     _Right("watch", "pods", _SLOWER),
     _Right("watch", "rbdnodes.rbdagent.dev", _SLOWER),
     _Right("create", "rbdnodes.rbdagent.dev", _AGENT),
     _Right("patch", "rbdnodes.rbdagent.dev/status", _AGENT),
+    _Right("watch", "rbdmappings.rbdagent.dev", _SLOWER),
+    _Right("create", "rbdmappings.rbdagent.dev", _AGENT),
+    _Right("patch", "rbdmappings.rbdagent.dev", _AGENT),
+    _Right("delete", "rbdmappings.rbdagent.dev", _AGENT),
     _Right("create", "events", _AGENT),
     _Right("patch", "events", _AGENT),
 )
@@ -95,9 +101,7 @@ def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
     reviews = [(right, _review(api, right)) for right in _RIGHTS]
     lacking = _lacks_resource(group)
     results += [
-        _of_no_resource(right)
-        if lacking and right.resource.startswith(_OWN)
-        else _may(asked, right)
+        _of_no_resource(right) if lacking and _GROUP_NAME in right.resource else _may(asked, right)
         for right, asked in reviews
     ]
     results += [lacking] if lacking else []
@@ -126,7 +130,7 @@ def _lacks_resource(group: PendingRequest) -> CheckResult | None:
         failure=f"the API server has no {_OWN}",
         state=CheckState.WARNING,
         detail="no agent publishes, and holders on other nodes are only probable",
-        hint="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
+        hint=f"{APPLY_RESOURCES}, and run rbdagent agent",
     )
 
 

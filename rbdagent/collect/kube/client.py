@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _PAGE: Final = 500
-_CONTENT: Final = {"POST": "application/json", "PATCH": "application/merge-patch+json"}
+_CONTENT: Final = {
+    "POST": "application/json",
+    "PATCH": "application/merge-patch+json",
+    "DELETE": "application/json",
+}
 _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
@@ -252,6 +256,10 @@ class Api:
     def patch(self, path: str, body: Json) -> PendingRequest:
         """Merge a body into the object at a path (RFC 7386: null removes a field)."""
         return self._send("PATCH", path, path, "application/json", body)
+
+    def delete(self, path: str) -> PendingRequest:
+        """Delete the object at a path."""
+        return self._send("DELETE", path, path, "application/json", {})
 
     def list(self, path: str, **query: str | int) -> Listing:
         """Request the first page of a list, and return without waiting."""

@@ -11,6 +11,7 @@ from rbdagent.collect.failure import not_observed
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import (
+    APPLY_RESOURCES,
     NOT_FOUND,
     RBD_NODES,
     found_object,
@@ -48,7 +49,7 @@ def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
             raise
         raise SourceError(
             f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
-            hint="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
+            hint=f"{APPLY_RESOURCES}, and run rbdagent agent",
         ) from error
 
 

@@ -26,6 +26,13 @@ NODES: Final = "/api/v1/nodes"
 CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
 ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
 RBD_NODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+RBD_MAPPINGS: Final = "/apis/rbdagent.dev/v1alpha1/rbdmappings"
+
+
+APPLY_RESOURCES: Final = (
+    "kubectl apply -f helm/rbdagent/files/rbdnodes.yaml -f helm/rbdagent/files/rbdmappings.yaml"
+)
+"""The command that creates these two resources, for hints."""
 
 
 def within(namespace: str | None, plural: str, *, group: str = "/api/v1") -> str:

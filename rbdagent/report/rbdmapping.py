@@ -1,0 +1,174 @@
+"""What an agent publishes about one mapping: the custom resource RBDMapping.
+
+An object is small, at most 1 KiB, because a change of its mapping writes it again, and a cluster
+has one for each mapping.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from rbdagent.model import NotObserved, Severity
+from rbdagent.parse import labels
+from rbdagent.parse.shown import in_all_texts
+from rbdagent.report.json.volume import image as image_of
+from rbdagent.report.pod_names import pod_names
+from rbdagent.report.public import PublicText
+from rbdagent.rules.context import subject_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping as Table
+    from collections.abc import Sequence
+
+    from rbdagent.model import Diagnosis, History, HolderVerdict, Mapping, Snapshot
+
+Json = dict[str, Any]
+
+MOST_BYTES: Final = 1024
+"""Of the labels and the status of an RBDMapping, as JSON."""
+_MOST: Final = 5
+"""Maximum of findings, of mounts, and of pods, of one mapping."""
+_MOST_REASONS: Final = 3
+_DROPPED: Final = ("mounts", "heldBy", "pods", "reasons")
+"""The fields that are left out, in this order, until the object is small enough. They explain the
+verdict; what identifies the mapping and its client stays in any case."""
+_OF_POD: Final = re.compile(r"/pods/([0-9a-f-]{36})/volume(?:s|Devices)/")
+_STAGING: Final = re.compile(
+    r"/plugins/kubernetes\.io/csi/.*/(?:globalmount(?:/|$)|volumeDevices/|dev/)"
+)
+
+
+def mapping_statuses(
+    diagnoses: Sequence[Diagnosis], snapshot: Snapshot, history: History | None
+) -> list[Json]:
+    """Return what is published about each mapping of the node; unobserved values are absent."""
+    names, public = pod_names(snapshot), PublicText(snapshot)
+    since = _since(history)
+    return [
+        {
+            **_identity(mapping, diagnosis),
+            **in_all_texts(_description(holder_verdict, mapping, diagnosis, names, since), public),
+        }
+        for diagnosis in diagnoses
+        for holder_verdict, mapping in diagnosis.mapped
+    ]
+
+
+def rbdmapping_objects(
+    statuses: Sequence[Json], node_name: str, *, observed_at: str
+) -> dict[str, Json]:
+    """Return the RBDMappings of a node by their names, with labels and status only."""
+    return {
+        labels.mapping_name(node_name, status["device"]): _object(
+            {"node": node_name, "observedAt": observed_at, **status}
+        )
+        for status in statuses
+    }
+
+
+def _object(status: Json) -> Json:
+    labelled = _labels(status)
+    found = dict(status)
+    for key in _DROPPED:
+        # Reasons are left out one by one: the first one says most.
+        while found.get(key) and _size(labelled, found) > MOST_BYTES:
+            found[key] = found[key][:-1]
+    return {"metadata": {"labels": labelled}, "status": found}
+
+
+def _size(labelled: Json, status: Json) -> int:
+    return len(msgspec.json.encode([labelled, status]))
+
+
+def _labels(status: Json) -> dict[str, str]:
+    image = status.get("image") or {}
+    name = image.get("name")
+    found = {
+        labels.NODE: status["node"],
+        labels.VOLUME: status.get("persistentVolume"),
+        labels.IMAGE_ID: image.get("id"),
+        labels.CLIENT: str(status["clientID"]) if "clientID" in status else None,
+    }
+    given = {key: labels.label_value(value) for key, value in found.items() if value}
+    return given | {labels.IMAGE: labels.label_value(name) if name else labels.UNKNOWN_IMAGE}
+
+
+def _since(history: History | None) -> dict[str, str]:
+    """Return since when each device is orphaned, or else when it was first observed."""
+    known = history.mappings if history is not None else ()
+    return {
+        mapping.identity.device: (mapping.orphaned_since or mapping.first_seen).at
+        for mapping in known
+    }
+
+
+def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
+    """Return the fields that agents of other nodes compare with their observations, unescaped."""
+    volume = diagnosis.use.persistent_volume
+    image = image_of(diagnosis.use.image)
+    return without_none(
+        {
+            "device": mapping.device,
+            "image": image and without_none(msgspec.to_builtins(image)),
+            "clientID": mapping.client_id,
+            "clientAddress": str(mapping.client_address) if mapping.client_address else None,
+            "readOnly": mapping.read_only if isinstance(mapping.read_only, bool) else None,
+            "persistentVolume": volume.name if volume is not None else None,
+        }
+    )
+
+
+def _description(
+    holder_verdict: HolderVerdict,
+    mapping: Mapping,
+    diagnosis: Diagnosis,
+    names: Table[str, str],
+    since: dict[str, str],
+) -> Json:
+    """Return the fields of a mapping that only people read."""
+    return without_none(
+        {
+            "verdict": str(holder_verdict.verdict),
+            "reasons": list(holder_verdict.reasons[:_MOST_REASONS]),
+            "findings": _findings(holder_verdict, diagnosis),
+            "since": since.get(mapping.device),
+            "mounts": _few(mapping.mounts, lambda mount: _short(mount.path, names)),
+            "heldBy": _few(mapping.holders, lambda block: block.label or block.name),
+            "pods": _few(
+                holder_verdict.holder.pods, lambda pod: names.get(pod.ref.uid or "", str(pod.ref))
+            ),
+        }
+    )
+
+
+def without_none(found: Json) -> Json:
+    """Return the observed values only: the schema of the resources has no null."""
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _findings(holder_verdict: HolderVerdict, diagnosis: Diagnosis) -> list[str]:
+    """Return the finding codes of a mapping and of its node, the worst first."""
+    about = {subject_of(holder_verdict.holder), f"node {holder_verdict.holder.node}"}
+    codes = (
+        finding.code
+        for finding in diagnosis.findings
+        if finding.subject in about and finding.severity is not Severity.INFO
+    )
+    return list(dict.fromkeys(codes))[:_MOST]
+
+
+def _short(path: str, names: Table[str, str]) -> str:
+    """Return a short name for a mount of kubelet: full paths would be most of the object's size."""
+    if found := _OF_POD.search(path):
+        return f"pod {names.get(found[1], found[1])}"
+    return "staging" if _STAGING.search(path) else path
+
+
+def _few(found: Any, name: Any) -> list[str] | None:  # noqa: ANN401 - any tuple of the model
+    """Return a few names, sorted and unique; null if they were not observed."""
+    if isinstance(found, NotObserved):
+        return None
+    return sorted({str(name(value)) for value in found})[:_MOST]

@@ -1,0 +1,134 @@
+"""What an agent publishes about each mapping: its labels, its size, and its schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rbdagent.correlate import correlate_node
+from rbdagent.model import TargetKind, Verdict
+from rbdagent.parse import labels
+from rbdagent.report.rbdmapping import MOST_BYTES, mapping_statuses, rbdmapping_objects
+from rbdagent.rules import diagnose
+from tests.support.snapshots import (
+    CLIENT,
+    IMAGE_ID,
+    PV,
+    SPEC,
+    UNSEEN,
+    mount,
+    opener,
+    pod,
+    target,
+    world,
+)
+from tests.support.unmap_plans import history, identity
+
+if TYPE_CHECKING:
+    from rbdagent.model import Snapshot
+
+Json = dict[str, Any]
+CRD: Final = yaml.safe_load(
+    (Path(__file__).parents[2] / "helm/rbdagent/files/rbdmappings.yaml").read_text()
+)
+SCHEMA: Final[Json] = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+LABEL: Final = r"\A(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z"
+
+
+def node_world(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    return world(target=target(argument="", kind=TargetKind.NONE, name=""), **parts)
+
+
+def objects_of(seen: Snapshot) -> dict[str, Json]:
+    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
+    statuses = mapping_statuses(diagnoses, seen, history(of=identity()))
+    return rbdmapping_objects(statuses, "worker-1", observed_at=seen.observed_at)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        node_world(),
+        node_world(in_kube={"pods": (pod(),)}, mapped={"mounts": (mount(),)}),
+        node_world(mapped={"openers": (opener(),)}),
+        node_world(mapped={"mounts": UNSEEN, "openers": UNSEEN, "spec": UNSEEN}),
+    ],
+    ids=["orphan", "in use", "pinned", "half seen"],
+)
+def test_object_is_valid_against_the_crd_schema(seen: Snapshot) -> None:
+    ((name, published),) = objects_of(seen).items()
+    assert name == "worker-1.rbd0"
+    jsonschema.validate(published, SCHEMA)
+
+
+def test_labels_select_node_volume_image_and_client() -> None:
+    (published,) = objects_of(node_world()).values()
+    assert published["metadata"]["labels"] == {
+        labels.NODE: "worker-1",
+        labels.VOLUME: PV,
+        labels.IMAGE: SPEC.name,
+        labels.IMAGE_ID: IMAGE_ID,
+        labels.CLIENT: str(CLIENT),
+    }
+
+
+def test_device_of_an_unknown_image_may_be_any_image() -> None:
+    (published,) = objects_of(node_world(mapped={"spec": UNSEEN, "image_id": None})).values()
+    assert published["metadata"]["labels"][labels.IMAGE] == labels.UNKNOWN_IMAGE
+    assert "image" not in published["status"]
+
+
+def test_unobserved_devices_have_no_object() -> None:
+    assert objects_of(node_world(on_node={"mappings": UNSEEN})) == {}
+
+
+LONG: Final[Json] = {
+    "device": "/dev/rbd0",
+    "verdict": str(Verdict.PINNED),
+    "clientID": CLIENT,
+    "image": {"fsid": "f" * 36, "pool": "p" * 60, "name": "i" * 90, "id": "ab12"},
+    "persistentVolume": PV,
+    "mounts": ["/m" * 100] * 5,
+    "pods": ["shop/web-0" * 5] * 5,
+    "reasons": ["first " * 10, "second " * 40, "third " * 40],
+}
+
+
+def test_object_has_at_most_a_kibibyte() -> None:
+    """The identity stays: readers on other nodes compare it."""
+    (published,) = rbdmapping_objects([LONG], "n1", observed_at="2026-11-21T03:00:00Z").values()
+    sent = [published["metadata"]["labels"], published["status"]]
+    assert len(msgspec.json.encode(sent)) <= MOST_BYTES
+    status = published["status"]
+    assert {key: status[key] for key in ("device", "image", "clientID", "verdict")} == {
+        key: LONG[key] for key in ("device", "image", "clientID", "verdict")
+    }
+    assert (status["mounts"], status["reasons"]) == ([], LONG["reasons"][:1])
+
+
+@given(st.text(max_size=80))
+def test_every_name_is_a_valid_value_of_a_label(name: str) -> None:
+    value = labels.label_value(name)
+    assert len(value) <= 63
+    assert value.isascii()
+    assert jsonschema.Draft202012Validator({"pattern": LABEL}).is_valid(value)
+
+
+def test_different_names_have_different_labels() -> None:
+    names = ("a" * 63, "a" * 64, "a" * 65, "", "-", "ä", "pool@image")
+    assert len({labels.label_value(name) for name in names}) == len(names)
+    assert labels.label_value("a" * 63) == "a" * 63
+
+
+def test_name_of_an_object_fits_a_long_node() -> None:
+    long = "n" * 253
+    first, second = (labels.mapping_name(long, f"/dev/rbd{number}") for number in (1, 2))
+    assert len(first) <= 253
+    assert first != second
