@@ -31,9 +31,9 @@ time.sleep(3600)
 _FLASHING: Final = f"""{_OPEN}
 while True:
     with rbd.Image(context, name):
-        time.sleep(0.15)
+        time.sleep(0.3)
     print("open", flush=True)
-    time.sleep(0.5)
+    time.sleep(0.2)
 """
 
 
