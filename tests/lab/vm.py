@@ -56,6 +56,10 @@ _DISK_MIB = 4096
 _KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet panic=-1 mitigations=off apparmor=0 audit=0 nokaslr tsc=reliable"
     " no_timer_check norandmaps init_on_alloc=0"
+    # Each interrupt, context switch and system call costs TCG several times more than a processor:
+    # without these, a node at rest takes 8 % of a processor in place of 5 %, and its start 26 s of
+    # processor time in place of 20 s.
+    " highres=off preempt=none psi=0 nowatchdog randomize_kstack_offset=off hardened_usercopy=off"
 )
 # Without ERMS and FSRM, with which the kernel and glibc copy by `rep movsb`: TCG emulates that byte
 # by byte, and a program starts a fifth slower. QEMU 10 has both. With SMAP, TCG keeps a table of
@@ -337,6 +341,8 @@ class Vm:
             "LAB_DISK": "no" if self._disk is None or self._systemd else "yes",
             "LAB_VISIBLE": f"{CHECKOUT} {cache_dir()}",
             "HOME": "/root",
+            # kubelet and containerd start faster if Go collects less often; memory is free.
+            "GOGC": "400",
             "LC_ALL": "C.UTF-8",
             "PATH": f"{self._tree.runtime}/usr/sbin:{self._tree.runtime}/usr/bin"
             ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
