@@ -328,8 +328,9 @@ def _what_is_hit(devices: tuple[str, ...] | None, *, index: bool) -> str:
 
 
 def _list_command(node: str, case: RuleContext) -> Command:
-    listing = command("rbdagent list")
-    return listing if node == case.here else over_ssh(node, listing)
+    if node == case.here:
+        return command("rbdagent list", node=node)
+    return over_ssh(node, command("rbdagent list"))
 
 
 def _devices_of_client(

@@ -60,7 +60,12 @@ class RuleContext(Struct, frozen=True, kw_only=True):
     @property
     def here(self) -> str:
         """The node that was observed."""
-        return self.snapshot.node.node_name if self.snapshot.node is not None else "this node"
+        return self.here_if_known or "this node"
+
+    @property
+    def here_if_known(self) -> str | None:
+        """The node that was observed, for commands; None if no node was observed."""
+        return self.snapshot.node.node_name if self.snapshot.node is not None else None
 
     def holders_with(self, *verdicts: Verdict) -> tuple[HolderVerdict, ...]:
         """Return the holders with one of these verdicts."""
@@ -157,8 +162,14 @@ def query_on_node(case: RuleContext, node: str) -> Command:
 
 def query_again(case: RuleContext) -> Command:
     """Return the command that queries the target again on this node."""
-    by_device = case.use.target.kind is TargetKind.DEVICE
-    return command("rbdagent who-holds", case.use.target.argument if by_device else case.ask)
+    if case.use.target.kind is TargetKind.DEVICE:
+        return command("rbdagent who-holds", case.use.target.argument, node=case.here_if_known)
+    return command("rbdagent who-holds", case.ask)
+
+
+def check_here(case: RuleContext) -> Command:
+    """Return the command that shows what rbdagent cannot observe on this node, and why."""
+    return command("rbdagent check", node=case.here_if_known)
 
 
 def delete_pod(pod: Pod) -> Command:

@@ -35,6 +35,7 @@ from rbdagent.model import (
 from rbdagent.rules.context import (
     RuleContext,
     agent_findings,
+    check_here,
     delete_pod,
     finding,
     identity_lines,
@@ -1005,7 +1006,7 @@ def undetermined(case: RuleContext) -> Iterator[Finding]:
             message = (
                 f"The use of {subject_of(holder)} could not be fully observed: do not unmap it."
             )
-            commands: tuple[Command, ...] = (command("rbdagent check"),)
+            commands: tuple[Command, ...] = (check_here(case),)
         elif holder.node is not None and holder.watcher is None:
             message = (
                 f"{subject_of(holder)} may still have {case.volume} mapped: "
@@ -1143,7 +1144,7 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
                 f"{subject_of(holder)} is {supposed(holder, case.use)}. Any other librbd client "
                 "would look the same.",
                 evidence=(*holder_verdict.reasons, *not_excluded(case.use, case.snapshot)),
-                commands=(command("rbdagent check"),),
+                commands=(check_here(case),),
                 severity=Severity.WARNING if case.use.waiting_pods else None,
             )
         else:
@@ -1280,7 +1281,7 @@ def _how_to_observe(
     if missing == (PODS_ELSEWHERE,) and case.use.target.argument != case.ask:
         return (query_again(case),)
     if not of_nodes_alone:
-        return (command("rbdagent check"),)
+        return (check_here(case),)
     attached = {attachment.node_name for attachment in observed_of(case.use.attachments)}
     there = (query_on_node(case, node) for node in sorted(attached - {case.here}))
     return (*there, kubectl("get rbdnodes"))

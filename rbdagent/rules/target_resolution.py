@@ -22,7 +22,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
-from rbdagent.rules.context import RuleContext, finding
+from rbdagent.rules.context import RuleContext, check_here, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import describe_volume, retain
 from rbdagent.verdicts.volume_verdict import volumes_of_use
@@ -214,7 +214,7 @@ def target_not_observed(case: RuleContext) -> Iterator[Finding]:
         f"{use.target.argument} was not found"
         f"{', and not every source was observed' if not_observed else ''}.",
         evidence=tuple(not_observed),
-        commands=(command("rbdagent check"),) if not_observed else (),
+        commands=(check_here(case),) if not_observed else (),
     )
 
 

@@ -155,6 +155,15 @@ def test_list_begins_with_what_needs_attention() -> None:
     assert "Next:\n  rbdagent diagnose pv/" in text
 
 
+def test_command_about_a_device_names_its_node() -> None:
+    without_volume = seen(in_kube={"persistent_volumes": ()})
+    assert "Next:\n  rbdagent diagnose /dev/rbd0  # on worker-1\n" in listed(
+        without_volume, Layout()
+    )
+    text = unmap_refusal(refusal(HELD), Layout(program=("kubectl", "rbdagent")))
+    assert "  kubectl rbdagent who-holds /dev/rbd0 --node worker-1\n" in text
+
+
 def test_commands_of_a_list_only_read() -> None:
     text = listed(seen(), Layout())
     assert "unmap" not in text.partition("Next:")[2]

@@ -462,6 +462,11 @@ def test_image_asked_by_name_leads_to_a_query_of_its_pv() -> None:
     assert lines_of(diagnosis_of(seen).next_commands) == (f"rbdagent who-holds pv/{PV}",)
 
 
+def test_command_about_one_node_names_it() -> None:
+    undetermined = world(mapped={"mounts": UNSEEN})
+    assert lines_of(found(undetermined, "RBD119").commands) == ("rbdagent check  # on worker-1",)
+
+
 def test_no_command_acts_on_an_nbd_device() -> None:
     watch = watcher(client=5000, cookie=LIBRBD_COOKIE)
     seen = world(on_node={"mappings": (nbd_mapping(),)}, of_image={"watchers": (watch,)})

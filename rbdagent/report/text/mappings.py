@@ -147,15 +147,18 @@ def _short(finding: Finding, layout: Layout) -> str:
 def _commands(rows: Sequence[_Row]) -> list[Command]:
     """Return the commands that diagnose the first volumes that need attention."""
     urgent = [row for row in rows if _needs_attention(row)]
-    names = dict.fromkeys(_target(diagnosis) for diagnosis, _ in urgent)
-    return [command("rbdagent diagnose", name) for name in [*names][:_MOST_COMMANDS]]
+    commands = dict.fromkeys(_diagnose_command(diagnosis) for diagnosis, _ in urgent)
+    return [*commands][:_MOST_COMMANDS]
 
 
-def _target(diagnosis: Diagnosis) -> str:
+def _diagnose_command(diagnosis: Diagnosis) -> Command:
+    """Return the command that diagnoses a volume: by its device on this node if it has no PV."""
     use, (held, *_) = diagnosis.use, diagnosis.local
     if use.persistent_volume is not None:
-        return f"pv/{use.persistent_volume.name}"
-    return held.holder.mapping.device if held.holder.mapping else str(use.target.argument)
+        return command("rbdagent diagnose", f"pv/{use.persistent_volume.name}")
+    if held.holder.mapping is None:
+        return command("rbdagent diagnose", use.target.argument)
+    return command("rbdagent diagnose", held.holder.mapping.device, node=held.holder.node)
 
 
 def _node(snapshot: Snapshot) -> str:

@@ -108,13 +108,17 @@ def _after_refusal(refusal: UnmapRefusal) -> list[Command]:
     lead = _lead(refusal)
     if refusal.identity is None:
         return [] if lead is None else [command("rbdagent explain", lead.code)]
-    device, volume = refusal.identity.device, refusal.persistent_volume
+    device, volume, node = refusal.identity.device, refusal.persistent_volume, refusal.node
     if lead is None:
         target = device if volume is None else f"pv/{volume}"
-        return [command("rbdagent unmap", target, node=refusal.node)]
+        return [command("rbdagent unmap", target, node=node)]
     if lead.pending:
-        return [command("rbdagent unmap", device, options=("--wait",), note="only time is missing")]
-    return [command("rbdagent who-holds", device), command("rbdagent explain", lead.code)]
+        note = "only time is missing"
+        return [command("rbdagent unmap", device, options=("--wait",), node=node, note=note)]
+    return [
+        command("rbdagent who-holds", device, node=node),
+        command("rbdagent explain", lead.code),
+    ]
 
 
 @with_escaped_texts
