@@ -235,15 +235,19 @@ def _source(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
         f"pvc {claim.ref}",
         f"Claim {claim.ref} is being deleted, and {what} is still being created.",
         evidence=(f"finalizers {', '.join(claim.finalizers)}", _deleted(case, claim)),
-        commands=(
-            kubectl("get pvc", namespace=claim.ref.namespace),
-            kubectl("get volumesnapshot", namespace=claim.ref.namespace),
-        ),
+        commands=(_list_what_is_made(claim, clones=clones),),
         recovery=Recovery(
             actor=PROVISIONER if clones else "the snapshot controller",
             condition="the clone's claim is bound" if clones else "the snapshot is ready",
         ),
     )
+
+
+def _list_what_is_made(claim: PersistentVolumeClaim, *, clones: bool) -> Command:
+    """Return the command that lists it: a cluster without snapshots has no VolumeSnapshot."""
+    if clones:
+        return kubectl("get pvc", namespace=claim.ref.namespace)
+    return kubectl("get volumesnapshot", namespace=claim.ref.namespace)
 
 
 def _remaining(

@@ -318,6 +318,12 @@ def test_claim_without_volume_name_gets_the_pv_that_names_it() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("made", "kind"), [("a clone", "pvc"), ("a snapshot", "volumesnapshot")])
+def test_command_lists_what_is_made_from_the_claim(made: str, kind: str) -> None:
+    seen = REPORTED["RBD650"][made]
+    assert lines_of(found(seen, "RBD650").commands) == (f"kubectl -n default get {kind}",)
+
+
 def test_near_pvs_are_listed_with_their_mismatch() -> None:
     seen = life(
         free("a", capacity_bytes=GI // 2, labels=(("tier", "gold"),)),
