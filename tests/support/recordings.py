@@ -158,10 +158,15 @@ def recorded_nodes() -> list[tuple[str, str]]:
     return sorted((file.parent.name, file.name.partition(".")[0]) for file in files)
 
 
+def recorded_claims(recording: str) -> list[str]:
+    """Return the claims that the PVs of the recording are for."""
+    volumes = _recorded(RECORDINGS / recording, "pv")
+    return [str(volume["spec"]["claimRef"]["name"]) for volume in volumes]
+
+
 def some_claim(recording: str) -> str:
     """Return a claim that a PV of the recording is for."""
-    volume, *_ = _recorded(RECORDINGS / recording, "pv")
-    return str(volume["spec"]["claimRef"]["name"])
+    return recorded_claims(recording)[0]
 
 
 def recorded_node(recording: str, name: str) -> RecordedNode:
