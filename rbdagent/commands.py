@@ -179,9 +179,14 @@ def line_of(given: Command) -> str:
     return f"{text}  # {said}" if said else text
 
 
-def lines_of(given: Iterable[Command]) -> tuple[str, ...]:
-    """Return commands as lines to copy, without duplicates."""
-    return tuple(dict.fromkeys(line_of(one) for one in given))
+def lines_of(given: Iterable[Command], program: Sequence[str] = PROGRAM) -> tuple[str, ...]:
+    """Return commands as lines to copy, without duplicates.
+
+    Args:
+        given: the commands.
+        program: the words that start rbdagent in the place of the reader.
+    """
+    return tuple(dict.fromkeys(line_of(reached_as(program, one)) for one in given))
 
 
 def reached_as(program: Sequence[str], given: Command) -> Command:

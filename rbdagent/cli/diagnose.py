@@ -141,7 +141,7 @@ def _render(lifecycle: Lifecycle, snapshot: Snapshot, output: str) -> str:
     if output == "html":
         from rbdagent.report.html.page import page
 
-        return page(lifecycle, snapshot)
+        return page(lifecycle, snapshot, layout_of().program)
     from rbdagent.report.text.lifecycle import story
 
     return story(lifecycle, snapshot, layout_of(output))
@@ -195,7 +195,8 @@ def _render_all(found: ClusterReport, snapshot: Snapshot, words: str, output: st
     if output == "html":
         from rbdagent.report.html.cluster import cluster_page
 
-        return cluster_page(found, snapshot, now=now_utc(), of=words)
+        program = layout_of().program
+        return cluster_page(found, snapshot, now=now_utc(), of=words, program=program)
     from rbdagent.report.text.cluster import affected_names, affected_table
 
     if output == "name":

@@ -242,6 +242,8 @@ def test_commands_are_those_of_the_place_where_they_are_read(
     assert f"1. see     kubectl rbdagent unmap pv/{VOLUME} --node worker-1\n" in done.stdout
     assert "explain: kubectl rbdagent explain RBD101\n" in done.stdout
     assert ask(*WHO, "-o", "json").data["next"][0]["command"].startswith("rbdagent unmap pv/")
+    page = ask("diagnose", *WHO[1:], "-o", "html").stdout
+    assert f"kubectl rbdagent unmap pv/{VOLUME} --node worker-1" in page
 
 
 def test_name_prints_one_line_per_holder(ask: Ask) -> None:

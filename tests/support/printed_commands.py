@@ -19,6 +19,7 @@ from rbdagent.correlate import correlate, correlate_node
 from rbdagent.lifecycle.cluster_report import report_cluster
 from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import UnmapPlan
+from rbdagent.report.html.page import page
 from rbdagent.report.snapshot import load_snapshot
 from rbdagent.report.text.cluster import affected_table
 from rbdagent.report.text.holders import answer
@@ -99,6 +100,7 @@ def _answers(snapshot: Snapshot, layout: Layout) -> Iterator[str]:
     diagnosis = diagnose(use, snapshot)
     yield answer(diagnosis, snapshot, layout)
     yield story(lifecycle_of(use, snapshot), snapshot, layout)
+    yield page(lifecycle_of(use, snapshot), snapshot, layout.program)
     yield runbook(use, layout)
     mapped = [diagnose(use, snapshot) for use in correlate_node(snapshot)]
     yield mapping_table(mapped, snapshot, layout)

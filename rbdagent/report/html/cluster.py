@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import lines_of
+from rbdagent.commands import PROGRAM, lines_of
 from rbdagent.lifecycle.urgency import Urgency, by_urgency, node_of
 from rbdagent.model import Severity
 from rbdagent.report.html.document import command_block, document, icon, section, sources
@@ -48,7 +48,14 @@ _NOTES: Final = {
 _NO_NODE: Final = "no node"
 
 
-def cluster_page(found: ClusterReport, snapshot: Snapshot, *, now: str, of: str = "") -> str:
+def cluster_page(
+    found: ClusterReport,
+    snapshot: Snapshot,
+    *,
+    now: str,
+    of: str = "",
+    program: Sequence[str] = PROGRAM,
+) -> str:
     """Return the output of ``diagnose -A -o html``.
 
     Args:
@@ -56,6 +63,7 @@ def cluster_page(found: ClusterReport, snapshot: Snapshot, *, now: str, of: str 
         snapshot: the snapshot in which they were found.
         now: the current time: the page shows how old the snapshot was when it was made.
         of: describes the selection, if there is one.
+        program: the words that start rbdagent in the place of the reader.
     """
     answer = headline(found, snapshot, of)
     placed = [
@@ -75,10 +83,10 @@ def cluster_page(found: ClusterReport, snapshot: Snapshot, *, now: str, of: str 
             (
                 _answer(answer, found, snapshot),
                 _tiles(found, snapshot),
-                *_nodes(placed[:MOST_VOLUMES], snapshot),
+                *_nodes(placed[:MOST_VOLUMES], snapshot, program),
                 *_omitted(len(placed) - MOST_VOLUMES),
-                *_node_findings(node_findings(found)),
-                *_next(found),
+                *_node_findings(node_findings(found), program),
+                *_next(found, program),
                 sources(snapshot),
             )
         ),
@@ -139,19 +147,20 @@ def _tile(urgency: Urgency, number: int, *, is_all: bool) -> Html:
 # --------------------------------------------------------------------------------------------------
 
 
-def _nodes(placed: Sequence[Placed], snapshot: Snapshot) -> Iterator[Html]:
+def _nodes(placed: Sequence[Placed], snapshot: Snapshot, program: Sequence[str]) -> Iterator[Html]:
     """Yield a section for each node, that of the most urgent volume first."""
     by_node: dict[str, list[Html]] = {}
     for number, (urgency, affected) in enumerate(placed):
         node = node_of(affected) or _NO_NODE
-        by_node.setdefault(node, []).append(_volume(number, urgency, affected, snapshot))
+        content = nested(volume_sections(affected.life, snapshot, program), f"v{number}")
+        by_node.setdefault(node, []).append(_volume(urgency, affected, snapshot, content))
     for node, volumes in by_node.items():
         count = f"{len(volumes)} {'volume' if len(volumes) == 1 else 'volumes'}"
         heading = el("h2", el("span", node, class_="names"), " ", el("small", count))
         yield el("section", heading, el("div", *volumes, class_="volumes card"))
 
 
-def _volume(number: int, urgency: Urgency, affected: AffectedObject, snapshot: Snapshot) -> Html:
+def _volume(urgency: Urgency, affected: AffectedObject, snapshot: Snapshot, content: Html) -> Html:
     row = row_of(affected, snapshot)
     is_warning = row.severity is Severity.WARNING
     summary = el(
@@ -163,7 +172,6 @@ def _volume(number: int, urgency: Urgency, affected: AffectedObject, snapshot: S
         el("span", urgency.removesuffix("s"), class_=f"pill {_TONES[urgency]}"),
         el("code", row.code),
     )
-    content = nested(volume_sections(affected.life, snapshot), f"v{number}")
     return el("details", summary, el("div", content, class_="content"), class_=str(row.severity))
 
 
@@ -173,13 +181,13 @@ def _omitted(number: int) -> Iterator[Html]:
         yield el("p", text, el("code", "-o wide"), " lists all.", class_="rest")
 
 
-def _node_findings(findings: Sequence[Finding]) -> Iterator[Html]:
+def _node_findings(findings: Sequence[Finding], program: Sequence[str]) -> Iterator[Html]:
     if findings:
-        cards = (finding_card(finding, is_target=False) for finding in findings)
+        cards = (finding_card(finding, program, is_target=False) for finding in findings)
         yield section("Nodes", el("div", *cards, class_="findings"))
 
 
-def _next(found: ClusterReport) -> Iterator[Html]:
-    commands = lines_of(next_commands(found))
+def _next(found: ClusterReport, program: Sequence[str]) -> Iterator[Html]:
+    commands = lines_of(next_commands(found), program)
     if commands:
         yield section("Next", *(command_block(line) for line in commands))

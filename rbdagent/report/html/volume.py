@@ -22,21 +22,21 @@ from rbdagent.report.text.verdicts import WORDS
 from rbdagent.rules.entry import runbook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rbdagent.model import Finding, HolderVerdict, Lifecycle, Snapshot, StepStatus, Verdict
     from rbdagent.report.html.boxes import Box
     from rbdagent.report.html.chain import Lane, Link, LinkedBox
 
 
-def volume_sections(lifecycle: Lifecycle, snapshot: Snapshot) -> Html:
-    """Return all that a page shows of one volume."""
+def volume_sections(lifecycle: Lifecycle, snapshot: Snapshot, program: Sequence[str]) -> Html:
+    """Return all that a page shows of one volume; the program is that of `commands.lines_of`."""
     return joined(
         (
             _root_cause(lifecycle),
             _chain(lifecycle, snapshot),
             _steps(lifecycle),
-            _findings(lifecycle),
+            _findings(lifecycle, program),
             _holders(lifecycle, snapshot),
         )
     )
@@ -184,25 +184,25 @@ def _step(stage: StepStatus) -> Html:
 # --------------------------------------------------------------------------------------------------
 
 
-def _findings(lifecycle: Lifecycle) -> Html:
+def _findings(lifecycle: Lifecycle, program: Sequence[str]) -> Html:
     if not lifecycle.findings:
         return Html()
     ids = {finding.code: finding for finding in reversed(lifecycle.findings)}
     cards = (
-        finding_card(finding, is_target=ids[finding.code] is finding)
+        finding_card(finding, program, is_target=ids[finding.code] is finding)
         for finding in lifecycle.findings
     )
     return section("Findings", el("div", *cards, class_="findings"))
 
 
-def finding_card(finding: Finding, *, is_target: bool) -> Html:
+def finding_card(finding: Finding, program: Sequence[str], *, is_target: bool) -> Html:
     """Return the card of a finding; if it is a target, its code is its id."""
     evidence = el("ul", *(el("li", line) for line in finding.evidence))
     rows: list[tuple[str, tuple[str, ...]]] = [
         ("Evidence", (evidence,) if finding.evidence else ()),
         ("Recovery", (f"{finding.recovery}.",) if finding.recovery else ()),
         ("Remedy", (finding.remedy,) if finding.remedy else ()),
-        ("Commands", tuple(command_block(line) for line in lines_of(finding.commands))),
+        ("Commands", tuple(map(command_block, lines_of(finding.commands, program)))),
     ]
     return el(
         "article",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import lines_of, reached_as
+from rbdagent.commands import lines_of
 from rbdagent.model import SourceState
 from rbdagent.report.text.layout import BOLD, PAINT, Layout, painted, sentences, wrapped
 from rbdagent.rules import coverage_gaps
@@ -54,7 +54,7 @@ def _remaining(text: str, printed: frozenset[str]) -> str:
 
 def command_lines(commands: Iterable[Command], layout: Layout) -> tuple[str, ...]:
     """Return commands as lines to copy, as they are typed in the place of the reader."""
-    return lines_of(reached_as(layout.program, given) for given in commands)
+    return lines_of(commands, layout.program)
 
 
 def source_lines(snapshot: Snapshot, layout: Layout) -> str:
