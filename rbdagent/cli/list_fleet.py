@@ -9,18 +9,21 @@ from rbdagent.cli.list import claims_in_words
 from rbdagent.cli.options import label_requirements
 from rbdagent.cli.output import (
     FINDINGS,
-    data_text,
+    complain,
+    data_parts,
     is_serious,
     layout_of,
     now_utc,
-    print_text,
-    repeat,
+    repeat_parts,
 )
-from rbdagent.errors import UsageError
+from rbdagent.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from msgspec import Struct
+
+    from rbdagent.cli.output import Parts
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.config import Settings
     from rbdagent.model import PublishedNode
@@ -31,6 +34,7 @@ _MOST: Final = 200
 """Mappings in a table, except with --all."""
 _MACHINE: Final = frozenset({"json", "yaml", "name"})
 """Formats that list all selected mappings: a script must not miss one."""
+_MOST_NEAR: Final = 3
 _AT_ONCE: Final = 1000
 """Mappings in a part of a table of all: all mappings of a large cluster are never in memory."""
 
@@ -57,15 +61,27 @@ def list_fleet(request: Request, settings: Settings, *, watch: bool) -> int:
         raise UsageError(
             "list -A reads what agents published in Kubernetes: do not use --no-kube with it"
         )
+    label_requirements(request.selector)
+    access = settings.kube
+    unknown: set[str] = set()
+    return repeat_parts(lambda: _answer(request, access, unknown), watch=watch)
+
+
+def _answer(request: Request, access: KubeAccess, unknown: set[str]) -> Parts:
+    """Yield the parts of one output; every output selects by the claims that exist at its time.
+
+    Args:
+        request: the flags.
+        access: to the API server.
+        unknown: the nodes that the last output reported as unknown; this output replaces them.
+    """
     from rbdagent.report.fleet import Fleet
 
-    access = settings.kube
-    wanted = _selection(request, access)
-    if watch or not wanted.healthy or request.output in {"json", "yaml"}:
-        return repeat(lambda: _once(request, wanted, access), watch=watch)
     fleet = Fleet()
-    for part in _parts(request, wanted, access, fleet):
-        print_text(part)
+    wanted = _selection(request, access)
+    yield from _texts(request, wanted, _reports(wanted, access, fleet), fleet)
+    if request.output in _MACHINE:
+        _complain_of_unknown(fleet, request, unknown)
     return _exit_code(fleet, request)
 
 
@@ -73,94 +89,135 @@ def _selection(request: Request, access: KubeAccess) -> Selection:
     """Return the selection of mappings; claims are requested to select by them.
 
     Raises:
-        UsageError: the label selector cannot be parsed.
         SourceError: the claims cannot be listed.
     """
     from rbdagent.collect.kube.list_target import volumes_of_claims
     from rbdagent.model import Verdict
     from rbdagent.report.fleet import Selection
 
-    label_requirements(request.selector)
     by_claim = request.namespace is not None or bool(request.selector)
     return Selection(
         nodes=frozenset(request.nodes),
         verdicts=frozenset(Verdict(verdict) for verdict in request.verdicts),
-        volumes=frozenset(volumes_of_claims(access, request.namespace, request.selector))
+        volumes=volumes_of_claims(access, request.namespace, request.selector)
         if by_claim
         else None,
         healthy=request.healthy or request.output in _MACHINE,
     )
 
 
-def _reports(wanted: Selection, access: KubeAccess) -> Iterator[PublishedNode]:
-    """Yield the reports of the selected nodes."""
+def _reports(wanted: Selection, access: KubeAccess, fleet: Fleet) -> Iterator[PublishedNode]:
+    """Yield the reports of the selected nodes; a selected node without a report is unknown.
+
+    Raises:
+        NotFoundError: no selected node has a report.
+        SourceError: the reports cannot be read to their end.
+    """
     from rbdagent.collect.kube.list_reports import published_nodes
 
+    missing, names = set(wanted.nodes), []
     for report in published_nodes(access):
+        names.append(report.name)
         if not wanted.nodes or report.name in wanted.nodes:
+            missing.discard(report.name)
             yield report
+        if wanted.nodes and not missing:
+            return
+    if missing == wanted.nodes and (missing or not names):
+        raise _nothing_published(sorted(missing), names)
+    fleet.unknown += [(name, "no agent has published its mappings") for name in sorted(missing)]
 
 
-def _rows(wanted: Selection, access: KubeAccess, fleet: Fleet, now: str) -> Iterator[Row]:
+def _nothing_published(nodes: Sequence[str], names: Sequence[str]) -> NotFoundError:
+    """Return the error for a list without any report.
+
+    Args:
+        nodes: the selected nodes; none if all are selected.
+        names: the nodes of the reports that were read.
+    """
+    import difflib
+
+    from rbdagent.commands import kubectl, line_of
+
+    if not names:
+        return NotFoundError(
+            "no agent has published any mappings: the Kubernetes API has no RBDNode",
+            hint="run rbdagent agent on each node; on a node, rbdagent list observes its mappings",
+        )
+    what = f"node {nodes[0]}" if len(nodes) == 1 else f"the nodes {' and '.join(nodes)}"
+    near = [found for name in nodes for found in difflib.get_close_matches(name, names, n=2)]
+    return NotFoundError(
+        f"no agent has published the mappings of {what}; "
+        f"RBDNodes of other nodes that were read: {len(names)}",
+        hint=f"{line_of(kubectl('get rbdnodes'))} lists the nodes with an agent; on a node, "
+        "rbdagent list observes its mappings",
+        near=tuple(dict.fromkeys(near))[:_MOST_NEAR],
+    )
+
+
+def _texts(
+    request: Request, wanted: Selection, reports: Iterator[PublishedNode], fleet: Fleet
+) -> Iterator[str]:
+    now = now_utc()
+    if request.output in {"json", "yaml"}:
+        return _data(request, wanted, reports, fleet, now)
+    rows = _rows(wanted, reports, fleet, now)
+    if wanted.healthy:
+        return _tables(request, rows, fleet, now)
+    return _summary_and_table(request, rows, fleet, now)
+
+
+def _rows(
+    wanted: Selection, reports: Iterable[PublishedNode], fleet: Fleet, now: str
+) -> Iterator[Row]:
     from rbdagent.report.fleet import selected
 
-    for report in _reports(wanted, access):
+    for report in reports:
         yield from selected(report, wanted, fleet, now=now)
 
 
-def _once(request: Request, wanted: Selection, access: KubeAccess) -> tuple[str, int]:
-    from rbdagent.report.fleet import Fleet
-
-    fleet = Fleet()
-    if request.output in {"json", "yaml"}:
-        text = _data(request, wanted, access, fleet)
-    elif wanted.healthy:
-        text = "".join(_parts(request, wanted, access, fleet))
-    else:
-        text = _summary_and_table(request, wanted, access, fleet)
-    return text, _exit_code(fleet, request)
-
-
-def _data(request: Request, wanted: Selection, access: KubeAccess, fleet: Fleet) -> str:
+def _data(
+    request: Request, wanted: Selection, reports: Iterable[PublishedNode], fleet: Fleet, now: str
+) -> Iterator[str]:
+    """Return the parts of the document; one page of reports is in memory."""
     from msgspec.structs import replace
 
     from rbdagent.model import NotObserved
     from rbdagent.report.fleet import selected
-    from rbdagent.report.json.mappings import published_list
+    from rbdagent.report.json.mappings import PublishedList, published_node
 
-    now, found = now_utc(), []
-    for report in _reports(wanted, access):
-        mappings = tuple(row.mapping for row in selected(report, wanted, fleet, now=now))
-        is_observed = not isinstance(report.mappings, NotObserved)
-        found.append(replace(report, mappings=mappings) if is_observed else report)
-    return data_text(published_list(found), request.output)
+    def items() -> Iterator[Struct]:
+        for report in reports:
+            mappings = tuple(row.mapping for row in selected(report, wanted, fleet, now=now))
+            is_observed = not isinstance(report.mappings, NotObserved)
+            yield published_node(replace(report, mappings=mappings) if is_observed else report)
+
+    return data_parts(PublishedList(items=(), complete=True), items(), request.output)
 
 
 def _summary_and_table(
-    request: Request, wanted: Selection, access: KubeAccess, fleet: Fleet
-) -> str:
-    """Return the numbers, and a table of the first mappings: the number of rows is limited."""
+    request: Request, rows: Iterator[Row], fleet: Fleet, now: str
+) -> Iterator[str]:
+    """Yield the numbers, and a table of the first mappings: the number of rows is limited."""
     from rbdagent.report.text.published import fleet_rest, fleet_summary, fleet_table
 
-    now, layout = now_utc(), layout_of(request.output)
-    rows = _rows(wanted, access, fleet, now)
+    layout = layout_of(request.output)
     first = list(islice(rows, _MOST))
     for _ in rows:  # the others are only counted
         pass
     parts = [
         fleet_summary(fleet, layout, of=_in_words(request)),
         fleet_table(first, layout, now=now) if first else "",
-        fleet_rest(fleet, shown=len(first), healthy=bool(wanted.verdicts)),
+        fleet_rest(fleet, shown=len(first), healthy=bool(request.verdicts)),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    yield "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _parts(request: Request, wanted: Selection, access: KubeAccess, fleet: Fleet) -> Iterator[str]:
+def _tables(request: Request, rows: Iterable[Row], fleet: Fleet, now: str) -> Iterator[str]:
     """Yield the parts of a list of all mappings; the numbers are at the end."""
     from rbdagent.report.text.published import fleet_summary, fleet_table, published_names
 
-    now, layout = now_utc(), layout_of(request.output)
-    rows = _rows(wanted, access, fleet, now)
+    layout = layout_of(request.output)
     for part in _chunks(rows):
         if request.output == "name":
             yield published_names(part)
@@ -181,6 +238,23 @@ def _in_words(request: Request) -> str:
     words += [f"that are {' or '.join(request.verdicts)}"] if request.verdicts else []
     words += [f"of {' and '.join(request.nodes)}"] if request.nodes else []
     return " ".join(words)
+
+
+def _complain_of_unknown(fleet: Fleet, request: Request, known: set[str]) -> None:
+    """Print to stderr which nodes are unknown, if one of them is not known to be so.
+
+    A watch would repeat it with every output.
+    """
+    from rbdagent.report.text.published import unknown_nodes
+
+    unknown = {name for name, _ in fleet.unknown}
+    if unknown - known:
+        head, *nodes = unknown_nodes(fleet, layout_of(request.output)).splitlines()
+        complain(f"rbdagent: {head}")
+        for line in nodes:
+            complain(line)
+    known.clear()
+    known |= unknown
 
 
 def _exit_code(fleet: Fleet, request: Request) -> int:

@@ -114,7 +114,8 @@ TOOLS: Final = {
         verb="list",
         arguments=List,
         description="List the RBD mappings of this node with their verdicts (kind MappingList), or"
-        " those of all nodes (kind PublishedList)." + _DATA,
+        " those of all nodes (kind PublishedList). `complete` false: an error ended the list before"
+        " all nodes were read; never read the rest as `none`." + _DATA,
     ),
     "explain": Tool(
         verb="explain",

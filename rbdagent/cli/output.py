@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import shutil
 import sys
 import time
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -18,8 +20,9 @@ from rbdagent.errors import RbdagentError
 from rbdagent.parse.shown import in_json, shown, shown_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import yaml
     from msgspec import Struct
 
     from rbdagent.collect.parallel import Awaited
@@ -33,11 +36,15 @@ _WATCH_S: Final = 5.0
 _LEAST_WIDTH: Final = 40
 
 
-def data_text(data: Struct | dict[str, Any], output: str) -> str:
+Parts = Generator[str, None, int]
+"""An output in parts: the texts in their order, and the exit code as the generator's result."""
+
+
+def data_text(data: Struct | Sequence[Struct] | dict[str, Any], output: str) -> str:
     """Return an output as JSON or YAML; control and invisible characters are escaped.
 
     Args:
-        data: one of the types in ``report/json``, or a JSON Schema.
+        data: of the types in ``report/json``, or a JSON Schema.
         output: ``json`` or ``yaml``.
     """
     import msgspec
@@ -47,8 +54,58 @@ def data_text(data: Struct | dict[str, Any], output: str) -> str:
     return _yaml(msgspec.to_builtins(data))
 
 
+def data_parts(document: Struct, items: Iterable[Struct], output: str) -> Iterator[str]:
+    """Yield an output item by item, in the form of :func:`data_text`; nothing without an item.
+
+    If the items cannot be read to their end, the document is closed before the error is raised: its
+    ``complete`` is false.
+
+    Args:
+        document: the output without its items. Its last keys are ``items`` and ``complete``.
+        items: are read while the output is written.
+        output: as in :func:`data_text`.
+    """
+    from msgspec.structs import replace
+
+    before, between, after = _frame(document, output)
+    is_begun = False
+    try:
+        for item in items:
+            yield (between if is_begun else before) + _item_text(item, output)
+            is_begun = True
+    except Exception:
+        if is_begun:
+            yield _frame(replace(document, complete=False), output)[-1]
+        raise
+    if is_begun:
+        yield after
+
+
+def _frame(document: Struct, output: str) -> tuple[str, str, str]:
+    """Return the text before, between and after the items of an output without items."""
+    before, _, after = data_text(document, output).partition("[]")
+    if output == "json":
+        return f"{before}[", ",", f"\n  ]{after}"
+    return f"{before.rstrip()}\n", "", after.removeprefix("\n")
+
+
+def _item_text(item: Struct, output: str) -> str:
+    if output == "json":
+        return "\n    " + data_text(item, output).rstrip("\n").replace("\n", "\n    ")
+    return data_text((item,), output)
+
+
 def _yaml(data: object) -> str:
-    """Return data as YAML; a text that needs escapes is quoted, with Python's escapes.
+    """Return data as YAML; a text that needs escapes is quoted, with Python's escapes."""
+    import yaml
+
+    document = yaml.dump(data, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=100)
+    return shown_lines(document)
+
+
+@functools.cache
+def _dumper() -> type[yaml.SafeDumper]:
+    """Return the YAML writer that quotes texts that are not printable.
 
     Otherwise a line break in a text would become a line break of the document, and PyYAML treats
     direction marks as printable (yaml.emitter, analyze_scalar).
@@ -63,8 +120,7 @@ def _yaml(data: object) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, text_node)
-    document = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
-    return shown_lines(document)
+    return Dumper
 
 
 def exit_code(diagnoses: Sequence[Diagnosis], fail_on: str) -> int:
@@ -118,19 +174,60 @@ def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool
         watch: repeat.
         until_well: stop repeating when the exit code is 0.
     """
-    text, code = once()
-    print_text(text)
-    watch = watch and not (until_well and code == 0)
-    if watch:
-        gc.enable()
-    while watch:
+
+    def parts() -> Parts:
+        text, code = once()
+        yield text
+        return code
+
+    return repeat_parts(parts, watch=watch, until_well=until_well)
+
+
+def repeat_parts(once: Callable[[], Parts], *, watch: bool, until_well: bool = False) -> int:
+    """Print each part of the output when it is known; with --watch, repeat as :func:`repeat` does.
+
+    A repeated output is printed when all of it is known. Until then it is kept compressed, because
+    the list of a large cluster would fill the memory.
+    """
+    if not watch:
+        return _passed(once(), print_text)
+    import hashlib
+
+    from rbdagent.cli.kept_output import KeptOutput
+
+    last = hashlib.sha256()
+    code = _passed(once(), print_text, _timeless_to(last.update))
+    gc.enable()
+    while not (until_well and code == 0):
         time.sleep(_WATCH_S)
-        again, code = once()
-        if _timeless(again) != _timeless(text):
-            print_text(f"\n--- {now_utc()}\n{again}")
-        text = again
-        watch = not (until_well and code == 0)
+        output, digest = KeptOutput(), hashlib.sha256()
+        code = _passed(once(), output.add, _timeless_to(digest.update))
+        if digest.digest() != last.digest():
+            print_text(f"\n--- {now_utc()}\n")
+            for text in output.texts():
+                print_text(text)
+        last = digest
     return code
+
+
+def _timeless_to(update: Callable[[bytes], None]) -> Callable[[str], None]:
+    """Return a function that passes a part of an output to a digest, as :func:`_timeless` has it.
+
+    A space replaces the white space between two parts, which is removed.
+    """
+    return lambda text: update(f"{_timeless(text)} ".encode())
+
+
+def _passed(parts: Parts, *receivers: Callable[[str], None]) -> int:
+    """Pass each part of an output to the receivers; return the exit code."""
+    with contextlib.closing(parts):
+        while True:
+            try:
+                text = next(parts)
+            except StopIteration as end:
+                return int(end.value)
+            for receive in receivers:
+                receive(text)
 
 
 def _timeless(text: str) -> str:

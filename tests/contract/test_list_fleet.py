@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, urlparse
 
+import jsonschema
 import pytest
 
-from rbdagent.cli.output import now_utc
-from tests.support.cli_runner import ask
-from tests.support.fake_api import FakeApi, access_to, refuse
+from rbdagent.cli.kept_output import KeptOutput
+from rbdagent.cli.output import data_text, now_utc
+from rbdagent.parse.kubernetes import parse_object, rbd_node
+from rbdagent.report.json.mappings import PublishedList, published_node
+from rbdagent.report.schema import schema
+from tests.support.cli_runner import FORMS, ask
+from tests.support.fake_api import FakeApi, access_to, answer, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
     from tests.support.cli_runner import Done
@@ -103,14 +110,42 @@ def test_report_without_observed_devices_does_not_mean_none(
 ) -> None:
     api.lists["rbdnodes"] = [report("n1", observed=False)]
     done = listed()
-    assert done.stdout.startswith("Nothing is mapped on the 0 nodes whose agents reported.")
-    assert "n1: not observed: its agent has not seen its devices" in done.stdout
+    first, second = done.stdout.splitlines()
+    assert first == "The current mappings of 1 node are unknown:"
+    assert second.startswith("  n1: not observed: its agent has not seen its devices")
     assert done.code == 1
 
 
-def test_no_report_does_not_mean_none(api: FakeApi, listed: Callable[..., Done]) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_no_report_does_not_mean_none(api: FakeApi, listed: Callable[..., Done], form: str) -> None:
     api.lists["rbdnodes"] = []
-    assert listed().stdout == "No agent has published anything yet.\n"
+    done = listed("-o", form)
+    assert (done.code, done.stdout) == (1, "")
+    assert "no agent has published any mappings: the Kubernetes API has no RBDNode" in done.stderr
+    assert "run rbdagent agent on each node" in done.stderr
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_selected_nodes_without_report_are_an_error(
+    api: FakeApi, listed: Callable[..., Done], form: str
+) -> None:
+    api.lists["rbdnodes"] = [report("worker-1"), report("worker-2")]
+    done = listed("-o", form, "--on-node", "wroker-1", "--on-node", "other")
+    assert (done.code, done.stdout) == (1, "")
+    assert "of the nodes other and wroker-1; RBDNodes of other nodes" in done.stderr
+    assert "that were read: 2" in done.stderr
+    assert "did you mean worker-1 or worker-2?" in done.stderr
+    assert "kubectl get rbdnodes lists the nodes with an agent" in done.stderr
+
+
+def test_selected_node_without_report_is_unknown(listed: Callable[..., Done]) -> None:
+    flags = ("--on-node", "n2", "--on-node", "n9", "--fail-on", "critical", "--verdict", "InUse")
+    unknown = "The current mappings of 1 node are unknown:\n  n9: no agent has published"
+    done, names = listed(*flags), listed(*flags, "-o", "name")
+    assert unknown in done.stdout
+    assert f"rbdagent: {unknown}" in names.stderr
+    assert names.stdout == "n2/rbd3\n"
+    assert (done.code, names.code) == (1, 1)
 
 
 def test_unknown_nodes_are_limited(api: FakeApi, listed: Callable[..., Done]) -> None:
@@ -130,7 +165,6 @@ def test_unknown_nodes_are_limited(api: FakeApi, listed: Callable[..., Done]) ->
         (("-n", "shop"), [2]),
         (("-n", "other", "--all"), [3]),
         (("-n", "none"), []),
-        (("--on-node", "none"), []),
     ],
     ids=str,
 )
@@ -153,6 +187,153 @@ def test_machine_formats_list_healthy_mappings_too(listed: Callable[..., Done]) 
     assert listed("-o", "name").stdout.split() == [
         "n1/rbd1", "n1/rbd2", "n2/rbd3", "n2/rbd4", "n2/rbd5", "n3/rbd6",
     ]  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------
+# JSON and YAML, part by part
+# --------------------------------------------------------------------------------------------------
+
+_HOSTILE: Final = "a\u202eb\x1b[31m\u2028\n---\n- x: [] # \U000e0041"
+
+
+def whole(api: FakeApi, output: str, *, complete: bool = True) -> str:
+    """Return the text of a list of all nodes that is written at once."""
+    nodes = [published_node(parse_object(rbd_node, one, what="")) for one in api.lists["rbdnodes"]]
+    return data_text(PublishedList(items=tuple(nodes), complete=complete), output)
+
+
+def fail_from(api: FakeApi, page: int) -> None:
+    """Refuse the requests for a page of reports and for those after it."""
+    path = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+    asked: list[str] = []
+
+    def play(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        if len(asked) >= page:
+            refuse(403)(handler)
+        else:
+            answer(handler, *api.answer(path, parse_qs(urlparse(handler.path).query)))
+
+    api.broken[path] = play
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_parts_are_the_text_that_is_written_at_once(
+    api: FakeApi, listed: Callable[..., Done], output: str
+) -> None:
+    api.lists["rbdnodes"] += [
+        report("n4", observed=False),
+        report("n5"),
+        report("n6", mapping(7, pods=[_HOSTILE], reasons=["x" * 300, _HOSTILE * 20])),
+    ]
+    assert listed("-o", output).stdout == whole(api, output)
+
+
+def test_list_matches_its_schema(listed: Callable[..., Done]) -> None:
+    done = listed("-o", "json")
+    jsonschema.validate(done.data, schema("PublishedList"))
+    assert list(done.data) == ["apiVersion", "kind", "items", "complete"]
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_failure_after_a_page_closes_the_document(
+    api: FakeApi, listed: Callable[..., Done], output: str
+) -> None:
+    fail_from(api, page=2)
+    done = listed("-o", output)
+    del api.lists["rbdnodes"][2:]
+    assert done.stdout == whole(api, output, complete=False)
+    assert done.code == 1
+    assert "forbidden" in done.stderr
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_failure_of_the_first_page_prints_no_document(
+    api: FakeApi, listed: Callable[..., Done], output: str
+) -> None:
+    fail_from(api, page=1)
+    done = listed("-o", output)
+    assert (done.code, done.stdout) == (1, "")
+
+
+def test_parts_are_written_before_the_next_page_is_requested(
+    api: FakeApi, listed: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[int] = []
+    monkeypatch.setattr(
+        "rbdagent.cli.output.print_text", lambda _: requests.append(len(api.requests))
+    )
+    listed("-o", "json")
+    # Two reports of the first page, one of the second, and the end.
+    assert requests == [1, 1, 2, 2]
+
+
+# --------------------------------------------------------------------------------------------------
+# Watch
+# --------------------------------------------------------------------------------------------------
+
+
+def test_kept_output_is_unchanged() -> None:
+    kept, texts = KeptOutput(), [f"{number} \u20ac\U0001f600\n" * 500 for number in range(50)]
+    for text in texts:
+        kept.add(text)
+    assert "".join(kept.texts()) == "".join(texts)
+
+
+def watched(
+    listed: Callable[..., Done],
+    monkeypatch: pytest.MonkeyPatch,
+    changes: Sequence[Callable[[], object]],
+    *more: str,
+) -> Done:
+    """Return the output of a watch; each wait makes the next change, and the last one ends it."""
+    left = iter(changes)
+
+    def change(_: float) -> None:
+        made = next(left, None)
+        if made is None:
+            raise KeyboardInterrupt
+        made()
+
+    monkeypatch.setattr("rbdagent.cli.output.time.sleep", change)
+    return listed(*more, "-w")
+
+
+def test_watch_follows_claims_that_are_created_later(
+    api: FakeApi, listed: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = api.lists["persistentvolumeclaims"]
+    done = watched(
+        listed, monkeypatch,
+        [lambda: claims.append(claim("new", 1)), lambda: claims.pop(0)],
+        "-n", "shop", "-o", "name",
+    )  # fmt: skip
+    assert [line for line in done.stdout.splitlines() if line and not line.startswith("---")] == [
+        "n1/rbd2", "n1/rbd1", "n1/rbd2", "n1/rbd1",
+    ]  # fmt: skip
+    assert done.stderr.count("n3: its agent last reported") == 1
+
+
+@pytest.mark.parametrize("output", ["json", "yaml", "table", "name"])
+def test_watch_prints_only_outputs_that_differ(
+    api: FakeApi, listed: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    reports = api.lists["rbdnodes"]
+
+    def renew() -> None:
+        reports[0]["status"]["observedAt"] = "2026-11-26T01:02:03Z"
+
+    def orphan() -> None:
+        reports[1]["status"]["mappings"].append(mapping(9, "Orphaned", findings=["RBD101"]))
+
+    reports[0]["status"]["observedAt"] = "2026-11-26T01:02:00Z"
+    done = watched(listed, monkeypatch, [renew, orphan], "-o", output)
+    first, *later = done.stdout.split("\n--- ")
+    (second,) = later
+    assert "rbd9" not in first
+    assert "rbd9" in second
+    if output in {"json", "yaml"}:
+        assert second.partition("\n")[2] == whole(api, output)
 
 
 @pytest.mark.parametrize(

@@ -478,7 +478,7 @@ def _node_names(
 
 def volumes_of_claims(
     access: KubeAccess, namespace: str | None, selector: str | None
-) -> tuple[str, ...]:
+) -> frozenset[str]:
     """Return the names of the PersistentVolumes of the claims in a namespace, or with labels.
 
     Raises:
@@ -488,7 +488,7 @@ def volumes_of_claims(
     query = {"labelSelector": selector} if selector else {}
     listing = api.list(within(namespace, "persistentvolumeclaims"), **query)
     claims = objects(listing, read.claim, what="PersistentVolumeClaim")
-    return tuple(claim.volume_name for claim in claims if claim.volume_name is not None)
+    return frozenset(claim.volume_name for claim in claims if claim.volume_name is not None)
 
 
 def near_names(api: Api, target: Target) -> tuple[str, ...]:

@@ -65,6 +65,8 @@ class PublishedList(Output, frozen=True, kw_only=True):
 
     kind: Literal["PublishedList"] = "PublishedList"
     items: tuple[PublishedNode, ...]
+    complete: bool
+    """Whether the reports of all selected nodes were read: the list is written while it is read."""
 
 
 def mapping_list(diagnoses: Sequence[model.Diagnosis], snapshot: model.Snapshot) -> MappingList:
@@ -86,20 +88,15 @@ def mapping_list(diagnoses: Sequence[model.Diagnosis], snapshot: model.Snapshot)
     )
 
 
-def published_list(nodes: Sequence[model.PublishedNode]) -> PublishedList:
-    """Return the output of ``list -A -o json``."""
-    return PublishedList(
-        items=tuple(
-            PublishedNode(
-                node=node.name,
-                observed_at=node.observed_at,
-                boot_id=node.boot_id,
-                mappings=None
-                if isinstance(node.mappings, NotObserved)
-                else tuple(_published(mapping) for mapping in node.mappings),
-            )
-            for node in nodes
-        )
+def published_node(node: model.PublishedNode) -> PublishedNode:
+    """Return an item of ``list -A -o json``."""
+    return PublishedNode(
+        node=node.name,
+        observed_at=node.observed_at,
+        boot_id=node.boot_id,
+        mappings=None
+        if isinstance(node.mappings, NotObserved)
+        else tuple(_published(mapping) for mapping in node.mappings),
     )
 
 

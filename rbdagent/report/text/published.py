@@ -63,23 +63,28 @@ def fleet_summary(fleet: Fleet, layout: Layout, *, of: str = "") -> str:
         layout: of the output.
         of: the selection, such as ``of namespace shop``; empty for all mappings.
     """
-    if not (fleet.nodes or fleet.unknown):
-        return "No agent has published anything yet."
     total = _total(fleet.healthy) + _total(fleet.unhealthy)
     of = f" {of}" if of else ""
     attention = f"{_total(fleet.unhealthy)} of {_many(total, 'mapping')}{of} need attention"
     where = f"on {_many(fleet.nodes + len(fleet.unknown), 'node')}"
-    lines = [
-        f"Nothing{of} is mapped on the {_many(fleet.nodes, 'node')} whose agents reported."
-        if not total
-        else f"{attention}, {where}{_by_verdict(fleet.unhealthy)}."
-    ]
+    lines = [f"{attention}, {where}{_by_verdict(fleet.unhealthy)}."] if total else []
+    if fleet.nodes and not total:
+        lines.append(
+            f"Nothing{of} is mapped on the {_many(fleet.nodes, 'node')} whose agents reported."
+        )
     if fleet.unknown:
-        lines.append(f"The current mappings of {_many(len(fleet.unknown), 'node')} are unknown:")
-        most = len(fleet.unknown) if layout.details else _MOST_NODES
-        lines += [f"  {name}: {reason}" for name, reason in fleet.unknown[:most]]
-        if (left := len(fleet.unknown) - most) > 0:
-            lines.append(f"  and {left} more (-v)")
+        lines.append(unknown_nodes(fleet, layout))
+    return "\n".join(lines)
+
+
+@with_escaped_texts
+def unknown_nodes(fleet: Fleet, layout: Layout) -> str:
+    """Return a sentence about the nodes whose current mappings are unknown, and their lines."""
+    most = len(fleet.unknown) if layout.details else _MOST_NODES
+    lines = [f"The current mappings of {_many(len(fleet.unknown), 'node')} are unknown:"]
+    lines += [f"  {name}: {reason}" for name, reason in fleet.unknown[:most]]
+    if (left := len(fleet.unknown) - most) > 0:
+        lines.append(f"  and {left} more (-v)")
     return "\n".join(lines)
 
 
