@@ -10,6 +10,7 @@ from rbdagent.cli.options import label_requirements
 from rbdagent.cli.output import (
     FINDINGS,
     complain,
+    counting,
     data_parts,
     is_serious,
     layout_of,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from rbdagent.cli.output import Parts
+    from rbdagent.cli.progress import Counter
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.config import Settings
     from rbdagent.model import PublishedNode
@@ -78,8 +80,11 @@ def _answer(request: Request, access: KubeAccess, unknown: set[str]) -> Parts:
     from rbdagent.report.fleet import Fleet
 
     fleet = Fleet()
-    wanted = _selection(request, access)
-    yield from _texts(request, wanted, _reports(wanted, access, fleet), fleet)
+    with counting() as counter:
+        wanted = _selection(request, access)
+        for text in _texts(request, wanted, _reports(wanted, access, fleet, counter), fleet):
+            counter.output_begins()
+            yield text
     if request.output in _MACHINE:
         _complain_of_unknown(fleet, request, unknown)
     return _exit_code(fleet, request)
@@ -106,7 +111,9 @@ def _selection(request: Request, access: KubeAccess) -> Selection:
     )
 
 
-def _reports(wanted: Selection, access: KubeAccess, fleet: Fleet) -> Iterator[PublishedNode]:
+def _reports(
+    wanted: Selection, access: KubeAccess, fleet: Fleet, counter: Counter
+) -> Iterator[PublishedNode]:
     """Yield the reports of the selected nodes; a selected node without a report is unknown.
 
     Raises:
@@ -118,6 +125,7 @@ def _reports(wanted: Selection, access: KubeAccess, fleet: Fleet) -> Iterator[Pu
     missing, names = set(wanted.nodes), []
     for report in published_nodes(access):
         names.append(report.name)
+        counter.nodes += 1
         if not wanted.nodes or report.name in wanted.nodes:
             missing.discard(report.name)
             yield report

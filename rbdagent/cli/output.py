@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import yaml
     from msgspec import Struct
 
+    from rbdagent.cli.progress import Counter
     from rbdagent.collect.parallel import Awaited
     from rbdagent.model import BootTime, ClusterReport, Diagnosis, Severity, Snapshot
     from rbdagent.report.text.layout import Layout
@@ -315,9 +316,22 @@ def progress(total_s: float) -> contextlib.AbstractContextManager[Callable[[Awai
         return contextlib.nullcontext(lambda _: None)
     from rbdagent.cli.progress import shown_progress
 
+    return shown_progress(total_s, once=_is_plain_line())
+
+
+def counting() -> contextlib.AbstractContextManager[Counter]:
+    """Return a context that shows on a terminal how many nodes it has read, if it takes long."""
+    from rbdagent.cli.progress import Counter, shown_count
+
+    if not sys.stderr.isatty():
+        return contextlib.nullcontext(Counter())
+    return shown_count(once=_is_plain_line())
+
+
+def _is_plain_line() -> bool:
+    """Return whether the progress is one plain line, which a terminal need not erase."""
     # A line that is rewritten would mix with the lines of --debug.
-    once = os.environ.get("TERM") == "dumb" or bool(_parameter("debug"))
-    return shown_progress(total_s, once=once)
+    return os.environ.get("TERM") == "dumb" or bool(_parameter("debug"))
 
 
 def now_utc() -> str:

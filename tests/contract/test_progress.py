@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
+from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from rbdagent.cli.progress import progress_line
+from rbdagent.cli.output import now_utc
+from rbdagent.cli.progress import count_line, progress_line, shown_count
 from rbdagent.collector import collect_snapshot
 from rbdagent.config import Settings
 from rbdagent.model import Target, TargetKind
@@ -60,11 +64,12 @@ def api() -> Iterator[HungApi]:
 
 
 def command(directory: Path, *flags: str) -> list[str]:
+    return program(directory, "who-holds", f"pv/{VOLUME}", "-o", "json", *flags)
+
+
+def program(directory: Path, *words: str) -> list[str]:
     kubeconfig = f"--kubeconfig={directory / 'kubeconfig'}"
-    return [
-        *(sys.executable, "-c", _PROGRAM, "who-holds", f"pv/{VOLUME}", "-o", "json"),
-        *("--no-node", "--no-ceph", kubeconfig, *flags),
-    ]
+    return [sys.executable, "-c", _PROGRAM, *words, "--no-node", "--no-ceph", kubeconfig]
 
 
 def read_until(terminal: int, pattern: str) -> str:
@@ -83,18 +88,25 @@ def shown_while_waiting(
     Returns:
         The text on the terminal, which is stderr, and the text on stdout.
     """
+    return shown_by(api, directory, command(directory, *flags), pattern, term=term)
+
+
+def shown_by(
+    api: HungApi, directory: Path, words: list[str], pattern: str, *,
+    term: str = "xterm", stdout: int | IO[str] = subprocess.PIPE,
+) -> tuple[str, str]:  # fmt: skip
+    """Return what a terminal shows of a program, as :func:`shown_while_waiting` does."""
     access_to(api, directory)
     leader, follower = pty.openpty()
     environment = dict(os.environ) | {"TERM": term}
     with subprocess.Popen(
-        command(directory, *flags), stdout=subprocess.PIPE, stderr=follower, text=True,
-        env=environment, cwd=ROOT,
+        words, stdout=stdout, stderr=follower, text=True, env=environment, cwd=ROOT,
     ) as running:  # fmt: skip
         os.close(follower)
         text = read_until(leader, pattern)
         api.release.set()
-        stdout, _ = running.communicate()
-        return text + read_terminal(leader), stdout
+        printed, _ = running.communicate()
+        return text + read_terminal(leader), printed
 
 
 def test_line_is_rewritten_and_erased_when_the_answer_comes(api: HungApi, tmp_path: Path) -> None:
@@ -126,6 +138,75 @@ def test_nothing_is_shown_on_a_pipe(api: HungApi, tmp_path: Path) -> None:
     )  # fmt: skip
     assert "did not answer" in done.stdout or "no answer within 0.3 s" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.fixture
+def paged(api: HungApi) -> HungApi:
+    """Return an API server that holds the second page of RBDNodes back until it is released."""
+    path = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+    api.page = 1
+    api.lists["rbdnodes"] = [
+        {"metadata": {"name": name}, "status": {"observedAt": now_utc(), "mappings": []}}
+        for name in ("n1", "n2")
+    ]
+
+    def play(handler: BaseHTTPRequestHandler) -> None:
+        query = parse_qs(urlparse(handler.path).query)
+        if "continue" in query:
+            api.release.wait(60)
+        answer(handler, *api.answer(path, query))
+
+    api.broken[path] = play
+    return api
+
+
+_COUNT: Final = r"waiting for the Kubernetes API, \d+ s: 1 node read"
+
+
+def test_list_counts_the_nodes_that_it_has_read(paged: HungApi, tmp_path: Path) -> None:
+    words = program(tmp_path, "list", "-A")
+    text, stdout = shown_by(paged, tmp_path, words, f"({_COUNT}.*){{2}}")
+    assert text.startswith(_ERASED)
+    assert text.endswith(_ERASED)
+    assert "\n" not in text
+    assert stdout == "Nothing is mapped on the 2 nodes whose agents reported.\n"
+
+
+def test_count_continues_while_a_file_is_written(paged: HungApi, tmp_path: Path) -> None:
+    words, written = program(tmp_path, "list", "-A", "-o", "json"), tmp_path / "written"
+    with written.open("w") as file:
+        text, _ = shown_by(paged, tmp_path, words, _COUNT, stdout=file)
+    assert text.endswith(_ERASED)
+    assert [item["node"] for item in json.loads(written.read_text())["items"]] == ["n1", "n2"]
+
+
+def test_count_ends_before_the_output_reaches_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[bytes] = []
+    monkeypatch.setattr("rbdagent.cli.progress._write", drawn.append)
+    monkeypatch.setattr("rbdagent.cli.progress._fitted", lambda line: line)
+    reader, writer = os.pipe()
+    with open(reader), open(writer, "w") as pipe, shown_count(once=False) as counter:
+        monkeypatch.setattr("sys.stdout", pipe)
+        signal.raise_signal(signal.SIGALRM)
+        counter.output_begins()
+        timer = signal.getitimer(signal.ITIMER_REAL)
+    monkeypatch.undo()
+    line, erased = drawn
+    assert line.endswith(b"0 nodes read")
+    assert erased == _ERASED.encode()
+    assert timer == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        (0, "waiting for the Kubernetes API, 4 s: 0 nodes read"),
+        (1, "waiting for the Kubernetes API, 4 s: 1 node read"),
+        (5000, "waiting for the Kubernetes API, 4 s: 5000 nodes read"),
+    ],
+)
+def test_line_counts_nodes(nodes: int, line: str) -> None:
+    assert count_line(nodes, 4.2) == line
 
 
 def test_collector_lists_what_it_waits_for(api: HungApi, tmp_path: Path) -> None:
