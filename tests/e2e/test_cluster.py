@@ -412,7 +412,7 @@ def _follow_the_runbook(cluster: Cluster, volume: str) -> str:
     wait_until(
         lambda: "on worker-1 is left mapped" in cluster.laptop.done("bash", "-ec", events),
         timeout_s=60,
-        what="an event that says why the agent does not unmap",
+        what="an event with the reason why the agent does not unmap",
     )
     done = cluster.laptop.run("bash", "-ec", who_holds)
     assert (done.code, done.stdout[:8]) == (3, "ORPHANED"), done
