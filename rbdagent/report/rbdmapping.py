@@ -73,7 +73,7 @@ def _object(status: Json) -> Json:
     labelled = _labels(status)
     found = dict(status)
     for key in _DROPPED:
-        # Reasons are left out one by one: the first one says most.
+        # The last reasons are left out first: the first one is the most important.
         while found.get(key) and _size(labelled, found) > MOST_BYTES:
             found[key] = found[key][:-1]
     return {"metadata": {"labels": labelled}, "status": found}
