@@ -216,6 +216,8 @@ def cluster(lab: Lab, tmp_path: Path) -> Iterator[Cluster]:
     """Yield a cluster that has ceph-csi, and no part of rbdagent."""
     given = Cluster(lab, tmp_path)
     lab.control_plane.forget_rbdnodes()
+    # The namespace of the Leases of the lab's agents: the commands of the manual create it.
+    given.laptop.done("kubectl", "delete", "namespace", NAMESPACE, "--timeout=120s")
     try:
         given.laptop.done("kubectl", "create", "namespace", CSI_NAMESPACE)
         (config,) = driver_config(lab.ceph.monitor).values()
