@@ -303,7 +303,11 @@ def lease_of(namespace: str, name: str, holder: str) -> Json:
 
 def provisioner_pod(name: str, namespace: str = "csi") -> Json:
     return {
-        "metadata": {"namespace": namespace, "name": name},
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "labels": {"app": "csi-rbdplugin-provisioner"},
+        },
         "spec": {
             "nodeName": "n2",
             "containers": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -114,14 +115,16 @@ def _selected(items: list[Json], kinds: list[str], query: dict[str, list[str]]) 
     return found
 
 
+_REQUIREMENT = re.compile(r"([\w./-]+)(?: in \(([^)]*)\)|(!?=)([^,]*))")
+
+
 def selector(text: str) -> Callable[[Json], bool]:
-    """Return a function that matches labels with a requirement: ``key=value``, ``key in (a,b)``."""
-    key, _, values = text.partition(" in ")
-    if not values:
-        key, _, value = text.partition("=")
-        return lambda labels: labels.get(key) == value
-    wanted = values.strip("()").split(",")
-    return lambda labels: labels.get(key) in wanted
+    """Return a function that matches labels: ``key=value``, ``key!=value`` and ``key in (a,b)``."""
+    wanted = [
+        (key, (values or value).split(","), sign != "!=")
+        for key, values, sign, value in _REQUIREMENT.findall(text)
+    ]
+    return lambda labels: all((labels.get(key) in values) is is_in for key, values, is_in in wanted)
 
 
 def answer(handler: BaseHTTPRequestHandler, status: int, body: object) -> None:

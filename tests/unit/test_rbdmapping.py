@@ -97,7 +97,7 @@ LONG: Final[Json] = {
     "persistentVolume": PV,
     "mounts": ["/m" * 100] * 5,
     "pods": ["shop/web-0" * 5] * 5,
-    "reasons": ["first " * 10, "second " * 40, "third " * 40],
+    "reasons": ["first " * 10, "second " * 80, "third " * 40],
 }
 
 
