@@ -44,10 +44,12 @@ class World:
         return self.written()
 
     def written(self) -> list[tuple[str, str]]:
-        return [
+        """Return the methods and names of the writes by name: they are sent at the same time."""
+        found = [
             (method, body.get("metadata", {}).get("name") or path.rpartition("/")[2])
             for method, path, body in self.api.writes
         ]
+        return sorted(found, key=lambda write: write[1])
 
     def store(self) -> None:
         """Make the API server have what was created since the last write."""
