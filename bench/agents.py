@@ -1,4 +1,4 @@
-"""Measure what RBDNode costs the API server and etcd, compared with the Leases of kubelets.
+"""Measure what agents cost the API server and etcd, compared with the Leases of kubelets.
 
 A thousand agents write through the real publisher to a real API server, and a thousand kubelets
 renew the Lease of their node, in turns. Time is compressed: the benchmark measures the cost of one
@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.cpu import cpu_s
 from rbdagent.collect.kube.kubeconfig import Credentials, credentials
-from rbdagent.collect.kube.requests import RBD_NODES
+from rbdagent.collect.kube.requests import RBD_MAPPINGS, RBD_NODES
 from tests.lab.controlplane import ControlPlane
 from tests.lab.fleet import (
     LEASES,
@@ -41,7 +41,6 @@ from tests.lab.fleet import (
     Fleet,
     Kubelet,
     Watch,
-    changed,
     together,
 )
 from tests.lab.install import CHECKOUT, bin_dir, cache_dir
@@ -58,7 +57,11 @@ _HISTORY_S: Final = 600
 _IDLE_S: Final = 5.0
 _RENEWALS: Final = 2
 """Of each Lease in a round: they are cheap, and processor time is counted in ticks of 10 ms."""
-_PUBLISHED: Final = ("rbdnodes", "leases")
+_CHANGES_OF_A_LIFE: Final = 3.5
+"""Changes of a mapping between its creation and its end: a volume that lives for a day is reported
+five or six times."""
+_QUESTIONS: Final = 20
+_PUBLISHED: Final = ("rbdnodes", "rbdmappings", "leases")
 """The resources that agents write and readers request."""
 _QUOTA: Final = 2 << 30
 """Default limit of etcd's database in bytes (--quota-backend-bytes)."""
@@ -69,7 +72,9 @@ _MIB: Final = 1 << 20
 _NAMES: Final = {
     "Lease renewal": "lease",
     "heartbeat of an agent": "heartbeat",
-    "RBDNode change": "change",
+    "change of one mapping": "change",
+    "new mapping": "map",
+    "mapping that is gone": "unmap",
 }
 _ETCD: Final = "http://127.0.0.1:2379"
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -261,7 +266,7 @@ class _Servers:
 # --------------------------------------------------------------------------------------------------
 
 _Round = dict[str, _Cost]
-"""Costs of a ``lease``, a ``heartbeat`` and a ``change``."""
+"""Costs of a ``lease``, and of an agent's ``heartbeat``, ``change``, ``map`` and ``unmap``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +279,10 @@ class _Measured:
     connection_ms: float
     """Processor milliseconds for opening a connection, which every write does."""
     rounds: list[_Round]
+    who_holds: _Cost
+    """Cost of one question about an image that a node has mapped."""
+    no_holder: _Cost
+    """Cost of the same question if no node has it mapped: all RBDNodes and Leases are listed."""
     listing: _Cost
     """Cost of listing all objects once."""
     reader_bytes: int
@@ -287,7 +296,7 @@ def _measure(given: argparse.Namespace, names: list[str]) -> _Measured:
     admin = fleet.access("admin")
     servers = _Servers(given.inside, credentials(admin))
     # In a cluster the garbage collector watches every resource; it does not run here.
-    watches = [Watch(admin, path) for path in (RBD_NODES, LEASES)]
+    watches = [Watch(admin, path) for path in (RBD_NODES, RBD_MAPPINGS, LEASES)]
     try:
         _renew(fleet, 0)
         servers.rest()
@@ -297,6 +306,9 @@ def _measure(given: argparse.Namespace, names: list[str]) -> _Measured:
         writes = min(given.writes, len(names))
         rounds = [_round(servers, fleet, turn, writes) for turn in range(1, given.rounds + 1)]
         memory_bytes = servers.memory() - before
+        asking = fleet.agents[:_QUESTIONS]
+        who_holds = servers.cost(_PUBLISHED, len(asking), lambda: _ask(asking))
+        no_holder = servers.cost(_PUBLISHED, 1, fleet.agents[0].without_holder)
         listing = servers.cost(_PUBLISHED, 1, lambda: _list_all(fleet))
     finally:
         for watch in watches:
@@ -306,6 +318,8 @@ def _measure(given: argparse.Namespace, names: list[str]) -> _Measured:
         start=start,
         connection_ms=connection_ms,
         rounds=rounds,
+        who_holds=who_holds,
+        no_holder=no_holder,
         listing=listing,
         reader_bytes=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
         memory_bytes=memory_bytes,
@@ -328,14 +342,23 @@ def _round(servers: _Servers, fleet: Fleet, turn: int, writes: int) -> _Round:
         fleet.agents[number % len(fleet.agents)]
         for number in range(turn * writes, (turn + 1) * writes)
     ]
-    first = 2 * turn
     renewals = _RENEWALS * len(fleet.kubelets)
     lease = servers.cost(("leases",), renewals, lambda: _renew(fleet, turn))
-    heartbeat = servers.cost(_PUBLISHED, writes, lambda: _beat(agents, first))
+    heartbeat = servers.cost(_PUBLISHED, writes, lambda: _beat(agents, turn))
+    costs = {
+        what: servers.cost(_PUBLISHED, writes, functools.partial(_each, agents, work, turn))
+        for what, work in (("change", Agent.change), ("map", Agent.map), ("unmap", Agent.unmap))
+    }
+    return {"lease": lease, "heartbeat": heartbeat, **costs}
+
+
+def _each(agents: list[Agent], work: Callable[[Agent, int], None], turn: int) -> None:
+    together(lambda agent: work(agent, turn), agents)
+
+
+def _ask(agents: list[Agent]) -> None:
     for agent in agents:
-        agent.status = changed(agent.status, turn)
-    change = servers.cost(_PUBLISHED, writes, lambda: _publish(agents, first + 1))
-    return {"lease": lease, "heartbeat": heartbeat, "change": change}
+        agent.holders_of(7)
 
 
 def _renew(fleet: Fleet, turn: int) -> None:
@@ -363,7 +386,7 @@ def _list_all(fleet: Fleet) -> None:
          "--timeout", "120s", "--kubeconfig", str(fleet.access("rbdagent").kubeconfig)],
         cwd=CHECKOUT, stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
-    mapped = sum(len(agent.status["mappings"]) for agent in fleet.agents)
+    mapped = sum(len(agent.published.mappings) for agent in fleet.agents)
     assert len(done.stdout.splitlines()) == mapped
 
 
@@ -403,6 +426,8 @@ def _tell_costs(measured: _Measured, middle: _Round) -> None:
     lease = middle["lease"].ms
     for name, cost in (
         ("agent that starts", measured.start),
+        ("who-holds", measured.who_holds),
+        ("who-holds without a holder", measured.no_holder),
         (f"list -A of {measured.agents} nodes", measured.listing),
     ):
         _tell_cost(name, cost, f"{cost.ms / lease:.1f}")
@@ -442,16 +467,19 @@ def _tell_cluster(nodes: int, measured: _Measured, middle: _Round, changes: floa
         middle: for the cost of a write.
         changes: changes of each node in a second.
     """
-    ours, leases = nodes * (1 / _HEARTBEAT_S + changes), nodes / _LEASE_S
+    asked = _of_change(middle, lambda cost: cost.asked)
+    ours, leases = nodes * (1 / _HEARTBEAT_S + changes * asked), nodes / _LEASE_S
     spent = nodes * _spent(middle, changes) / 1000
     share = nodes / measured.agents
     to_etcd = nodes * (
-        middle["heartbeat"].to_etcd / _HEARTBEAT_S + changes * middle["change"].to_etcd
+        middle["heartbeat"].to_etcd / _HEARTBEAT_S
+        + changes * _of_change(middle, lambda cost: cost.to_etcd)
     )
     objects, history = _kept_bytes(nodes, measured, middle, changes)
     print(
-        f"{nodes} nodes: {nodes / _HEARTBEAT_S:.1f} heartbeats + {nodes * changes:.1f} changes = "
-        f"{ours:.1f} requests/s beside {leases:.0f} of Leases\n"
+        f"{nodes} nodes: {nodes / _HEARTBEAT_S:.1f} heartbeats + "
+        f"{nodes * changes * asked:.1f} writes of changes = {ours:.1f} requests/s "
+        f"beside {leases:.0f} of Leases\n"
         f"  {spent:.2f} cores of API server and etcd beside "
         f"{nodes * middle['lease'].ms / _LEASE_S / 1000:.2f} for Leases\n"
         f"  {to_etcd / _MIB:.2f} MiB/s to etcd beside "
@@ -466,33 +494,50 @@ def _tell_cluster(nodes: int, measured: _Measured, middle: _Round, changes: floa
 
 def _spent(costs: _Round, changes: float) -> float:
     """Return the processor milliseconds that a node's agent costs both servers in a second."""
-    return costs["heartbeat"].ms / _HEARTBEAT_S + changes * costs["change"].ms
+    return costs["heartbeat"].ms / _HEARTBEAT_S + changes * _of_change(costs, lambda cost: cost.ms)
+
+
+def _of_change(costs: _Round, value: Callable[[_Cost], float]) -> float:
+    """Return a value of a change, averaged over the life of a mapping: new, changed, gone."""
+    life = value(costs["map"]) + value(costs["unmap"])
+    return (life + _CHANGES_OF_A_LIFE * value(costs["change"])) / (2 + _CHANGES_OF_A_LIFE)
 
 
 def _kept_bytes(
     nodes: int, measured: _Measured, middle: _Round, changes: float
 ) -> tuple[float, float]:
     """Return the bytes of all objects in etcd and of the old revisions that are not compacted."""
-    written = middle["heartbeat"].db / _HEARTBEAT_S + changes * middle["change"].db
+    written = middle["heartbeat"].db / _HEARTBEAT_S + changes * _of_change(
+        middle, lambda cost: cost.db
+    )
     objects = nodes * measured.listing.answered / measured.agents
     return objects, nodes * written * _HISTORY_S
 
 
 def _bounds(measured: _Measured, middle: _Round, changes: float) -> list[tuple[str, float, float]]:
     """Return a description, the measured value and the upper bound of every bound."""
-    requests = (1 / _HEARTBEAT_S + changes) * _LEASE_S
-    cores = statistics.median(
-        _spent(costs, changes) / (costs["lease"].ms / _LEASE_S) for costs in measured.rounds
-    )
+    asked = _of_change(middle, lambda cost: cost.asked)
+    requests = (1 / _HEARTBEAT_S + changes * asked) * _LEASE_S
     largest = max(_CLUSTERS)
     kept = sum(_kept_bytes(largest, measured, middle, changes))
+    # The API server compares the labels of all objects with those of the question.
+    who_holds = measured.who_holds.ms * largest / measured.agents / middle["lease"].ms
     return [
         ("requests of a heartbeat", middle["heartbeat"].asked, 1),
-        ("requests of an agent that starts", measured.start.asked, 5),
-        ("requests of RBDNodes / of Leases", requests, 0.1),
-        ("processor time for RBDNodes / for Leases", cores, 1),
+        ("requests of a change", middle["change"].asked, 1),
+        ("requests of agents / of Leases", requests, 0.1),
+        ("processor time of idle agents / of Leases", _share(measured, 0), 0.25),
+        ("processor time of agents / of Leases", _share(measured, changes), 0.5),
+        (f"one who-holds among {largest} nodes / a Lease renewal", who_holds, 20),
         (f"etcd's file with {largest} nodes / its default quota", kept / _QUOTA, 1),
     ]
+
+
+def _share(measured: _Measured, changes: float) -> float:
+    """Return the processor time for agents, compared with that for the Leases of kubelets."""
+    return statistics.median(
+        _spent(costs, changes) / (costs["lease"].ms / _LEASE_S) for costs in measured.rounds
+    )
 
 
 if __name__ == "__main__":

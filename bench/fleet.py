@@ -132,14 +132,11 @@ def _serve(cluster: _Cluster, writer: Any) -> None:  # noqa: ANN401 - a Connecti
         parts = urlparse(url)
         query = parse_qs(parts.query)
         start, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
-        is_of_nodes = parts.path.endswith("/rbdnodes")
-        total = cluster.nodes * (1 if is_of_nodes else cluster.mappings)
+        kind = parts.path.rpartition("/")[2]
+        total = cluster.nodes * (1 if kind == "rbdnodes" else cluster.mappings)
         end = min(start + limit, total)
-        made = (
-            [_rbd_node(number, cluster.mappings) for number in range(start, end)]
-            if is_of_nodes
-            else [_claim(number) for number in range(start, end)]
-        )
+        of_kind = {"rbdnodes": _rbd_node, "rbdmappings": _rbd_mapping}.get(kind, _claim)
+        made = [of_kind(number, cluster.mappings) for number in range(start, end)]
         return {"items": made, "metadata": {"continue": str(end) if end < total else ""}}
 
     class Handler(BaseHTTPRequestHandler):
@@ -161,16 +158,35 @@ def _serve(cluster: _Cluster, writer: Any) -> None:  # noqa: ANN401 - a Connecti
 
 
 def _rbd_node(number: int, mappings: int) -> Json:
-    """Return an RBDNode; one mapping in fifty is an orphan."""
+    """Return an RBDNode with two keys for each mapping."""
     first = number * mappings
     return {
         "metadata": {"name": f"node-{number:05}"},
         "status": {
-            "observedAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "observedAt": _now(),
             "bootID": f"{number:08x}-1d5e-4a6e-9c0f-3d8f6a6d2b11",
-            "mappings": [_mapping(first + device, device) for device in range(mappings)],
+            "mapped": mappings,
+            "images": [
+                key
+                for one in range(first, first + mappings)
+                for key in (f"{one:012x}", f"id-{one:012x}")
+            ],
         },
     }
+
+
+def _rbd_mapping(number: int, mappings: int) -> Json:
+    """Return an RBDMapping; the first one of each node is an orphan."""
+    node, device = divmod(number, mappings)
+    known = {"node": f"node-{node:05}", "observedAt": _now()}
+    return {
+        "metadata": {"name": f"node-{node:05}.rbd{device}"},
+        "status": known | _mapping(number, device),
+    }
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _mapping(number: int, device: int) -> Json:
@@ -202,7 +218,7 @@ def _volume(number: int) -> str:
     return f"pvc-{number:08x}-8106-4cb4-948f-997d0d5f6de1"
 
 
-def _claim(number: int) -> Json:
+def _claim(number: int, _: int) -> Json:
     return {
         "metadata": {"name": f"data-{number}", "namespace": "shop", "uid": f"uid-{number}"},
         "spec": {"volumeName": _volume(number)},

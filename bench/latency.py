@@ -31,6 +31,7 @@ _GRACE_S: Final = 10
 _QUIET_S: Final = 10.0
 _BOUND_S: Final = 2.0
 _STATE: Final = "/run/rbdagent-latency"
+_MAPPINGS: Final = "/apis/rbdagent.dev/v1alpha1/rbdmappings"
 _OBJECT: Final = f"/apis/rbdagent.dev/v1alpha1/rbdnodes/{_NODE}"
 _WORK: Final = """
 import time
@@ -63,7 +64,7 @@ def main() -> int:
             subprocess.check_output([venv_python(), "-c", _WORK], text=True)
         )
     published, unmapped = ([pair[one] for pair in measured] for one in (0, 1))
-    _tell("mapped, and published in RBDNode, after", published)
+    _tell("mapped, and published in an RBDMapping, after", published)
     _tell(f"orphaned, and unmapped, {_GRACE_S} s of grace and", unmapped)
     print(f"the emulated processor is {slower:.0f} times slower than this machine's")
     print(f"bounds: {_BOUND_S:g} s each, inside the emulated node")
@@ -121,8 +122,8 @@ def _status(lab: Lab) -> dict[str, Any] | None:
 
 
 def _is_published(lab: Lab, volume: str) -> bool:
-    mappings = (_status(lab) or {}).get("mappings") or ()
-    return any(mapping.get("persistentVolume") == volume for mapping in mappings)
+    mappings = lab.control_plane.api.items(_MAPPINGS)
+    return any(mapping["status"].get("persistentVolume") == volume for mapping in mappings)
 
 
 if __name__ == "__main__":

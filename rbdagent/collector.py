@@ -43,15 +43,19 @@ from rbdagent.model import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
+    from rbdagent.collect.kube.list_reports import ReadMapping
     from rbdagent.config import Settings
     from rbdagent.correlate.cluster_index import ClusterIndex
     from rbdagent.correlate.log_names import LogNames
     from rbdagent.lifecycle.targets import Scope
+    from rbdagent.model import Holder
 
 _T = TypeVar("_T")
 KubeAnswer = tuple[KubeView | None, Source]
 _LATE_REPORTS = NotObserved(
-    reason="the Kubernetes API listed no RBDNodes in time", hint="a longer --timeout may help"
+    reason="the Kubernetes API did not return what agents published in time",
+    hint="a longer --timeout may help",
 )
 _SKIPPED = "not queried, as requested"
 _API = "the Kubernetes API"
@@ -126,7 +130,8 @@ def collect_snapshot(
     with awaiting(awaited, _LOGS, settings.timeout_s):
         snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
     _check_target_exists(snapshot, images, settings)
-    return with_published(snapshot, found) if (found := reports(deadline)) else snapshot
+    found = reports(snapshot, deadline)
+    return with_published(snapshot, found) if found else snapshot
 
 
 def _limit_of_api_s(settings: Settings) -> float:
@@ -209,36 +214,89 @@ def _begin_logs(
 
 def _begin_reports(
     seen: Snapshot, settings: Settings, also: CollectScope, awaited: Awaited
-) -> Callable[[float], Sequence[PublishedNode | NotObserved]]:
-    """Start to list the reports of the agents of all nodes about the target.
+) -> Callable[[Snapshot, float], Sequence[PublishedNode | NotObserved]]:
+    """Start to request the RBDMappings of the target; return a function that requests the rest.
 
     Ceph shows no client that has lost its watch, and no read-only client. Only the agents on their
-    nodes report such clients. So the RBDNodes of all nodes are listed, not only those of nodes with
-    a watch. A snapshot of this node, or for an unmap, needs no report of other nodes.
+    nodes report such clients. So the mappings of the image on all nodes are requested, not only
+    those of nodes with a watch. The function needs the answer of Ceph. A snapshot of this node, or
+    for an unmap, needs no report of other nodes.
     """
     access = settings.kube
     not_wanted = seen.target.kind is TargetKind.NONE or CollectScope.UNMAP_GUARDS in also
     if access is None or not_wanted or seen.kubernetes is None:
-        return lambda _: ()
-    from rbdagent.collect.kube.list_reports import published_or_gap
+        return lambda *_: ()
+    from rbdagent.collect.kube.list_reports import mappings_with, reports_of
     from rbdagent.correlate import correlate
-    from rbdagent.correlate.published_reports import about
+    from rbdagent.correlate.published_reports import selectors_of
     from rbdagent.correlate.volume_names import names_of_use
 
-    names = names_of_use(correlate(seen))
-    begun = start([lambda: published_or_gap(access, lambda report: about(report, names))])
+    wanted = selectors_of(names_of_use(correlate(seen)))
+    begun = start([lambda: mappings_with(access, wanted)])
 
-    def reports(deadline: float) -> Sequence[PublishedNode | NotObserved]:
+    def reports(snapshot: Snapshot, deadline: float) -> Sequence[PublishedNode | NotObserved]:
         with awaiting(awaited, _API, _limit_of_api_s(settings)):
-            (answer,) = begun(deadline)
-        if isinstance(answer, tuple):
-            return answer
-        return [_LATE_REPORTS if answer is None else _without_reports(answer)]
+            (found,) = begun(deadline)
+            if not isinstance(found, tuple):
+                return [_without_reports(found)]
+            further = start([lambda: _further_reports(snapshot, access, found)])
+            # Ceph may have used all the time.
+            (answer,) = further(max(deadline, time.monotonic() + _EXTRA_S))
+        return (
+            answer if isinstance(answer, list) else [*reports_of(found), _without_reports(answer)]
+        )
 
     return reports
 
 
-def _without_reports(answer: NotObserved | BaseException) -> NotObserved:
+def _further_reports(
+    snapshot: Snapshot, access: KubeAccess, found: tuple[ReadMapping, ...]
+) -> list[PublishedNode | NotObserved]:
+    """Return the reports about the target, with the mappings that Ceph's answer leads to.
+
+    If any client holds the image, only the RBDNodes of its holders are requested. Only "no holder"
+    needs those of all nodes.
+    """
+    from rbdagent.collect.kube.list_reports import mappings_with, reports_about, reports_of
+    from rbdagent.correlate import correlate
+    from rbdagent.correlate.published_reports import about, further_selectors, keys_of
+    from rbdagent.correlate.unknown_watchers import nodes_of_strangers
+    from rbdagent.correlate.volume_names import names_of_use
+
+    ceph, node = snapshot.ceph, snapshot.node
+    views = () if ceph is None else [view for one in ceph.clusters for view in one.images]
+    more = mappings_with(access, further_selectors(views, [one.mapping for one in found]))
+    found = tuple(dict.fromkeys((*found, *observed_of(more))))
+    use = correlate(with_published(snapshot, reports_of(found)))
+    names, nodes = names_of_use(use), None
+    if any(_holds(holder) for holder in use.holders):
+        here = "" if node is None else node.node_name
+        nodes = {*(one.node for one in found), *nodes_of_strangers(use, here)}
+    reports = reports_about(access, found, keys_of(names, views), nodes)
+    if isinstance(reports, NotObserved):
+        return [reports]
+    reduced = [about(report, names) for report in reports]
+    if isinstance(more, NotObserved):
+        # Another mapping of the image may exist on each of these nodes.
+        return [*(replace(report, incomplete=more.reason) for report in reduced), more]
+    return [*reduced]
+
+
+def _holds(holder: Holder) -> bool:
+    """Return whether a client holds the image, so that a verdict names it.
+
+    The daemons of Ceph may watch any image, beside another client or none.
+    """
+    from rbdagent.correlate.holders import is_ceph_daemon
+
+    if holder.mapping is not None or holder.published is not None:
+        return True
+    return holder.watcher is not None and not holder.transient and not is_ceph_daemon(holder)
+
+
+def _without_reports(answer: NotObserved | BaseException | None) -> NotObserved:
+    if answer is None:
+        return _LATE_REPORTS
     return answer if isinstance(answer, NotObserved) else not_observed(answer, "RBDNodes")
 
 
@@ -329,7 +387,7 @@ def only_ceph(settings: Settings) -> Settings:
 
 
 def with_published(snapshot: Snapshot, answers: Sequence[PublishedNode | NotObserved]) -> Snapshot:
-    """Return a snapshot with the given RBDNodes; each RBDNode that was not observed is a gap."""
+    """Return a snapshot with the given reports; each report that was not observed is a gap."""
     kube, sources = snapshot.kubernetes, snapshot.sources
     if kube is None:
         return snapshot

@@ -1,15 +1,15 @@
-"""The RBDNodes of a few other nodes, for images that this node has mapped or waits for.
+"""The reports of a few other nodes, for images that this node has mapped or waits for.
 
-A conflict is certain if the RBDNode of the other node shows it. Only that RBDNode shows whether the
-mapping that blocks a pod is in use. The agent requests RBDNodes by name and never lists them,
-because a cluster may have thousands.
+A conflict is certain if the RBDMapping of the other node shows it. Only that RBDMapping shows
+whether the mapping that blocks a pod is in use. The agent requests them by the name of the node and
+never lists those of all nodes, because a cluster may have thousands.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.collect.kube.list_reports import rbd_nodes_named
+from rbdagent.collect.kube.list_reports import reports_of_nodes
 from rbdagent.collector import with_published
 from rbdagent.correlate import NodeUses, uses_of_node
 from rbdagent.correlate.unknown_watchers import nodes_of_strangers
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Neighbours:
-    """Requests the RBDNodes, and keeps them until :meth:`forget`."""
+    """Requests the reports, and keeps them until :meth:`forget`."""
 
     def __init__(self, access: KubeAccess | None, node_name: str) -> None:
         self._access = access
@@ -29,11 +29,11 @@ class Neighbours:
         self._known: dict[str, PublishedNode | None] = {}
 
     def forget(self) -> None:
-        """Drop all RBDNodes: the next use requests them again."""
+        """Drop all reports: the next use requests them again."""
         self._known = {}
 
     def with_results(self, uses: NodeUses) -> NodeUses:
-        """Return the uses with the RBDNodes of nodes that hold an image that this node needs.
+        """Return the uses with the reports of nodes that hold an image that this node needs.
 
         The watchers in the snapshot name these nodes, so the requests follow the snapshot.
         """
@@ -44,8 +44,8 @@ class Neighbours:
         if self._access is None or uses.snapshot.kubernetes is None or not names:
             return uses
         missing = sorted(names - self._known.keys())
-        answers = rbd_nodes_named(self._access, missing) if missing else {}
-        # An RBDNode that was not observed is requested again in the next cycle.
+        answers = reports_of_nodes(self._access, missing) if missing else {}
+        # A report that was not observed is requested again in the next cycle.
         self._known |= {
             name: answer for name, answer in answers.items() if not isinstance(answer, NotObserved)
         }

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rbdagent.collect.failure import as_source_error
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import credentials
-from rbdagent.collect.kube.requests import PODS, RBD_MAPPINGS, RBD_NODES
+from rbdagent.collect.kube.requests import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rbdagent.agent.publish_mappings import MappingPublisher
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.errors import SourceError
     from rbdagent.log import Log
@@ -141,72 +140,60 @@ def _may_have_images(pod: Json) -> bool:
     return any(kind in volume for volume in volumes for kind in kinds)
 
 
-def watch(
-    access: KubeAccess,
-    node_name: str,
-    *,
-    changed: Callable[[], None],
-    withdrawn: Callable[[], None],
-    log: Log,
-) -> None:
-    """Watch this node's pods and its RBDNode.
+def watch_pods(access: KubeAccess, node_name: str, changed: Callable[[], None], log: Log) -> None:
+    """Watch this node's pods.
 
     Args:
         access: API server and credentials.
         node_name: this node.
         changed: is called when a new snapshot is needed.
-        withdrawn: is called when the RBDNode was deleted.
-        log: receives a line when a watch fails, and a line when it works again.
+        log: receives a line when the watch fails, and a line when it works again.
     """
-    pods = Pods(changed)
     ApiWatch(
         access,
         PODS,
         {"fieldSelector": f"spec.nodeName={node_name}"},
-        told=pods.told,
+        told=Pods(changed).told,
         missed=changed,
         log=log,
     ).start()
 
-    def published(kind: str, _: Json) -> None:
-        if kind == "DELETED":
-            withdrawn()
 
-    ApiWatch(
-        access,
-        RBD_NODES,
-        {"fieldSelector": f"metadata.name={node_name}"},
-        told=published,
-        missed=withdrawn,
-        log=log,
-    ).start()
+class Writer(Protocol):
+    """Writes objects that no other client should change."""
+
+    def is_foreign(self, kind: str, changed: Json) -> bool:
+        """Return whether the agent did not make a change; the next cycle corrects it."""
+
+    def forget(self) -> None:
+        """Make the next cycle write again what may have changed."""
 
 
-def watch_mappings(
-    access: KubeAccess, publisher: MappingPublisher, changed: Callable[[], None], log: Log
+def watch_written(
+    access: KubeAccess,
+    path: str,
+    selector: dict[str, str],
+    writer: Writer,
+    changed: Callable[[], None],
+    log: Log,
 ) -> None:
-    """Watch the RBDMappings of the publisher's node, which only its agent should write.
+    """Watch objects that an agent writes.
 
     Args:
         access: API server and credentials.
-        publisher: writes them; the next cycle corrects what another client changed.
+        path: of the list of the objects.
+        selector: of the agent's objects.
+        writer: writes them.
         changed: is called when a cycle is needed.
         log: receives a line when the watch fails, and a line when it works again.
     """
 
     def told(kind: str, item: Json) -> None:
-        if publisher.is_foreign(kind, item):
+        if writer.is_foreign(kind, item):
             changed()
 
     def missed() -> None:
-        publisher.forget()
+        writer.forget()
         changed()
 
-    ApiWatch(
-        access,
-        RBD_MAPPINGS,
-        {"labelSelector": publisher.selector},
-        told=told,
-        missed=missed,
-        log=log,
-    ).start()
+    ApiWatch(access, path, selector, told=told, missed=missed, log=log).start()

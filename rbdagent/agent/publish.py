@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import NOT_FOUND, RBD_NODES
+from rbdagent.errors import SourceError
 
 if TYPE_CHECKING:
     from rbdagent.collect.kube.kubeconfig import KubeAccess
@@ -14,16 +15,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def _without_times(status: Json) -> Json:
-    """Return the part of a status to compare: without times, and without reasons with ages."""
-    mappings = status.get("mappings")
+def _content(status: Json) -> Json:
+    """Return the part of a status to compare; a merge patch removes what is null."""
     return {
-        **{key: value for key, value in status.items() if key != "observedAt"},
-        "mappings": mappings
-        and [
-            {key: value for key, value in mapping.items() if key != "reasons"}
-            for mapping in mappings
-        ],
+        key: value for key, value in status.items() if key != "observedAt" and value is not None
     }
 
 
@@ -39,6 +34,19 @@ class Publisher:
         """Make the next :meth:`publish` write, also without a change; thread-safe."""
         self._written = None
 
+    def is_foreign(self, kind: str, changed: Json) -> bool:
+        """Return whether a change that a watch reports is not the agent's, and forget the status.
+
+        The next :meth:`publish` corrects it. Called by the thread of the watch.
+        """
+        written = self._written
+        if written is None:
+            return False
+        if kind != "DELETED" and _content(changed.get("status") or {}) == written:
+            return False
+        self._written = None
+        return True
+
     def publish(self, status: Json, *, node_uid: str | None) -> bool:
         """Write a status if it has changed; return whether it was written.
 
@@ -50,11 +58,21 @@ class Publisher:
         Raises:
             SourceError: the API server refused the write.
         """
-        content = _without_times(status)
+        content = _content(status)
         if content == self._written:
             return False
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
         path = f"{RBD_NODES}/{self._node_name}/status"
+        # Stored before it is sent: the watch may report the write before its answer comes.
+        self._written = content
+        try:
+            self._write(api, path, status, node_uid)
+        except SourceError:
+            self._written = None
+            raise
+        return True
+
+    def _write(self, api: Api, path: str, status: Json, node_uid: str | None) -> None:
         try:
             api.patch(path, {"status": status}).answer()
         except StatusError as error:
@@ -62,8 +80,6 @@ class Publisher:
                 raise
             api.create(RBD_NODES, self._object(node_uid)).answer()
             api.patch(path, {"status": status}).answer()
-        self._written = content
-        return True
 
     def _object(self, node_uid: str) -> Json:
         return {

@@ -221,7 +221,7 @@ class _Kubernetes:
         from rbdagent.report.rbdmapping import mapping_statuses, rbdmapping_objects
         from rbdagent.report.rbdnode import rbdnode_status
 
-        status = rbdnode_status(result.diagnoses, result.snapshot, result.history, result.acts)
+        status = rbdnode_status(result.diagnoses, result.snapshot, result.acts)
         node_uid, observed_at = _uid_of(result), result.snapshot.observed_at
         status["leaseNamespace"] = self._lease_namespace
         wanted = None
@@ -237,20 +237,15 @@ class _Kubernetes:
 
     def watch(self, wake: Wake) -> None:
         """Wake the agent on changes; make it correct what another client changed or deleted."""
-        from rbdagent.agent.pod_watch import watch, watch_mappings
+        from rbdagent.agent.pod_watch import watch_pods, watch_written
+        from rbdagent.collect.kube.requests import RBD_MAPPINGS, RBD_NODES
 
-        def withdrawn() -> None:
-            self._publisher.forget()
-            wake.tell()
-
-        watch(
-            self._access,
-            self._node_name,
-            changed=wake.tell,
-            withdrawn=withdrawn,
-            log=self._log,
-        )
-        watch_mappings(self._access, self._mappings, wake.tell, self._log)
+        access, log, mappings = self._access, self._log, self._mappings
+        watch_pods(access, self._node_name, wake.tell, log)
+        own = {"fieldSelector": f"metadata.name={self._node_name}"}
+        watch_written(access, RBD_NODES, own, self._publisher, wake.tell, log)
+        labelled = {"labelSelector": mappings.selector}
+        watch_written(access, RBD_MAPPINGS, labelled, mappings, wake.tell, log)
 
 
 def _uid_of(result: CycleResult) -> str | None:

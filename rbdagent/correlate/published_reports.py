@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from rbdagent.correlate.image_identity import are_mappings_observed, same_image
 from rbdagent.model import NotObserved, PublishedMapping, PublishedNode, Snapshot, observed_of
+from rbdagent.parse import labels
 from rbdagent.parse.times import age
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rbdagent.correlate.volume_names import VolumeNames
+    from rbdagent.model import ImageView
 
 STALE: Final = timedelta(minutes=10)
 """Two heartbeats of an agent: an older report does not show the present state."""
@@ -46,6 +48,45 @@ def reported_mappings(
         for mapping in observed_of(report.mappings):
             if _is_mapping_of(mapping, names):
                 yield report, mapping
+
+
+def selectors_of(names: VolumeNames) -> tuple[str, ...]:
+    """Return the label selectors of the RBDMappings that may be of a volume.
+
+    The image of a device may be unknown to its agent; then the device may have any image.
+    """
+    if names.image is None:
+        return labels.selectors(labels.VOLUME, names.persistent_volumes)
+    return labels.selectors(labels.IMAGE, (names.image.spec.name, labels.UNKNOWN_IMAGE))
+
+
+def further_selectors(
+    views: Iterable[ImageView], known: Iterable[PublishedMapping]
+) -> tuple[str, ...]:
+    """Return the label selectors of the RBDMappings that only the answer of Ceph leads to.
+
+    An image that was renamed since it was mapped has its old name on the node, and its id. The
+    client of a watcher leads to the node of the watcher, by any mapping of that client.
+    """
+    views = tuple(views)
+    clients = {mapping.client_id for mapping in known}
+    watching = {
+        watcher.client
+        for view in views
+        for watcher in (*observed_of(view.watchers), *view.transient_watchers)
+    }
+    return (
+        *labels.selectors(labels.IMAGE_ID, {view.image_id for view in views if view.image_id}),
+        *labels.selectors(labels.CLIENT, {str(client) for client in watching - clients}),
+    )
+
+
+def keys_of(names: VolumeNames, views: Iterable[ImageView]) -> frozenset[str]:
+    """Return the keys of an image by which RBDNodes name it, with every id that it may have."""
+    if names.image is None:
+        return frozenset()
+    ids = {names.image.image_id, *(view.image_id for view in views)}
+    return frozenset().union(*(labels.image_keys(names.image.spec.name, one) for one in ids))
 
 
 def about(report: PublishedNode, names: VolumeNames) -> PublishedNode:

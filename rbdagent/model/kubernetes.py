@@ -268,18 +268,37 @@ class PublishedMapping(Stored, frozen=True, kw_only=True):
         return ImageIdentity(spec=self.spec, fsid=self.fsid, image_id=self.image_id)
 
 
-class PublishedNode(Stored, frozen=True, kw_only=True):
-    """An RBDNode: the last observation of the agent of one node; it may be old."""
+class PublishedSummary(Stored, frozen=True, kw_only=True):
+    """An RBDNode: what the agent of one node published about all its mappings."""
 
     name: str
     observed_at: str
-    """When the agent last confirmed the report: it wrote the object, or renewed its Lease."""
+    """When the agent last confirmed it: it wrote the object, or renewed its Lease."""
     lease_namespace: str | None = None
     """The namespace of the agent's Lease, which has the name of the node."""
     lease: NotObserved | None = None
     """The reason why the Lease does not count; ``observed_at`` is then the last write."""
     boot_id: str | None = None
+    mapped: int | None = None
+    """The number of mappings; None if the agent did not observe its devices."""
+    images: frozenset[str] = frozenset()
+    """The keys of the mapped images, see :func:`rbdagent.parse.labels.image_keys`."""
+
+
+class PublishedNode(Stored, frozen=True, kw_only=True):
+    """What the agent of one node published, as far as it was requested; it may be old."""
+
+    name: str
+    observed_at: str
+    """When the agent last confirmed the report: it wrote its RBDNode, or renewed its Lease."""
+    lease: NotObserved | None = None
+    """The reason why the Lease does not count; ``observed_at`` is then the last write."""
+    boot_id: str | None = None
     mappings: tuple[PublishedMapping, ...] | NotObserved = ()
+    incomplete: str = ""
+    """Why a mapping that was requested may be missing; empty if none is."""
+    every_client: bool = True
+    """Whether a mapping of each client of the node is among the mappings."""
 
 
 class StorageClass(Stored, frozen=True, kw_only=True):

@@ -16,14 +16,13 @@ from rbdagent.model import (
     KubeEvent,
     Lease,
     Node,
-    NotObserved,
     ObjectRef,
     OtherSource,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
     PublishedMapping,
-    PublishedNode,
+    PublishedSummary,
     Requirement,
     StorageClass,
     Verdict,
@@ -491,22 +490,22 @@ def _ref(data: Json) -> ObjectRef:
     return ObjectRef(namespace=meta.get("namespace", ""), name=meta["name"], uid=meta.get("uid"))
 
 
-def rbd_node(data: Json) -> PublishedNode:
+def rbd_node(data: Json) -> PublishedSummary:
     """Parse an RBDNode; before the first write of its agent, the mappings are not observed."""
     status = data.get("status") or {}
-    mappings = status.get("mappings")
-    return PublishedNode(
+    mapped = status.get("mapped")
+    return PublishedSummary(
         name=data["metadata"]["name"],
         observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
         lease_namespace=status.get("leaseNamespace"),
         boot_id=status.get("bootID"),
-        mappings=NotObserved(reason="its agent has not seen its devices")
-        if mappings is None
-        else tuple(_published(mapping) for mapping in mappings),
+        mapped=None if mapped is None else int(mapped),
+        images=frozenset(map(str, status.get("images") or ())),
     )
 
 
-def _published(data: Json) -> PublishedMapping:
+def rbd_mapping(data: Json) -> PublishedMapping:
+    """Parse the status of an RBDMapping."""
     image, address = data.get("image") or {}, data.get("clientAddress")
     return PublishedMapping(
         device=data["device"],
@@ -521,7 +520,7 @@ def _published(data: Json) -> PublishedMapping:
         else None,
         image_id=image.get("id"),
         client_id=data.get("clientID"),
-        client_address=parse_address(address, where="an RBDNode") if address else None,
+        client_address=parse_address(address, where="an RBDMapping") if address else None,
         read_only=data.get("readOnly"),
         persistent_volume=data.get("persistentVolume"),
         reasons=tuple(data.get("reasons") or ()),

@@ -60,7 +60,9 @@ def selected(report: PublishedNode, wanted: Selection, fleet: Fleet, *, now: str
         reason = f"not observed: {report.mappings.reason} ({seen} ago)"
         fleet.unknown.append((report.name, reason))
         return
-    if is_fresh(report, now):
+    if report.incomplete:
+        fleet.unknown.append((report.name, report.incomplete))
+    elif is_fresh(report, now):
         fleet.nodes += 1
     else:
         fleet.unknown.append((report.name, f"its agent last {confirmed(report, now)}"))

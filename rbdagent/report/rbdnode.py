@@ -1,6 +1,7 @@
 """What an agent publishes about its node: the status of the custom resource RBDNode.
 
-The object is small because each change writes it again, and a list can contain five thousand.
+It is a summary: each mapping has an RBDMapping (:mod:`rbdagent.report.rbdmapping`). The object is
+small because each change writes it again, and a list can contain five thousand.
 """
 
 from __future__ import annotations
@@ -8,15 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.correlate.image_identity import are_mappings_observed
-from rbdagent.model import NotObserved, Verdict
+from rbdagent.model import DeviceKind, NotObserved, Verdict
+from rbdagent.parse import labels
 from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.public import PublicText
-from rbdagent.report.rbdmapping import mapping_statuses, without_none
+from rbdagent.report.rbdmapping import without_none
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rbdagent.model import Diagnosis, History, Snapshot, UnmapRecord
+    from rbdagent.model import Diagnosis, HolderVerdict, Mapping, Snapshot, UnmapRecord
 
 Json = dict[str, Any]
 
@@ -28,23 +30,22 @@ HEALTHY: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verd
 def rbdnode_status(
     diagnoses: Sequence[Diagnosis],
     snapshot: Snapshot,
-    history: History | None,
     acts: Sequence[UnmapRecord] | NotObserved,
 ) -> Json:
     """Return the status of one node's RBDNode.
 
-    ``mappings`` is null if the node's devices were not observed. ``acts`` is null if the record was
-    not observed. An empty list was observed.
+    ``mapped`` and ``images`` are null if the node's devices were not observed. ``acts`` is null if
+    the record was not observed. An empty list was observed.
     """
     node = snapshot.node
     public = PublicText(snapshot)
     held = [
-        (holder_verdict, diagnosis)
+        (holder_verdict, mapping, diagnosis)
         for diagnosis in diagnoses
-        for holder_verdict, _ in diagnosis.mapped
+        for holder_verdict, mapping in diagnosis.mapped
     ]
     seen = are_mappings_observed(node)
-    verdicts = [holder_verdict.verdict for holder_verdict, _ in held]
+    verdicts = [holder_verdict.verdict for holder_verdict, _, _ in held]
     return {
         "observedAt": snapshot.observed_at,
         "bootID": node.boot_id if node is not None else None,
@@ -53,9 +54,11 @@ def rbdnode_status(
         "orphaned": verdicts.count(Verdict.ORPHANED),
         "problems": sum(
             holder_verdict.verdict not in HEALTHY or diagnosis.verdict is Verdict.CONFLICT
-            for holder_verdict, diagnosis in held
+            for holder_verdict, _, diagnosis in held
         ),
-        "mappings": mapping_statuses(diagnoses, snapshot, history) if seen else None,
+        "images": sorted({key for held_by in held for key in _image_keys(*held_by)})
+        if seen
+        else None,
         "sources": {
             name: {"state": str(source.state), "reason": public(source.reason)}
             for name, source in snapshot.sources.named
@@ -64,6 +67,18 @@ def rbdnode_status(
         if isinstance(acts, NotObserved)
         else [in_all_texts(_act(act), shown) for act in acts[-_MOST_ACTS:]],
     }
+
+
+def _image_keys(_: HolderVerdict, mapping: Mapping, diagnosis: Diagnosis) -> frozenset[str]:
+    """Return the keys of a mapped image.
+
+    The device of an unknown image may be any image of krbd; rbd-nbd shows a watcher in any case.
+    """
+    image = diagnosis.use.image
+    if image is None:
+        is_krbd = mapping.kind is DeviceKind.KRBD
+        return labels.image_keys(None, None) if is_krbd else frozenset()
+    return labels.image_keys(image.spec.name, image.image_id)
 
 
 def _act(act: UnmapRecord) -> Json:

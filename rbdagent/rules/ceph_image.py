@@ -364,7 +364,8 @@ def _mapped_on(
     mappings = tuple(
         (mapping.device, mapping.client_address) for mapping in observed_of(theirs.mappings)
     )
-    return mappings, fresh and not isinstance(theirs.mappings, NotObserved)
+    complete = theirs.every_client and not theirs.incomplete
+    return mappings, fresh and complete and not isinstance(theirs.mappings, NotObserved)
 
 
 def _node_hit(entry: BlocklistEntry, case: RuleContext) -> str | None:

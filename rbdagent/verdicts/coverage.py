@@ -34,8 +34,8 @@ def reporting_nodes(snapshot: Snapshot) -> frozenset[str]:
 
 
 def _is_complete(report: PublishedNode) -> bool:
-    """Return whether a report names the image of each krbd device."""
-    if isinstance(report.mappings, NotObserved):
+    """Return whether a report has each mapping that was requested, with its image."""
+    if isinstance(report.mappings, NotObserved) or report.incomplete:
         return False
     return all(mapping.image is not None or is_nbd(mapping) for mapping in report.mappings)
 
@@ -90,7 +90,8 @@ def _described(node: Node, report: PublishedNode | None, snapshot: Snapshot) -> 
         state = "" if node.ready is True else "not Ready, "
     if report is None:
         return f"{node.name} ({state}no agent reports)"
-    return f"{node.name} ({state}its agent last {confirmed(report, snapshot.observed_at)})"
+    gap = f"; {report.incomplete}" if report.incomplete else ""
+    return f"{node.name} ({state}its agent last {confirmed(report, snapshot.observed_at)}{gap})"
 
 
 def _in_volumes_in_use(others: list[Node], use: Volume) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Nodes whose RBDNode is worth reading: only those that watch an image this node may write to."""
+"""Nodes whose reports are worth reading: only those that watch an image this node may write to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def neighbours(use: Volume, node_name: str) -> tuple[str, ...]:
-    """Return, in order, the other nodes whose RBDNode may prove a conflict over an image.
+    """Return, in order, the other nodes whose reports may prove a conflict over an image.
 
     Empty if this node only reads, or if several nodes may write.
     """

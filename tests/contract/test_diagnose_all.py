@@ -62,6 +62,7 @@ OF_CLUSTER: Final = (
     "/apis/storage.k8s.io/v1/storageclasses",
     "/apis/storage.k8s.io/v1/csidrivers",
     "/apis/rbdagent.dev/v1alpha1/rbdnodes",
+    "/apis/rbdagent.dev/v1alpha1/rbdmappings",
     "/version",
 )
 
@@ -198,7 +199,8 @@ def test_forbidden_events_of_volumes_are_a_separate_gap(api: FakeApi, access: Ku
 
 
 def test_missing_rbdnode_resource_is_not_a_gap(api: FakeApi, access: KubeAccess) -> None:
-    api.broken["/apis/rbdagent.dev/v1alpha1/rbdnodes"] = refuse(404)
+    for resource in ("rbdnodes", "rbdmappings"):
+        api.broken[f"/apis/rbdagent.dev/v1alpha1/{resource}"] = refuse(404)
     view, source = look(access)
     assert (view.published, source.gaps) == ((), ())
 

@@ -20,14 +20,16 @@ from rbdagent.model import (
     CheckResult,
     CheckState,
     Convergence,
+    PublishedNode,
     Snapshot,
     Target,
     TargetKind,
     UnmapOutcome,
     UnmapRecord,
 )
-from rbdagent.parse.kubernetes import rbd_node
+from rbdagent.parse.kubernetes import rbd_mapping
 from rbdagent.report.fleet import Fleet, Selection, selected
+from rbdagent.report.rbdmapping import mapping_statuses
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.report.text.check import check_lines
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rbdagent.model import PublishedNode, UnmapPlan, UnmapRefusal
+    from rbdagent.model import UnmapPlan, UnmapRefusal
 
 OF_ALL: Final = (
     *(("list", form) for form in FORMS),
@@ -160,12 +162,13 @@ def test_check_output_has_no_unsafe_characters(result: CheckResult) -> None:
     assert is_clean(check_lines([result], Layout()))
 
 
-REPORT: Final = rbd_node(
-    {
-        "metadata": {"name": "worker-2"},
-        "status": {
-            "observedAt": NOW,
-            "mappings": [{
+REPORT: Final = PublishedNode(
+    name="worker-2",
+    observed_at=NOW,
+    incomplete="not all of its RBDMappings were found",
+    mappings=(
+        rbd_mapping(
+            {
                 "device": "/dev/rbd3",
                 "verdict": "Pinned",
                 "image": {"pool": "k8s", "name": "csi-vol-1"},
@@ -173,10 +176,10 @@ REPORT: Final = rbd_node(
                 "reasons": ["process 7 (sleep) has an open file on it"],
                 "pods": ["default/web-0"],
                 "since": NOW,
-            }],
-        },
-    }
-)  # fmt: skip
+            }
+        ),
+    ),
+)
 
 
 @given(made_ill(REPORT), st.booleans())
@@ -224,9 +227,10 @@ def test_published_status_has_no_unsafe_characters(
         news=(act,),
         blocked=blocked_volumes(whole, uses.waited_for),
     )
-    status = rbdnode_status(look.diagnoses, whole, None, (act,))
+    status = rbdnode_status(look.diagnoses, whole, (act,))
     judged = [
-        {key: mapping[key] for key in mapping.keys() - IDENTITY} for mapping in status["mappings"]
+        {key: mapping[key] for key in mapping.keys() - IDENTITY}
+        for mapping in mapping_statuses(look.diagnoses, whole, None)
     ]
     texts = texts_of([judged, status["sources"], status["acts"]])
     texts |= {event.message for event in transitions(None, look, "n1")}

@@ -11,17 +11,21 @@ import pytest
 
 from rbdagent.cli.kept_output import KeptOutput
 from rbdagent.cli.output import data_text, now_utc
-from rbdagent.parse.kubernetes import parse_object, rbd_node
+from rbdagent.collect.kube.list_reports import published_nodes
+from rbdagent.collect.kube.requests import RBD_MAPPINGS
 from rbdagent.report.json.mappings import PublishedList, published_node
 from rbdagent.report.schema import schema
 from tests.support.cli_runner import FORMS, ask
 from tests.support.fake_api import FakeApi, access_to, answer, refuse
+from tests.support.published import add_mapping, publish, publish_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
+    from rbdagent.model import PublishedNode
     from tests.support.cli_runner import Done
 
 Json = dict[str, Any]
@@ -40,11 +44,6 @@ def mapping(number: int, verdict: str = "InUse", **more: object) -> Json:
     }
 
 
-def report(name: str, *mappings: Json, at: str = "", observed: bool = True) -> Json:
-    status = {"observedAt": at or now_utc(), "mappings": list(mappings) if observed else None}
-    return {"metadata": {"name": name}, "status": status}
-
-
 def claim(name: str, number: int, namespace: str = "shop") -> Json:
     return {
         "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
@@ -58,11 +57,11 @@ def api() -> Iterator[FakeApi]:
     """Yield an API server with the reports of three nodes, one of them outdated."""
     fake = FakeApi()
     fake.page = 2
-    fake.lists["rbdnodes"] = [
-        report("n1", mapping(1), mapping(2, "Orphaned", findings=["RBD101"])),
-        report("n2", mapping(3), mapping(4, "Shared"), mapping(5, "Dead", findings=["RBD103"])),
-        report("n3", mapping(6, "Staged"), at=OLD),
-    ]
+    now = now_utc()
+    publish(fake, "n1", mapping(1), mapping(2, "Orphaned", findings=["RBD101"]), at=now)
+    dead = mapping(5, "Dead", findings=["RBD103"])
+    publish(fake, "n2", mapping(3), mapping(4, "Shared"), dead, at=now)
+    publish(fake, "n3", mapping(6, "Staged"), at=OLD)
     fake.lists["persistentvolumeclaims"] = [claim("data", 2), claim("logs", 3, "other")]
     yield fake
     fake.stop()
@@ -95,7 +94,7 @@ def test_only_unhealthy_mappings_are_listed(listed: Callable[..., Done]) -> None
 def test_healthy_verdict_with_a_finding_needs_attention(
     api: FakeApi, listed: Callable[..., Done]
 ) -> None:
-    api.lists["rbdnodes"] = [report("n1", mapping(1, findings=["RBD103"]), mapping(2))]
+    publish_only(api, ("n1", (mapping(1, findings=["RBD103"]), mapping(2))))
     assert rows(listed()) == [("n1", "/dev/rbd1")]
 
 
@@ -108,7 +107,8 @@ def test_node_without_a_recent_report_is_unknown(listed: Callable[..., Done]) ->
 def test_report_without_observed_devices_does_not_mean_none(
     api: FakeApi, listed: Callable[..., Done]
 ) -> None:
-    api.lists["rbdnodes"] = [report("n1", observed=False)]
+    publish_only(api)
+    publish(api, "n1", observed=False)
     done = listed()
     first, second = done.stdout.splitlines()
     assert first == "The current mappings of 1 node are unknown:"
@@ -118,7 +118,7 @@ def test_report_without_observed_devices_does_not_mean_none(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_no_report_does_not_mean_none(api: FakeApi, listed: Callable[..., Done], form: str) -> None:
-    api.lists["rbdnodes"] = []
+    publish_only(api)
     done = listed("-o", form)
     assert (done.code, done.stdout) == (1, "")
     assert "no agent has published any mappings: the Kubernetes API has no RBDNode" in done.stderr
@@ -129,7 +129,7 @@ def test_no_report_does_not_mean_none(api: FakeApi, listed: Callable[..., Done],
 def test_selected_nodes_without_report_are_an_error(
     api: FakeApi, listed: Callable[..., Done], form: str
 ) -> None:
-    api.lists["rbdnodes"] = [report("worker-1"), report("worker-2")]
+    publish_only(api, ("worker-1", ()), ("worker-2", ()))
     done = listed("-o", form, "--on-node", "wroker-1", "--on-node", "other")
     assert (done.code, done.stdout) == (1, "")
     assert "of the nodes other and wroker-1; RBDNodes of other nodes" in done.stderr
@@ -149,9 +149,30 @@ def test_selected_node_without_report_is_unknown(listed: Callable[..., Done]) ->
 
 
 def test_unknown_nodes_are_limited(api: FakeApi, listed: Callable[..., Done]) -> None:
-    api.lists["rbdnodes"] = [report(f"n{number}", at=OLD) for number in range(15)]
+    publish_only(api, *((f"n{number}", ()) for number in range(15)))
     assert "  and 5 more (-v)" in listed().stdout
     assert "n14: its agent last reported" in listed("-v").stdout
+
+
+def test_node_whose_mappings_are_missing_is_unknown(
+    api: FakeApi, listed: Callable[..., Done]
+) -> None:
+    """Its RBDNode counts a mapping that has no RBDMapping: it was deleted, or may not be read."""
+    del api.lists["rbdmappings"][0]
+    done = listed("--all", "--on-node", "n1")
+    assert rows(done) == [("n1", "/dev/rbd2")]
+    assert "n1: not all of its RBDMappings were found" in done.stdout
+    (item,) = json.loads(listed("-o", "json", "--on-node", "n1").stdout)["items"]
+    assert item["incomplete"] == "not all of its RBDMappings were found"
+
+
+def test_mapping_of_a_node_without_an_rbdnode_is_listed(
+    api: FakeApi, listed: Callable[..., Done]
+) -> None:
+    del api.lists["rbdnodes"][0]
+    done = listed("--all", "--on-node", "n1")
+    assert rows(done) == [("n1", "/dev/rbd1"), ("n1", "/dev/rbd2")]
+    assert "n1: the RBDNode of its agent was not found" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -196,15 +217,20 @@ def test_machine_formats_list_healthy_mappings_too(listed: Callable[..., Done]) 
 _HOSTILE: Final = "a\u202eb\x1b[31m\u2028\n---\n- x: [] # \U000e0041"
 
 
-def whole(api: FakeApi, output: str, *, complete: bool = True) -> str:
-    """Return the text of a list of all nodes that is written at once."""
-    nodes = [published_node(parse_object(rbd_node, one, what="")) for one in api.lists["rbdnodes"]]
-    return data_text(PublishedList(items=tuple(nodes), complete=complete), output)
+def whole(nodes: Sequence[PublishedNode], output: str, *, complete: bool = True) -> str:
+    """Return the text of a list of reports that is written at once."""
+    items = tuple(published_node(node) for node in nodes)
+    return data_text(PublishedList(items=items, complete=complete), output)
+
+
+@pytest.fixture
+def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
+    return access_to(api, tmp_path)
 
 
 def fail_from(api: FakeApi, page: int) -> None:
-    """Refuse the requests for a page of reports and for those after it."""
-    path = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+    """Refuse the requests for a page of RBDMappings and for those after it."""
+    path = RBD_MAPPINGS
     asked: list[str] = []
 
     def play(handler: BaseHTTPRequestHandler) -> None:
@@ -219,14 +245,14 @@ def fail_from(api: FakeApi, page: int) -> None:
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_parts_are_the_text_that_is_written_at_once(
-    api: FakeApi, listed: Callable[..., Done], output: str
+    api: FakeApi, access: KubeAccess, listed: Callable[..., Done], output: str
 ) -> None:
-    api.lists["rbdnodes"] += [
-        report("n4", observed=False),
-        report("n5"),
-        report("n6", mapping(7, pods=[_HOSTILE], reasons=["x" * 300, _HOSTILE * 20])),
-    ]
-    assert listed("-o", output).stdout == whole(api, output)
+    publish(api, "n4", observed=False)
+    publish(api, "n5")
+    publish(api, "n6", mapping(7, pods=[_HOSTILE], reasons=["x" * 300, _HOSTILE * 20]))
+    nodes = list(published_nodes(access))
+    assert [node.name for node in nodes] == ["n1", "n2", "n3", "n6", "n4", "n5"]
+    assert listed("-o", output).stdout == whole(nodes, output)
 
 
 def test_list_matches_its_schema(listed: Callable[..., Done]) -> None:
@@ -237,12 +263,13 @@ def test_list_matches_its_schema(listed: Callable[..., Done]) -> None:
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_failure_after_a_page_closes_the_document(
-    api: FakeApi, listed: Callable[..., Done], output: str
+    api: FakeApi, access: KubeAccess, listed: Callable[..., Done], output: str
 ) -> None:
-    fail_from(api, page=2)
+    """The first two pages have all mappings of the first node, and some of the second one."""
+    first, *_ = published_nodes(access)
+    fail_from(api, page=3)
     done = listed("-o", output)
-    del api.lists["rbdnodes"][2:]
-    assert done.stdout == whole(api, output, complete=False)
+    assert done.stdout == whole([first], output, complete=False)
     assert done.code == 1
     assert "forbidden" in done.stderr
 
@@ -264,8 +291,9 @@ def test_parts_are_written_before_the_next_page_is_requested(
         "rbdagent.cli.output.print_text", lambda _: requests.append(len(api.requests))
     )
     listed("-o", "json")
-    # Two reports of the first page, one of the second, and the end.
-    assert requests == [1, 1, 2, 2]
+    # The RBDNodes have two pages. A report ends where the mappings of another node begin: that of
+    # the first node on the second of three pages.
+    assert requests == [4, 5, 5, 5]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -316,7 +344,11 @@ def test_watch_follows_claims_that_are_created_later(
 
 @pytest.mark.parametrize("output", ["json", "yaml", "table", "name"])
 def test_watch_prints_only_outputs_that_differ(
-    api: FakeApi, listed: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, output: str
+    api: FakeApi,
+    access: KubeAccess,
+    listed: Callable[..., Done],
+    monkeypatch: pytest.MonkeyPatch,
+    output: str,
 ) -> None:
     reports = api.lists["rbdnodes"]
 
@@ -324,7 +356,7 @@ def test_watch_prints_only_outputs_that_differ(
         reports[0]["status"]["observedAt"] = "2026-11-26T01:02:03Z"
 
     def orphan() -> None:
-        reports[1]["status"]["mappings"].append(mapping(9, "Orphaned", findings=["RBD101"]))
+        add_mapping(api, "n2", mapping(9, "Orphaned", findings=["RBD101"]))
 
     reports[0]["status"]["observedAt"] = "2026-11-26T01:02:00Z"
     done = watched(listed, monkeypatch, [renew, orphan], "-o", output)
@@ -333,7 +365,7 @@ def test_watch_prints_only_outputs_that_differ(
     assert "rbd9" not in first
     assert "rbd9" in second
     if output in {"json", "yaml"}:
-        assert second.partition("\n")[2] == whole(api, output)
+        assert second.partition("\n")[2] == whole(list(published_nodes(access)), output)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +387,7 @@ def test_exit_code_follows_the_listed_findings(
 
 def test_table_has_at_most_200_mappings(api: FakeApi, listed: Callable[..., Done]) -> None:
     orphans = [mapping(number, "Orphaned") for number in range(250)]
-    api.lists["rbdnodes"] = [report("n1", *orphans)]
+    publish_only(api, ("n1", tuple(orphans)))
     done = listed()
     assert len(rows(done)) == 200
     assert "The table has the first 200 of 250 mappings (--all lists all)." in done.stdout

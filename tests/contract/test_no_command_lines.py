@@ -12,6 +12,7 @@ import pytest
 
 from rbdagent.agent.events import event_object, transitions
 from rbdagent.report.json.holders import holder_report
+from rbdagent.report.rbdmapping import mapping_statuses
 from rbdagent.report.rbdnode import rbdnode_status
 from tests.support import recordings
 from tests.support.hostile_texts import texts_of
@@ -51,7 +52,10 @@ def seen(
 def test_published_data_contains_no_command_line(seen: CycleResult) -> None:
     assert any(MARKER in text for text in texts_of(seen.snapshot.node))
     node_name = seen.snapshot.node.node_name if seen.snapshot.node is not None else ""
-    status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())
+    status = [
+        rbdnode_status(seen.diagnoses, seen.snapshot, ()),
+        mapping_statuses(seen.diagnoses, seen.snapshot, seen.history),
+    ]
     events = [
         event_object(event, node_name, seen.snapshot.observed_at)
         for event in transitions(None, seen, node_name)
@@ -63,7 +67,7 @@ def test_published_data_contains_no_command_line(seen: CycleResult) -> None:
 def test_holder_is_published_without_its_arguments(tmp_path: Path) -> None:
     """Recording 12: a shell's `sleep 100000` has its working directory on the volume."""
     seen = recorded_cycle("12-pinned-by-cwd-invisible", "c12", root=tmp_path)
-    (mapping,) = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())["mappings"]
+    (mapping,) = mapping_statuses(seen.diagnoses, seen.snapshot, seen.history)
     said = "process 4623 (sleep) has its working directory on it"
     assert mapping["reasons"][0] == said
     assert said in transitions(None, seen, "n1")[0].message
@@ -92,7 +96,10 @@ def test_user_and_parent_of_a_holder_are_not_published(
     assert process.user == "MARKER-user"
     assert process.parent is not None
     assert process.parent.program == "MARKER-parent"
-    status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())
+    status = [
+        rbdnode_status(seen.diagnoses, seen.snapshot, ()),
+        mapping_statuses(seen.diagnoses, seen.snapshot, seen.history),
+    ]
     events = [
         event_object(event, "n1", seen.snapshot.observed_at)
         for event in transitions(None, seen, "n1")

@@ -16,6 +16,7 @@ from rbdagent.correlate import uses_of_node
 from rbdagent.errors import ParseError
 from rbdagent.model import Snapshot, Target, TargetKind, observed_of
 from rbdagent.parse.mountinfo import parse_mount_line
+from rbdagent.report.rbdmapping import mapping_statuses
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.rules import diagnose
@@ -110,10 +111,10 @@ def seen(snapshot: Snapshot) -> CycleResult:
 
 
 def test_rbdnode_events_and_metrics_can_be_written(seen: CycleResult) -> None:
-    status = rbdnode_status(seen.diagnoses, seen.snapshot, None, ())
-    (mapping,) = status["mappings"]
+    status = rbdnode_status(seen.diagnoses, seen.snapshot, ())
+    (mapping,) = mapping_statuses(seen.diagnoses, seen.snapshot, None)
     assert any(SHOWN in reason for reason in mapping["reasons"])
     events = transitions(None, seen, "n1")
     assert events
-    msgspec.json.encode([status, *(event_object(event, "n1", "") for event in events)])
+    msgspec.json.encode([status, mapping, *(event_object(event, "n1", "") for event in events)])
     exposition(seen)

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlparse
 
 import pytest
 from msgspec.structs import replace
@@ -18,9 +19,9 @@ from rbdagent.agent.publish import Publisher
 from rbdagent.cli.agent import _Kubernetes
 from rbdagent.collect.kube.access_review import check_kube
 from rbdagent.collect.kube.kubeconfig import KubeAccess
-from rbdagent.collect.kube.list_reports import published_nodes, rbd_nodes_named
+from rbdagent.collect.kube.list_reports import published_nodes, reports_of_nodes
 from rbdagent.collect.kube.list_target import observe_kube
-from rbdagent.collect.kube.requests import RBD_NODES
+from rbdagent.collect.kube.requests import RBD_MAPPINGS, RBD_NODES
 from rbdagent.correlate import correlate, uses_of_node
 from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
@@ -28,7 +29,6 @@ from rbdagent.model import (
     CollectScope,
     Confidence,
     CsiSource,
-    Holder,
     KubeView,
     NotObserved,
     PublishedNode,
@@ -52,6 +52,7 @@ from tests.support.fake_api import (
     kubeconfig,
     refuse,
 )
+from tests.support.published import publish_only
 from tests.support.snapshots import (
     FSID,
     IMAGE_ID,
@@ -554,6 +555,21 @@ def test_unchanged_status_is_not_written_again(api: FakeApi, access: KubeAccess)
     assert api.writes[-1][2] == {"status": {"observedAt": "3", "mapped": 1}}
 
 
+def test_change_of_the_status_by_another_client_is_corrected(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """Without the key of an image, its missing RBDMapping would not be recognised."""
+    publisher = Publisher(access, "n1")
+    written = {"observedAt": "1", "mapped": 1, "images": ["key"], "acts": None}
+    publisher.publish(written, node_uid="u")
+    echo = {"status": {"observedAt": "1", "mapped": 1, "images": ["key"]}}
+    assert not publisher.is_foreign("MODIFIED", echo)
+    assert publisher.is_foreign("MODIFIED", {"status": echo["status"] | {"images": []}})
+    assert publisher.publish(written, node_uid="u")
+    assert publisher.is_foreign("DELETED", echo)
+    assert publisher.publish(written, node_uid="u")
+
+
 def missing_once(api: FakeApi, key: str) -> Callable[[BaseHTTPRequestHandler], None]:
     def refuse_once(handler: BaseHTTPRequestHandler) -> None:
         del api.broken[key]
@@ -696,7 +712,7 @@ def test_no_published_node_differs_from_a_missing_resource(
 ) -> None:
     assert list(published_nodes(access)) == []
     api.broken[RBD_NODES] = refuse(404)
-    with pytest.raises(SourceError, match="no agent publishes here"):
+    with pytest.raises(SourceError, match="publishes here"):
         list(published_nodes(access))
 
 
@@ -716,7 +732,7 @@ def agent_lease(name: str, renewed_at: str | None) -> Json:
 
 def with_lease(api: FakeApi, *leases: Json) -> None:
     """Publish an RBDNode that was written an hour ago, and Leases."""
-    status = {"observedAt": AN_HOUR_AGO, "leaseNamespace": "rbdagent", "mappings": []}
+    status = {"observedAt": AN_HOUR_AGO, "leaseNamespace": "rbdagent", "mapped": 0, "images": []}
     api.lists["rbdnodes"] = [{"metadata": {"name": "worker-2"}, "status": status}]
     api.lists["leases"] = [*leases]
 
@@ -741,7 +757,7 @@ def test_report_is_as_old_as_the_renewal_of_its_lease(
 ) -> None:
     with_lease(api, lease)
     (listed,) = published_nodes(access)
-    named = rbd_nodes_named(access, ["worker-2"])["worker-2"]
+    named = reports_of_nodes(access, ["worker-2"])["worker-2"]
     assert listed == named
     assert isinstance(named, PublishedNode)
     assert named.observed_at == age
@@ -754,7 +770,7 @@ def test_refused_leases_leave_reports_as_old_as_their_write(
     with_lease(api, agent_lease("worker-2", NOW))
     api.broken |= {_LEASES: refuse(403), f"{_LEASES}/worker-2": refuse(403)}
     (listed,) = published_nodes(access)
-    named = rbd_nodes_named(access, ["worker-2"])["worker-2"]
+    named = reports_of_nodes(access, ["worker-2"])["worker-2"]
     for report in (listed, named):
         assert isinstance(report, PublishedNode)
         assert report.observed_at == AN_HOUR_AGO
@@ -764,7 +780,8 @@ def test_refused_leases_leave_reports_as_old_as_their_write(
 
 def test_leases_of_a_namespace_are_listed_once(api: FakeApi, access: KubeAccess) -> None:
     with_lease(api)
-    api.lists["rbdnodes"] *= 3
+    (node,) = api.lists["rbdnodes"]
+    api.lists["rbdnodes"] += [{**node, "metadata": {"name": f"n{number}"}} for number in range(2)]
     assert len(list(published_nodes(access))) == 3
     assert [path for path in api.requests if "leases" in path] == [f"{_LEASES}?limit=500"]
 
@@ -774,16 +791,23 @@ def test_leases_of_a_namespace_are_listed_once(api: FakeApi, access: KubeAccess)
 # --------------------------------------------------------------------------------------------------
 
 
-def rbd_node_object(name: str) -> Json:
-    mapped = {
-        "device": "/dev/rbd7",
-        "verdict": "InUse",
-        "image": {"fsid": FSID, "pool": SPEC.pool, "name": SPEC.name, "id": IMAGE_ID},
-        "clientID": 4239,
-        "clientAddress": str(REMOTE_ADDRESS),
-        "readOnly": False,
-    }
-    return {"metadata": {"name": name}, "status": {"observedAt": NOW, "mappings": [mapped]}}
+MAPPED: Json = {
+    "device": "/dev/rbd7",
+    "verdict": "InUse",
+    "image": {"fsid": FSID, "pool": SPEC.pool, "name": SPEC.name, "id": IMAGE_ID},
+    "clientID": 4239,
+    "clientAddress": str(REMOTE_ADDRESS),
+    "readOnly": False,
+}
+
+
+def asked_of(api: FakeApi) -> list[str]:
+    """Return what was requested of agents: the objects' names, and the labels of lists."""
+    return [
+        parse_qs(urlparse(path).query).get("labelSelector", [path.rpartition("/")[2]])[0]
+        for path in api.requests
+        if "rbdagent.dev" in path
+    ]
 
 
 CONFLICT = seen_by_agent(
@@ -803,14 +827,14 @@ def told_of(neighbours: Neighbours, snapshot: Snapshot = CONFLICT) -> tuple[str,
 def test_rbdnode_of_a_conflicting_node_is_requested_once_by_name(
     api: FakeApi, access: KubeAccess
 ) -> None:
-    api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
+    publish_only(api, *((f"worker-{number}", (MAPPED,)) for number in range(2, 5)))
     neighbours = Neighbours(access, "worker-1")
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.CERTAIN)
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.CERTAIN)
-    assert api.requests == [f"{RBD_NODES}/worker-2"]
+    assert asked_of(api) == ["rbdagent.dev/node in (worker-2)", "worker-2"]
     neighbours.forget()
     told_of(neighbours)
-    assert api.requests == [f"{RBD_NODES}/worker-2"] * 2
+    assert asked_of(api) == ["rbdagent.dev/node in (worker-2)", "worker-2"] * 2
 
 
 WAITED_FOR = seen_by_agent(
@@ -824,13 +848,13 @@ WAITED_FOR = seen_by_agent(
 def test_rbdnode_of_a_watching_node_is_requested_once_by_name(
     api: FakeApi, access: KubeAccess
 ) -> None:
-    api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
+    publish_only(api, *((f"worker-{number}", (MAPPED,)) for number in range(2, 5)))
     neighbours = Neighbours(access, "worker-1")
     for _ in range(2):
         uses = neighbours.with_results(uses_of_node(WAITED_FOR))
         (blocked,) = blocked_volumes(uses.snapshot, uses.waited_for)
         assert (blocked.cause, blocked.holder_node) == (Verdict.IN_USE, "worker-2")
-    assert api.requests == [f"{RBD_NODES}/worker-2"]
+    assert asked_of(api) == ["rbdagent.dev/node in (worker-2)", "worker-2"]
 
 
 def test_no_rbdnode_is_requested_without_another_watcher(api: FakeApi, access: KubeAccess) -> None:
@@ -842,15 +866,15 @@ def test_no_rbdnode_is_requested_without_another_watcher(api: FakeApi, access: K
 def test_node_without_an_agent_is_probable_and_not_retried(
     api: FakeApi, access: KubeAccess
 ) -> None:
-    api.lists["rbdnodes"] = []
+    publish_only(api)
     neighbours = Neighbours(access, "worker-1")
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
-    assert len(api.requests) == 1
+    assert len(api.requests) == 2
 
 
 def test_refused_rbdnode_is_a_gap_and_is_retried(api: FakeApi, access: KubeAccess) -> None:
-    api.lists["rbdnodes"] = [rbd_node_object("worker-2")]
+    publish_only(api, ("worker-2", (MAPPED,)))
     api.broken[f"{RBD_NODES}/worker-2"] = refuse(403)
     neighbours = Neighbours(access, "worker-1")
     looked_at = neighbours.with_results(uses_of_node(CONFLICT)).snapshot
@@ -873,53 +897,118 @@ ELSEWHERE = seen_by_agent(
 )
 
 
-def holders_with_reports(access: KubeAccess, seen: Snapshot = ELSEWHERE) -> tuple[Holder, ...]:
-    """Return the holders of the image according to the reports that who-holds lists."""
+def reports_on(access: KubeAccess, seen: Snapshot = ELSEWHERE) -> Snapshot:
+    """Return a snapshot with what who-holds requests of agents."""
     settings = replace(NOWHERE, kube=access)
-    found = look_module._begin_reports(seen, settings, CollectScope.NOTHING, {})(
-        time.monotonic() + 10
-    )
-    return correlate(look_module.with_published(seen, found)).holders
+    wait = look_module._begin_reports(seen, settings, CollectScope.NOTHING, {})
+    return look_module.with_published(seen, wait(seen, time.monotonic() + 10))
 
 
-def test_who_holds_lists_the_reports_of_all_agents(api: FakeApi, access: KubeAccess) -> None:
-    """A client that lost its watch is visible only in the report of its node."""
-    api.lists["rbdnodes"] = [rbd_node_object("worker-7")]
-    assert [holder.confidence for holder in holders_with_reports(access)] == [Confidence.CERTAIN]
-    unwatched = replace(ELSEWHERE, ceph=seen_by_agent(of_image={"watchers": ()}).ceph)
-    (holder,) = holders_with_reports(access, unwatched)
-    assert (holder.node, holder.watcher) == ("worker-7", None)
-    assert api.requests == [f"{RBD_NODES}?limit=100"] * 2
+def published_in(seen: Snapshot) -> tuple[PublishedNode, ...]:
+    assert seen.kubernetes is not None
+    return observed_of(seen.kubernetes.published)
 
 
-def test_reports_omit_mappings_of_other_volumes(api: FakeApi, access: KubeAccess) -> None:
-    """One mapping of each client is kept: it shows the node of the client of a watcher."""
-    report = rbd_node_object("worker-7")
-    (mapping,) = report["status"]["mappings"]
-    other = {**mapping, "device": "/dev/rbd9", "image": {**mapping["image"], "id": "f00"}}
-    others = [{**other, "device": f"/dev/rbd{number}"} for number in range(10, 60)]
-    unknown = {"device": "/dev/rbd99", "verdict": "Undetermined"}
-    report["status"]["mappings"] = [mapping, *others, unknown]
-    api.lists["rbdnodes"] = [report]
-    settings = replace(NOWHERE, kube=access)
-    (found,) = look_module._begin_reports(ELSEWHERE, settings, CollectScope.NOTHING, {})(
-        time.monotonic() + 10
-    )
-    assert isinstance(found, PublishedNode)
-    devices = [kept.device for kept in observed_of(found.mappings)]
-    assert devices == [mapping["device"], "/dev/rbd59", "/dev/rbd99"]
+UNWATCHED = replace(ELSEWHERE, ceph=seen_by_agent(of_image={"watchers": ()}).ceph)
+OF_IMAGE = f"rbdagent.dev/image in ({SPEC.name},unknown)"
+OF_ID = f"rbdagent.dev/image-id in ({IMAGE_ID})"
+
+
+def test_holder_is_found_by_the_label_of_the_image(api: FakeApi, access: KubeAccess) -> None:
+    """A client that lost its watch is visible only to the agent of its node."""
+    publish_only(api, ("worker-7", (MAPPED,)), ("worker-8", ()))
+    for seen, watched in ((ELSEWHERE, True), (UNWATCHED, False)):
+        api.requests.clear()
+        (holder,) = correlate(reports_on(access, seen)).holders
+        assert (holder.node, holder.confidence) == ("worker-7", Confidence.CERTAIN)
+        assert (holder.watcher is not None) == watched
+        assert {"worker-8", "rbdnodes"}.isdisjoint(asked_of(api))
+    assert asked_of(api) == [OF_IMAGE, OF_ID, "worker-7"]
+
+
+def test_renamed_image_is_found_by_its_id(api: FakeApi, access: KubeAccess) -> None:
+    renamed = {**MAPPED, "image": {**MAPPED["image"], "name": "former-name"}}
+    publish_only(api, ("worker-7", (renamed,)))
+    (holder,) = correlate(reports_on(access, UNWATCHED)).holders
+    assert holder.node == "worker-7"
+
+
+def test_node_of_a_watcher_is_found_by_its_client(api: FakeApi, access: KubeAccess) -> None:
+    """Any mapping of the client shows its node."""
+    other = {**MAPPED, "image": {**MAPPED["image"], "name": "other", "id": "f00"}}
+    many = tuple({**other, "device": f"/dev/rbd{number}"} for number in range(10, 20))
+    publish_only(api, ("worker-7", many))
+    seen = reports_on(access)
+    assert "rbdagent.dev/client in (4239)" in asked_of(api)
+    (holder,) = correlate(seen).holders
+    assert (holder.node, holder.confidence) == ("worker-7", Confidence.CERTAIN)
+    (report,) = (report for report in published_in(seen) if report.name == "worker-7")
+    assert len(observed_of(report.mappings)) == 1
+
+
+def test_device_of_an_unknown_image_may_be_the_image(api: FakeApi, access: KubeAccess) -> None:
+    publish_only(api, ("worker-7", ({"device": "/dev/rbd9", "verdict": "Undetermined"},)))
+    (report,) = published_in(reports_on(access, UNWATCHED))
+    (mapping,) = observed_of(report.mappings)
+    assert mapping.image is None
+
+
+def test_without_a_holder_the_rbdnodes_of_all_nodes_are_listed(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    publish_only(api, ("worker-7", ()), ("worker-8", ()))
+    reports = published_in(reports_on(access, UNWATCHED))
+    assert [(report.name, report.incomplete) for report in reports] == [
+        ("worker-7", ""),
+        ("worker-8", ""),
+    ]
+
+
+@pytest.mark.parametrize("known", [IMAGE_ID, None], ids=["by id", "by name"])
+def test_missing_rbdmapping_does_not_mean_that_nothing_is_mapped(
+    api: FakeApi, access: KubeAccess, known: str | None
+) -> None:
+    """The RBDNode names the image, by its name or its id, and no RBDMapping was found."""
+    name = "former-name" if known else SPEC.name
+    image = {"pool": SPEC.pool, "name": name} | ({"id": known} if known else {})
+    publish_only(api, ("worker-7", ({**MAPPED, "image": image},)))
+    api.lists["rbdmappings"] = []
+    (report,) = published_in(reports_on(access, UNWATCHED))
+    assert report.incomplete == "its RBDMapping of this image was not found"
+
+
+@pytest.mark.parametrize("broken", [RBD_MAPPINGS, RBD_NODES])
+def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess, broken: str) -> None:
+    publish_only(api, ("worker-7", ()))
+    api.broken[broken] = refuse(403)
+    seen = reports_on(access, UNWATCHED)
+    assert seen.kubernetes is not None
+    assert isinstance(seen.kubernetes.published, NotObserved)
+    assert [gap.fact for gap in seen.sources.kubernetes.gaps] == ["RBDNodes"]
+
+
+def test_refused_rbdnode_of_a_holder_leaves_the_holder(api: FakeApi, access: KubeAccess) -> None:
+    publish_only(api, ("worker-7", (MAPPED,)))
+    api.broken[f"{RBD_NODES}/worker-7"] = refuse(403)
+    seen = reports_on(access, UNWATCHED)
+    (holder,) = correlate(seen).holders
+    assert holder.node == "worker-7"
+    (report,) = published_in(seen)
+    assert "forbidden" in report.incomplete
+
+
+def test_missing_resource_of_mappings_leaves_what_rbdnodes_count(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """The resource of an older release has no RBDMapping: its RBDNodes are not complete."""
+    publish_only(api, ("worker-7", (MAPPED,)))
+    api.broken[RBD_MAPPINGS] = refuse(404)
+    (report,) = published_in(reports_on(access, UNWATCHED))
+    assert report.incomplete
 
 
 def test_who_holds_answers_where_no_agent_publishes(api: FakeApi, access: KubeAccess) -> None:
-    api.broken[RBD_NODES] = refuse(404, "the server could not find the requested resource")
-    assert [holder.confidence for holder in holders_with_reports(access)] == [Confidence.PROBABLE]
-
-
-def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess) -> None:
-    api.broken[RBD_NODES] = refuse(403)
-    settings = replace(NOWHERE, kube=access)
-    found = look_module._begin_reports(ELSEWHERE, settings, CollectScope.NOTHING, {})(
-        time.monotonic() + 10
-    )
-    completed = look_module.with_published(ELSEWHERE, found)
-    assert [gap.fact for gap in completed.sources.kubernetes.gaps] == ["RBDNodes"]
+    for path in (RBD_NODES, RBD_MAPPINGS):
+        api.broken[path] = refuse(404, "the server could not find the requested resource")
+    (holder,) = correlate(reports_on(access)).holders
+    assert holder.confidence is Confidence.PROBABLE

@@ -49,7 +49,7 @@ case " $* " in
     exit "$(cat exec.code)"
     ;;
   *' get pods '*) question=pods ;;
-  *' get rbdnodes'*) question=rbdnodes ;;
+  *' get rbdmappings'*) question=rbdmappings ;;
   *' get volumeattachments'*) question=volumeattachments ;;
   *' get pvc '*) question=pvc ;;
   *' get persistentvolumes '*) question=persistentvolumes ;;
@@ -65,6 +65,7 @@ esac
 cat "$question"
 """
 
+_MAPPINGS: Final = "rbdmappings.rbdagent.dev"
 AGENTS: Final = """\
 rbdagent rbdagent-a worker-1 Ready
 rbdagent rbdagent-b worker-2 Ready
@@ -223,7 +224,7 @@ def test_a_context_without_a_namespace_means_default(dash: Laptop) -> None:
 
 
 def test_connection_flags_go_to_every_call_of_kubectl(laptop: Laptop) -> None:
-    laptop.answers(rbdnodes="", volumeattachments="")
+    laptop.answers(rbdmappings="", volumeattachments="")
     given = ("--context", "my lab", "--as=o'hara", "-v", "6", "--insecure-skip-tls-verify")
     done = laptop.run("who-holds", *given, "pv-1")
     assert done.in_pod == ["rbdagent", "who-holds", "pv-1"]
@@ -453,9 +454,32 @@ def test_plugin_reports_why_no_agent_can_be_chosen(
     ],
 )
 def test_the_pod_of_the_right_node_is_chosen(laptop: Laptop, typed: str, pod: str) -> None:
-    laptop.answers(rbdnodes="worker-2\trbd1-data\tpool/image\nworker-3\t\tpool/space/image\n")
+    laptop.answers(rbdmappings="worker-2\trbd1-data\tpool/image\nworker-3\t\tpool/space/image\n")
     done = laptop.run(*typed.split())
     assert pod in done.exec
+
+
+@pytest.mark.parametrize(
+    ("target", "selectors"),
+    [
+        ("pv/rbd1-data", ["rbdagent.dev/persistentvolume in (rbd1-data)"]),
+        ("pool/space/image", ["rbdagent.dev/image in (image)"]),
+        (
+            "0001-0009-rook-ceph-0000000000000002-628c6546-0000-0000-0000-000000000001",
+            ["rbdagent.dev/image in (csi-vol-628c6546-0000-0000-0000-000000000001)", None],
+        ),
+        (f"pv/{'a' * 64}", [None]),
+        ("pool/_image", [None]),
+    ],
+)
+def test_mappings_of_a_target_are_requested_by_label(
+    laptop: Laptop, target: str, selectors: list[str | None]
+) -> None:
+    """A name that is no value of a label is searched among all; so is an image's other prefix."""
+    laptop.answers(rbdmappings="")
+    calls = [call for call in laptop.run("who-holds", target).calls if _MAPPINGS in call]
+    given = [[word for word in call if word.startswith("--selector=")] for call in calls]
+    assert given == [[] if one is None else [f"--selector={one}"] for one in selectors]
 
 
 def test_the_only_agent_need_not_be_named(laptop: Laptop) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rbdagent.agent.publish_mappings import MappingPublisher
+from rbdagent.cli.agent import _Kubernetes
 from rbdagent.collect.kube.requests import RBD_MAPPINGS
 from rbdagent.errors import SourceError
 from rbdagent.report.rbdmapping import rbdmapping_objects
+from tests.support.agent_loop import Log, cycle_of
 from tests.support.fake_api import FakeApi, access_to, refuse
+from tests.support.snapshots import UNSEEN
+from tests.support.unmap_plans import seen as seen_by_agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from rbdagent.agent.loop import CycleResult
 
 Json = dict[str, Any]
 NODE, UID = "worker-1", "node-uid"
@@ -206,3 +213,62 @@ def test_problem_is_written_before_a_healthy_description(world: World) -> None:
     verdicts = [*["Staged"] * 79, "Orphaned"]
     changed = [mapped(number, verdict) for number, verdict in zip(many, verdicts, strict=True)]
     assert "worker-1.rbd79" in [name for _, name in world.write(*changed)]
+
+
+# --------------------------------------------------------------------------------------------------
+# The order of a cycle: an agent may end after each write
+# --------------------------------------------------------------------------------------------------
+
+ORPHAN = cycle_of(seen_by_agent())
+UNMAPPED = cycle_of(seen_by_agent(on_node={"mappings": ()}))
+BLIND = cycle_of(seen_by_agent(on_node={"mappings": UNSEEN}))
+
+
+class Cycles:
+    """An agent's writers, and what they send in each cycle, without Events."""
+
+    def __init__(self, api: FakeApi, path: Path) -> None:
+        self.api = api
+        api.lists["rbdmappings"] = []
+        self._writers = _Kubernetes(
+            access_to(api, path), NODE, lease_namespace="rbdagent", heartbeat_s=0, log=Log()
+        )
+
+    def written(self, cycle: CycleResult) -> list[str]:
+        self.api.writes.clear()
+        self._writers.tell(cycle)
+        sent = (f"{method} {path.split('/')[-2:]}" for method, path, _ in self.api.writes)
+        return [re.sub(r"[\[\]',]", "", line) for line in sent if "events" not in line]
+
+
+@pytest.fixture
+def cycles(tmp_path: Path) -> Iterator[Cycles]:
+    api = FakeApi()
+    yield Cycles(api, tmp_path)
+    api.stop()
+
+
+MAP, SUMMARY = f"PATCH rbdmappings {NODE}.rbd0", f"PATCH {NODE} status"
+UNMAP, LEASE = f"DELETE rbdmappings {NODE}.rbd0", f"PATCH leases {NODE}"
+
+
+def test_mapping_is_written_before_the_rbdnode_and_deleted_after_it(cycles: Cycles) -> None:
+    assert cycles.written(ORPHAN) == [MAP, SUMMARY, LEASE]
+    assert cycles.written(UNMAPPED) == [SUMMARY, UNMAP, LEASE]
+
+
+def test_unobserved_devices_delete_no_mapping(cycles: Cycles) -> None:
+    cycles.written(ORPHAN)
+    assert cycles.written(BLIND) == [SUMMARY, LEASE]
+
+
+def test_refused_mapping_stops_the_rbdnode_and_the_lease(cycles: Cycles) -> None:
+    """They would confirm a set of RBDMappings in which this one is missing."""
+    cycles.api.broken[f"PATCH {RBD_MAPPINGS}/{NODE}.rbd0"] = refuse(403)
+    assert cycles.written(ORPHAN) == [MAP]
+
+
+def test_refused_deletion_stops_the_lease(cycles: Cycles) -> None:
+    cycles.written(ORPHAN)
+    cycles.api.broken[f"DELETE {RBD_MAPPINGS}/{NODE}.rbd0"] = refuse(403)
+    assert cycles.written(UNMAPPED) == [SUMMARY, UNMAP]

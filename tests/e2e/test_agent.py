@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.written_files import WORDS, read_back, write
 from tests.lab.install import venv_python
 from tests.lab.processes import wait_until
+from tests.lab.workloads import collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,9 +49,9 @@ def published(lab: Lab, node: str = "worker-1") -> Json:
 
 def mapping_of(lab: Lab, volume: str) -> Json | None:
     """Return the published mapping of a volume."""
-    for mapping in published(lab).get("mappings") or ():
-        if mapping.get("persistentVolume") == volume:
-            found: Json = mapping
+    for item in lab.control_plane.api.items(collection("RBDMapping")):
+        found: Json = item["status"]
+        if found["node"] == "worker-1" and found.get("persistentVolume") == volume:
             return found
     return None
 

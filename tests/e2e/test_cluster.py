@@ -110,17 +110,19 @@ class Cluster:
         wait_until(is_shown, timeout_s=60, what=f"RBDNodes of {', '.join(nodes)}")
 
     def wait_published(self, node: str, volume: str, *, mapped: bool = True) -> None:
-        """Wait until a node's RBDNode shows that the volume is mapped there, or no longer."""
-        path = "jsonpath={.status.mappings[*].persistentVolume}"
+        """Wait until an RBDMapping shows that the volume is mapped on a node, or none does."""
+        wanted = f"--selector=rbdagent.dev/persistentvolume={volume}"
+        nodes = "--output=jsonpath={.items[*].status.node}"
 
         def is_shown() -> bool:
-            done = self.laptop.run("kubectl", "get", "rbdnode", node, f"--output={path}")
-            return done.code == 0 and (volume in done.stdout.split()) is mapped
+            done = self.laptop.run("kubectl", "get", "rbdmap", wanted, nodes)
+            return done.code == 0 and (node in done.stdout.split()) is mapped
 
         try:
-            wait_until(is_shown, timeout_s=120, what=f"{volume} in {node}'s RBDNode: {mapped}")
+            wait_until(is_shown, timeout_s=120, what=f"{volume} mapped on {node}: {mapped}")
         except LabError as error:
-            published = self.laptop.run("kubectl", "get", "rbdnode", node, "--output=yaml").said
+            everything = ("kubectl", "get", "rbdnodes,rbdmappings", "--output=yaml")
+            published = self.laptop.run(*everything).said
             agents = ("--selector=app.kubernetes.io/name=rbdagent", "--prefix", "--tail=30")
             logs = self.laptop.run("kubectl", "logs", f"--namespace={NAMESPACE}", *agents).said
             raise LabError(f"{error}\n{published}\n{logs}") from error
@@ -360,9 +362,9 @@ def test_chart_reports_alerts_on_and_unmaps_an_orphan(
     cluster.type("## Uninstall", only=("helm", "kubectl"))
     crds = ("get", "customresourcedefinitions", "--output=name")
     wait_until(
-        lambda: "rbdnodes" not in cluster.laptop.done("kubectl", *crds),
+        lambda: "rbdagent.dev" not in cluster.laptop.done("kubectl", *crds),
         timeout_s=60,
-        what="the RBDNode resource to be gone",
+        what="the resources of agents to be gone",
     )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 _REPORTS: Final = collection("RBDNode")
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/rbdagent/leases"
+_MAPPINGS: Final = collection("RBDMapping")
 _REPORT: Final = f"{_REPORTS}/worker-1"
 _HOLDER: Final = "worker-1"
 _ASKED: Final = "worker-2"
@@ -91,24 +92,33 @@ class Reports:
     def __init__(self, scene: Scene) -> None:
         self._api = scene.lab.control_plane.api
         self._last: Json = {}
+        self._mappings: list[Json] = []
 
     def wait_for(self, volumes: Volumes) -> None:
         """Wait until every mapping is reported."""
 
         def reported() -> bool:
             self._last = (self._api.find(_REPORT) or {}).get("status") or {}
-            mapped = {
-                mapping.get("persistentVolume") for mapping in self._last.get("mappings") or ()
-            }
-            return {*volumes.names} <= mapped
+            self._mappings = self._published()
+            mapped = {mapping["status"].get("persistentVolume") for mapping in self._mappings}
+            return {*volumes.names} <= mapped and self._last["mapped"] == len(self._mappings)
 
         wait_until(reported, timeout_s=120, what="the agent to report its mappings")
+
+    def _published(self) -> list[Json]:
+        """Return the RBDMappings of the node."""
+        items = self._api.items(_MAPPINGS)
+        return [item for item in items if item["status"]["node"] == _HOLDER]
 
     def reported(self, *, minutes_ago: int) -> None:
         """Set the time of the last report to so many minutes ago."""
         if self._api.find(_REPORT) is None:
             body = {"apiVersion": "rbdagent.dev/v1alpha1", "kind": "RBDNode"}
             self._api.create(_REPORTS, body | {"metadata": {"name": _HOLDER}})
+        if not self._published():
+            for item in self._mappings:
+                metadata = {key: item["metadata"][key] for key in ("name", "labels")}
+                self._api.create(_MAPPINGS, item | {"metadata": metadata})
         at = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=minutes_ago)
         status = self._last | {"observedAt": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
         self._api.patch(f"{_REPORT}/status", {"status": status})
@@ -126,6 +136,8 @@ class Reports:
         """Remove the report, as if no agent was ever installed."""
         if self._api.find(_REPORT) is not None:
             self._api.delete(_REPORT)
+        for item in self._published():
+            self._api.delete(f"{_MAPPINGS}/{item['metadata']['name']}")
 
     @property
     def ages(self) -> dict[str, Callable[[], None]]:

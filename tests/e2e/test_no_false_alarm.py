@@ -79,9 +79,9 @@ class Healthy:
 
     def forget_reports(self) -> None:
         """Delete reports of other tests' agents: they have ended and will not correct them."""
-        path = collection("RBDNode")
-        for report in self.api.items(path):
-            self.api.delete(f"{path}/{report['metadata']['name']}")
+        for path in (collection("RBDNode"), collection("RBDMapping")):
+            for report in self.api.items(path):
+                self.api.delete(f"{path}/{report['metadata']['name']}")
 
     def pods(self) -> list[str]:
         return [item["metadata"]["name"] for item in self.api.items(collection("Pod", self.name))]

@@ -283,10 +283,13 @@ _DRIVER_POD: Final = (
     '"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}'
 )
 _RBD_NODE: Final = (
-    f'{{{_META}, "status": {{"observedAt": "2026-11-21T00:46:43Z", "bootID": "x", "mappings": '
-    '[{"device": "/dev/rbd0", "verdict": "InUse", "image": {"fsid": "f", "pool": "p", "name": "n", '
+    f'{{{_META}, "status": {{"observedAt": "2026-11-21T00:46:43Z", "bootID": "x", "mapped": 1, '
+    '"leaseNamespace": "rbdagent", "images": ["0123456789ab", "id-i"]}}'
+)
+_RBD_MAPPING: Final = (
+    '{"device": "/dev/rbd0", "verdict": "InUse", "image": {"fsid": "f", "pool": "p", "name": "n", '
     '"id": "i"}, "clientID": 4284, "clientAddress": "10.77.0.11:0/513141202", "pods": ["a/b"], '
-    '"reasons": ["x"], "findings": ["RBD101"]}]}}'
+    '"reasons": ["x"], "findings": ["RBD101"]}'
 )
 
 
@@ -433,6 +436,7 @@ TARGETS: Final = (
     _of_object(kubernetes.storage_class, _CLASS),
     _of_object(_workload, _WORKLOAD),
     _of_object(kubernetes.rbd_node, _RBD_NODE),
+    _of_object(kubernetes.rbd_mapping, _RBD_MAPPING),
     _of_object(kubernetes.object_name, _RBD_NODE),
     _of_object(kubernetes.version, '{"gitVersion": "v1.31.0"}'),
     _target(logs.parse_cri, _CRI, _of_bytes(logs.parse_cri)),

@@ -476,7 +476,7 @@ def is_allowed(client: Api, call: Call) -> bool:
 
 AT: Final = "2026-11-21T05:08:08Z"
 RBDNODE: Final[Json] = {"apiVersion": "rbdagent.dev/v1alpha1", "kind": "RBDNode"}
-STATUS: Final[Json] = {"status": {"observedAt": AT, "mappings": []}}
+STATUS: Final[Json] = {"status": {"observedAt": AT, "mapped": 0, "images": []}}
 
 
 def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:

@@ -16,6 +16,7 @@ from tests.lab.install import CHECKOUT
 from tests.lab.laptop import Done, Laptop
 from tests.lab.network import ADDRESS
 from tests.lab.workloads import collection
+from tests.support.published import rbd_mappings, rbd_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 UUID: Final = "81bd820f-8403-4433-9d6e-9ce7ebece68f"
 HANDLE: Final = f"0001-000a-lab-ceph-1-0000000000000001-{UUID}"
 RBDNODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+RBDMAPPINGS: Final = "/apis/rbdagent.dev/v1alpha1/rbdmappings"
 ROLES: Final = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -141,17 +143,20 @@ def _make_pod(
 
 
 def _publish(api: Api, node: str, images: Mapping[str, str]) -> None:
-    mappings = []
+    statuses: list[Json] = []
     for number, (volume, path) in enumerate(images.items()):
         pool, *namespace, name = path.split("/")
         image = {"pool": pool, "radosNamespace": "".join(namespace), "name": name}
         device = f"/dev/rbd{number}"
         known = {"device": device, "image": image, "persistentVolume": volume, "verdict": "InUse"}
-        mappings.append(known)
+        statuses.append(known)
     # A mapping with few known fields.
-    mappings.append({"device": "/dev/rbd9", "verdict": "Undetermined"})
+    statuses.append({"device": "/dev/rbd9", "verdict": "Undetermined"})
     api.create(RBDNODES, {**_kind("RBDNode"), "metadata": {"name": node}})
-    status = {"observedAt": "2026-01-01T00:00:00Z", "mappings": mappings}
+    at = "2026-01-01T00:00:00Z"
+    for mapping in rbd_mappings(node, *statuses, at=at):
+        api.create(RBDMAPPINGS, {**_kind("RBDMapping"), **mapping})
+    status = rbd_node(node, *statuses, at=at)["status"]
     api.patch(f"{RBDNODES}/{node}/status", {"status": status})
 
 
@@ -231,7 +236,7 @@ def test_a_holder_without_a_ready_agent_is_reported(
     ("command", "code", "words"),
     [
         ("list", 2, "agents run on: worker-1, worker-2, worker-3"),
-        ("unmap pv-free", 2, "no RBDNode shows which node has pv-free mapped"),
+        ("unmap pv-free", 2, "no RBDMapping shows which node has pv-free mapped"),
         ("unmap pv-two-nodes", 2, "mapped on more than one node: worker-1, worker-2"),
         ("unmap pv-three", 1, "the agent on worker-3 does not run: pod rbdagent/rbdagent-worker-3"),
         ("list --node worker-3", 1, "is CrashLoopBackOff"),
@@ -297,7 +302,7 @@ def _may(resource: str, *verbs: str) -> Json:
     return {"apiGroups": [""], "resources": [resource], "verbs": [*verbs]}
 
 
-def test_a_user_without_rights_to_rbdnodes_uses_any_agent(
+def test_a_user_without_rights_to_rbdmappings_uses_any_agent(
     laptop: Laptop, api_server: ControlPlane
 ) -> None:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "pods-only"}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NODE: Final = "unit"
 _RBDNODE: Final = f"/apis/rbdagent.dev/v1alpha1/rbdnodes/{NODE}"
+_RBDMAPPING: Final = f"/apis/rbdagent.dev/v1alpha1/rbdmappings/{NODE}.rbd0"
 _UNIT: Final = "rbdagent.service"
 _MAY: Final = 1 << 19 | 1 << 2
 """CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH."""
@@ -134,8 +135,9 @@ def test_the_unit_observes_with_two_rights_and_publishes(machine: Machine) -> No
     published = wait_until(machine.published, timeout_s=60, what="its RBDNode")
     states = {source["state"] for source in published["status"]["sources"].values()}
     assert states == {"observed"}, published["status"]["sources"]
-    (mapping,) = published["status"]["mappings"]
-    assert mapping["device"] == "/dev/rbd0"
+    assert published["status"]["mapped"] == 1
+    mapping = wait_until(lambda: machine.api.find(_RBDMAPPING), timeout_s=60, what="its RBDMapping")
+    assert mapping["status"]["device"] == "/dev/rbd0"
 
 
 def test_systemd_replaces_an_agent_that_hangs_and_no_other(machine: Machine) -> None:

@@ -12,15 +12,17 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import pycurl
 
 from rbdagent.agent.heartbeat import Heartbeat
 from rbdagent.agent.publish import Publisher
+from rbdagent.agent.publish_mappings import MappingPublisher
 from rbdagent.collect.kube.client import Api
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
+from rbdagent.collect.kube.list_reports import mappings_with, reports_about
 from rbdagent.correlate import correlate_node
 from rbdagent.model import (
     BootTime,
@@ -35,10 +37,13 @@ from rbdagent.model import (
     Snapshot,
     TargetKind,
 )
+from rbdagent.parse import labels
 from rbdagent.parse.handle import staging_hash
+from rbdagent.report.rbdmapping import mapping_statuses, rbdmapping_objects
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import identity_of
+from tests.lab.controlplane import RBDAGENT_ROLE
 from tests.lab.errors import LabError
 from tests.support import snapshots
 
@@ -54,6 +59,7 @@ _T = TypeVar("_T")
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _NAMESPACE: Final = "rbdagent"
+_RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _PODS: Final = f"/api/v1/namespaces/{_NAMESPACE}/pods"
 _TOKEN: Final = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts/rbdagent/token"
 _METADATA: Final = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=1"
@@ -72,22 +78,36 @@ _NODE_MARK: Final = "f1ee7000"
 # --------------------------------------------------------------------------------------------------
 
 
-def status_of_node(mappings: int) -> bytes:
-    """Return the status of a node whose every mapping is staged and used by a pod, as JSON.
+class Published(NamedTuple):
+    """What an agent publishes: the status of its RBDNode, and of each RBDMapping."""
 
-    It is made once with the complete code path, from the snapshot to the published status;
-    :func:`for_node` turns it into the status of another node.
+    node: Json
+    mappings: list[Json]
+
+    def with_images(self) -> Published:
+        """Return it with an RBDNode that counts and names these mappings."""
+        images = [status["image"] for status in self.mappings]
+        keys = {key for image in images for key in labels.image_keys(image["name"], image["id"])}
+        counted = {"mapped": len(self.mappings), "images": sorted(keys)}
+        return self._replace(node=self.node | counted)
+
+
+def published_of_node(mappings: int) -> bytes:
+    """Return what is published of a node whose every mapping is staged and used by a pod, as JSON.
+
+    It is made once with the complete code path, from the snapshot to the published objects;
+    :func:`for_node` turns it into that of another node.
     """
     seen = _snapshot(mappings)
     diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
-    status = rbdnode_status(diagnoses, seen, _history(seen), ())
-    return msgspec.json.encode(status | {"leaseNamespace": _NAMESPACE})
+    status = rbdnode_status(diagnoses, seen, ()) | {"leaseNamespace": _NAMESPACE}
+    return msgspec.json.encode([status, mapping_statuses(diagnoses, seen, _history(seen))])
 
 
-def for_node(status: bytes, number: int) -> Json:
-    """Return the status with names, uids and image ids that no other node has."""
-    own: Json = msgspec.json.decode(status.replace(_NODE_MARK.encode(), f"{number:08x}".encode()))
-    return own
+def for_node(published: bytes, number: int) -> Published:
+    """Return it with names, uids and image ids that no other node has."""
+    own = msgspec.json.decode(published.replace(_NODE_MARK.encode(), f"{number:08x}".encode()))
+    return Published(*own).with_images()
 
 
 def time_of(turn: int) -> str:
@@ -96,12 +116,16 @@ def time_of(turn: int) -> str:
 
 
 def changed(status: Json, turn: int) -> Json:
-    """Return the status with one mapping that no pod uses any more; it differs at each turn."""
-    mappings = list(status["mappings"])
-    which = turn % len(mappings)
+    """Return a mapping that no pod uses any more; it differs at each turn."""
     gone = {"verdict": "Staged", "reasons": ["staged, and no pod uses it"], "pods": []}
-    mappings[which] = mappings[which] | gone | {"mounts": mappings[which]["mounts"][1:2]}
-    return status | {"mappings": mappings}
+    return status | gone | {"since": time_of(turn)}
+
+
+def another(status: Json, turn: int) -> Json:
+    """Return the mapping of another image, with another device at each turn."""
+    image = status["image"]
+    name = {"name": f"{image['name']}-{turn}", "id": f"{image['id']}{turn:04x}"}
+    return status | {"device": f"/dev/rbd{1000 + turn}", "image": image | name}
 
 
 def _snapshot(mappings: int) -> Snapshot:
@@ -208,23 +232,71 @@ def _history(seen: Snapshot) -> History:
 class Agent:
     """The agent of one node, from the moment at which it knows what to publish."""
 
-    def __init__(self, access: KubeAccess, node: str, node_uid: str, status: Json) -> None:
-        self.status = status
+    def __init__(self, access: KubeAccess, node: str, node_uid: str, published: Published) -> None:
+        self.node = node
+        self.published = published
         self._node_uid = node_uid
+        self._access = access
         self._credentials = credentials(access)
         self._publisher = Publisher(access, node)
+        self._mappings = MappingPublisher(access, node)
         # A heartbeat is due at once: the Lease shows the five minutes without a wait.
         self._heartbeat = Heartbeat(access, node, namespace=_NAMESPACE, interval_s=0)
         self._open: Api | None = None
 
     def publish(self, turn: int) -> None:
-        """Write the status as an agent does after a change."""
-        status = self.status | {"observedAt": time_of(turn)}
-        assert self._publisher.publish(status, node_uid=self._node_uid)
+        """Write what has changed, in the order of an agent's cycle, without the Lease."""
+        at = time_of(turn)
+        wanted = rbdmapping_objects(self.published.mappings, self.node, observed_at=at)
+        self._mappings.write(wanted, node_uid=self._node_uid)
+        status = self.published.node | {"observedAt": at}
+        self._publisher.publish(status, node_uid=self._node_uid)
+        self._mappings.delete_others(wanted)
 
     def renew(self, turn: int) -> None:
         """Renew the Lease as an agent does while nothing changes."""
         assert self._heartbeat.renew(time_of(turn), node_uid=self._node_uid)
+
+    def change(self, turn: int) -> None:
+        """Publish a changed mapping."""
+        mappings = list(self.published.mappings)
+        which = turn % len(mappings)
+        mappings[which] = changed(mappings[which], turn)
+        self.published = self.published._replace(mappings=mappings)
+        self.publish(turn)
+
+    def map(self, turn: int) -> None:
+        """Publish a new mapping."""
+        mappings = self.published.mappings
+        more = [*mappings, another(mappings[0], turn)]
+        self.published = self.published._replace(mappings=more).with_images()
+        self.publish(turn)
+
+    def unmap(self, turn: int) -> None:
+        """Publish that the last mapping is gone."""
+        rest = self.published.mappings[:-1]
+        self.published = self.published._replace(mappings=rest).with_images()
+        self.publish(turn)
+
+    def holders_of(self, number: int) -> None:
+        """Request what agents published about one of this node's images, as `who-holds` does."""
+        image = self.published.mappings[number % len(self.published.mappings)]["image"]
+        names = (image["name"], labels.UNKNOWN_IMAGE)
+        found = mappings_with(self._access, labels.selectors(labels.IMAGE, names))
+        by_id = mappings_with(self._access, labels.selectors(labels.IMAGE_ID, [image["id"]]))
+        assert isinstance(found, tuple)
+        assert found == by_id
+        keys = labels.image_keys(image["name"], image["id"])
+        reports = reports_about(self._access, found, keys, {self.node})
+        assert isinstance(reports, tuple)
+        assert [report.incomplete for report in reports] == [""]
+
+    def without_holder(self) -> None:
+        """Request what shows that no node has an image mapped, as `who-holds` does."""
+        keys = labels.image_keys("csi-vol-free", "f00")
+        reports = reports_about(self._access, (), keys, None)
+        assert isinstance(reports, tuple)
+        assert not any(report.incomplete for report in reports)
 
     def connect(self) -> None:
         """Open a connection as every write does, and send a minimal request."""
@@ -353,7 +425,7 @@ class Fleet:
         self._directory = directory
         self._names = names
         self._admin = Api(credentials(self.access("admin")), timeout_s=_TIMEOUT_S)
-        status = status_of_node(mappings)
+        published = published_of_node(mappings)
         nodes = self._create("/api/v1/nodes", [_node(name) for name in names])
         tokens = self._tokens()
         leases = self._create(LEASES, [_lease(name) for name in names])
@@ -362,7 +434,7 @@ class Fleet:
                 self._agent_access(name, token),
                 name,
                 node["metadata"]["uid"],
-                for_node(status, number),
+                for_node(published, number),
             )
             for number, (name, node, token) in enumerate(zip(names, nodes, tokens, strict=True))
         ]
@@ -379,8 +451,8 @@ class Fleet:
         """Return each agent's token: of the one service account, bound to the agent's pod."""
         accounts = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts"
         self._create(accounts, [{"metadata": {"name": "rbdagent"}}])
-        bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-        self._create(bindings, [_BINDING])
+        self._create(f"{_RBAC}/clusterrolebindings", [_binding("ClusterRole")])
+        self._create(f"{_RBAC}/namespaces/{_NAMESPACE}/rolebindings", [_binding("Role")])
         pods = self._create(_PODS, [_pod(name) for name in self._names])
         answers = self._create(_TOKEN, [_token_request(pod) for pod in pods])
         return [str(answer["status"]["token"]) for answer in answers]
@@ -414,15 +486,14 @@ class Fleet:
         return _access(kubeconfig)
 
 
-_BINDING: Final[Json] = {
-    "metadata": {"name": "rbdagent-agents"},
-    "roleRef": {
-        "apiGroup": "rbac.authorization.k8s.io",
-        "kind": "ClusterRole",
-        "name": "rbdagent",
-    },
-    "subjects": [{"kind": "ServiceAccount", "name": "rbdagent", "namespace": _NAMESPACE}],
-}
+def _binding(kind: str) -> Json:
+    """Return a binding of the agents' service account to the lab's role of a kind."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "metadata": {"name": "rbdagent-agents"},
+        "roleRef": {"apiGroup": group, "kind": kind, "name": RBDAGENT_ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": "rbdagent", "namespace": _NAMESPACE}],
+    }
 
 
 def _access(kubeconfig: Path) -> KubeAccess:

@@ -36,6 +36,7 @@ _COLLECTIONS = {
     "PersistentVolume": "/api/v1/persistentvolumes",
     "PersistentVolumeClaim": "/api/v1/namespaces/{namespace}/persistentvolumeclaims",
     "Pod": "/api/v1/namespaces/{namespace}/pods",
+    "RBDMapping": "/apis/rbdagent.dev/v1alpha1/rbdmappings",
     "RBDNode": "/apis/rbdagent.dev/v1alpha1/rbdnodes",
     "Secret": "/api/v1/namespaces/{namespace}/secrets",
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",

@@ -92,6 +92,9 @@ NEVER_FREE: Final[Table] = {
     "a node whose agent sees no devices": unmapped(
         in_kube={"published": (reported_by("worker-2", mappings=UNSEEN),)}
     ),
+    "a mapping that an RBDNode names and that has no RBDMapping": unmapped(
+        in_kube={"published": (reported_by("worker-2", incomplete="not found"),)}
+    ),
     "which image a device of another node is": unmapped(
         in_kube={
             "published": (

@@ -35,7 +35,7 @@ READ_WITHIN_OTHERS: Final = {
 }
 READ_NO_TEXT: Final = {
     *("attachment_name", "in_use_name", "migrated_handle", "staging_hash"),  # compose names
-    *("label_value", "mapping_name"),  # compose names, too
+    *("image_keys", "label_value", "mapping_name", "selectors"),  # compose names, too
     *("image_of", "meets"),  # read parsed values
     "fault_of",  # reads a number
 }

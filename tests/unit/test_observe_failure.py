@@ -31,7 +31,6 @@ from rbdagent.model import (
     CheckState,
     ImageIdentity,
     NotObserved,
-    PublishedNode,
     Snapshot,
     SourceState,
 )
@@ -256,10 +255,10 @@ def test_published_reports_are_not_observed_after_an_error(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     monkeypatch.setattr(list_reports, "credentials", raising(error))
-    every = list_reports.published_or_gap(ACCESS, lambda report: report)
-    named = list_reports.rbd_nodes_named(ACCESS, ["worker-2"])
-    for found in (every, named["worker-2"]):
-        assert isinstance(found, NotObserved | PublishedNode)
+    mappings = list_reports.mappings_with(ACCESS, ["a=b"])
+    every = list_reports.reports_about(ACCESS, (), frozenset(), None)
+    named = list_reports.reports_of_nodes(ACCESS, ["worker-2"])
+    for found in (mappings, every, named["worker-2"]):
         assert isinstance(found, NotObserved)
         assert reason in found.reason
 

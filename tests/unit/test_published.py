@@ -31,7 +31,9 @@ from rbdagent.model import (
     UnmapRecord,
     Verdict,
 )
-from rbdagent.parse.kubernetes import rbd_node
+from rbdagent.parse import labels
+from rbdagent.parse.kubernetes import rbd_mapping, rbd_node
+from rbdagent.report.rbdmapping import mapping_statuses
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.rules import diagnose
 from rbdagent.verdicts.neighbours import neighbours
@@ -80,7 +82,12 @@ def node_world(**parts: Any) -> Snapshot:
 
 def status_of(seen: Snapshot, acts: tuple[UnmapRecord, ...] | NotObserved = ()) -> Json:
     diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
-    return rbdnode_status(diagnoses, seen, history(of=identity()), acts)
+    return rbdnode_status(diagnoses, seen, acts)
+
+
+def mappings_of(seen: Snapshot) -> list[Json]:
+    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
+    return mapping_statuses(diagnoses, seen, history(of=identity()))
 
 
 def as_object(status: Json) -> Json:
@@ -123,9 +130,10 @@ def test_published_status_is_valid_against_the_crd_schema(seen: Snapshot) -> Non
     of_no_volume = replace(ACT, persistent_volume=None, outcome=None, convergence=None)
     published = as_object(status_of(seen, (ACT, of_no_volume)))
     jsonschema.validate(published, SCHEMA)
-    node = rbd_node(published)
-    assert node.observed_at == NOW
-    assert isinstance(node.mappings, NotObserved) is ("mappings" not in published["status"])
+    summary = rbd_node(published)
+    assert summary.observed_at == NOW
+    assert summary.mapped == published["status"].get("mapped")
+    assert ("images" in published["status"]) == (summary.mapped is not None)
 
 
 def test_unobserved_acts_are_left_out() -> None:
@@ -136,7 +144,7 @@ def test_unobserved_acts_are_left_out() -> None:
 
 def test_published_orphan_has_its_client_its_pv_and_its_act() -> None:
     status = status_of(node_world(), (ACT,))
-    (mapping,) = status["mappings"]
+    (mapping,) = mappings_of(node_world())
     assert (status["mapped"], status["orphaned"], status["problems"]) == (1, 1, 1)
     assert mapping["image"]["name"] == SPEC.name
     assert (mapping["clientID"], mapping["clientAddress"]) == (CLIENT, str(ADDRESS))
@@ -148,8 +156,14 @@ def test_published_orphan_has_its_client_its_pv_and_its_act() -> None:
 
 def test_unobserved_devices_are_null_and_not_an_empty_list() -> None:
     status = status_of(node_world(on_node={"mappings": UNSEEN}))
-    assert (status["mappings"], status["mapped"]) == (None, None)
-    assert status_of(node_world(on_node={"mappings": ()}))["mappings"] == []
+    assert (status["images"], status["mapped"]) == (None, None)
+    assert status_of(node_world(on_node={"mappings": ()}))["images"] == []
+
+
+def test_keys_name_every_mapped_image() -> None:
+    assert {*status_of(node_world())["images"]} == labels.image_keys(SPEC.name, IMAGE_ID)
+    unknown = status_of(node_world(mapped={"spec": UNSEEN, "image_id": None}))
+    assert unknown["images"] == [labels.UNKNOWN_IMAGE]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -257,7 +271,8 @@ WAITS: Final[Json] = {**LISTED, "pods": (waiting_pod(placed_at=LONG_AGO),)}
 )
 def test_fact_known_only_on_the_node_is_reported_elsewhere(parts: Json, code: str) -> None:
     """Assert the finding: only the report of the agent has the fact, not the objects of the API."""
-    there = rbd_node(as_object(status_of(node_world(**parts, in_kube={**LISTED}))))
+    (mapping,) = mappings_of(node_world(**parts, in_kube={**LISTED}))
+    there = PublishedNode(name="worker-1", observed_at=NOW, mappings=(rbd_mapping(mapping),))
     seen = from_worker_2(there, in_kube=WAITS)
     findings = {finding.code: finding for finding in diagnose(correlate(seen), seen).findings}
     assert findings[code].severity is Severity.ERROR

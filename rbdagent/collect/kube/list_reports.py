@@ -1,8 +1,15 @@
-"""What the agents of all nodes published: their RBDNodes, and the Leases that they renew."""
+"""What the agents of all nodes published: RBDMappings, RBDNodes, and the Leases they renew.
+
+RBDMappings are selected by label, so that an answer about one image does not read those of all
+nodes. They are read from the API server's cache (resourceVersion 0), because a list from etcd
+would read every object to find a few. The RBDNode of a node, which is read from etcd, has the keys
+of all images that the node maps: a mapping that the cache lacks is recognised as missing.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -13,29 +20,42 @@ from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import (
     APPLY_RESOURCES,
     NOT_FOUND,
+    RBD_MAPPINGS,
     RBD_NODES,
     found_object,
     lease_list,
     listed,
     objects,
 )
+from rbdagent.correlate.published_reports import is_nbd
 from rbdagent.errors import SourceError
-from rbdagent.model import Lease, NotObserved, PublishedNode
+from rbdagent.model import Lease, NotObserved, PublishedMapping, PublishedNode, PublishedSummary
 from rbdagent.parse import kubernetes as read
+from rbdagent.parse import labels
 from rbdagent.parse.times import age
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from rbdagent.collect.kube.client import Listing
     from rbdagent.collect.kube.kubeconfig import KubeAccess
 
-_REPORTS_AT_ONCE: Final = 100
-"""Page size for RBDNodes; an RBDNode with fifty mappings has 27 KiB."""
+Json = dict[str, Any]
+
+
+class ReadMapping(NamedTuple):
+    """An RBDMapping, its node, and when the agent there wrote it."""
+
+    node: str
+    observed_at: str
+    mapping: PublishedMapping
+
+
+# All nodes ----------------------------------------------------------------------------------------
 
 
 def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
-    """Yield the RBDNodes of all nodes in the order of their names; one page is in memory.
+    """Yield the reports of all nodes in the order of their RBDMappings; one page is in memory.
 
     Raises:
         SourceError: a request failed. If the API has no such resource, the hint shows how to
@@ -43,78 +63,263 @@ def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
     """
     api = Api(credentials(access), timeout_s=access.timeout_s)
     try:
-        yield from _reports(api, api.list(RBD_NODES, limit=_REPORTS_AT_ONCE), ahead=False)
+        listing = api.list(RBD_MAPPINGS)
+        summaries = _by_node(_summaries(api, api.list(RBD_NODES)), frozenset())
+        yield from _joined(summaries, objects(listing, _mapping, what="RBDMapping", ahead=False))
     except StatusError as error:
         if error.status != NOT_FOUND:
             raise
         raise SourceError(
-            f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
+            f"{api.server} has no resource rbdnodes.rbdagent.dev or rbdmappings.rbdagent.dev: no "
+            "agent publishes here",
             hint=f"{APPLY_RESOURCES}, and run rbdagent agent",
         ) from error
 
 
-def published_or_gap(
-    access: KubeAccess, reduced: Callable[[PublishedNode], PublishedNode]
-) -> tuple[PublishedNode, ...] | NotObserved:
-    """Return the RBDNodes of all nodes; each one is reduced when it is read.
+def _joined(
+    summaries: dict[str, PublishedSummary], mappings: Iterable[ReadMapping]
+) -> Iterator[PublishedNode]:
+    """Yield the reports of nodes; the mappings of a node follow each other.
 
-    RBDNodes of a thousand nodes with fifty mappings each are 27 MB of JSON. The parts about other
-    volumes are dropped page by page.
+    Nodes without mappings are at the end: whether a node has any is known only there.
     """
-    try:
-        api = Api(credentials(access), timeout_s=access.timeout_s)
-    except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
-        return not_observed(error, RBD_NODES)
-    return begin_reports(api, reduced)()
+    rest = dict(summaries)
+    for node, theirs in groupby(mappings, key=lambda found: found.node):
+        yield _report(node, rest.pop(node, None), list(theirs), None)
+    for node, summary in rest.items():
+        yield _report(node, summary, [], None)
 
 
-def begin_reports(
-    api: Api, reduced: Callable[[PublishedNode], PublishedNode] = lambda report: report
-) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
-    """Request all RBDNodes; return a function that waits for them.
+def begin_reports(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
+    """Request everything that agents published; return a function that waits for it.
 
-    Without the resource there is no agent, and the result is empty.
+    Without the resources there is no agent, and the result is empty.
     """
-    listing = api.list(RBD_NODES, limit=_REPORTS_AT_ONCE)
+    mappings, nodes = api.list(RBD_MAPPINGS), api.list(RBD_NODES)
 
     def wait() -> tuple[PublishedNode, ...] | NotObserved:
         try:
-            return tuple(reduced(report) for report in _reports(api, listing))
-        except StatusError as error:
-            return () if error.status == NOT_FOUND else not_observed(error, RBD_NODES)
+            found = list(_unless_missing(objects(mappings, _mapping, what="RBDMapping")))
+            summaries = _unless_missing(_summaries(api, nodes))
+            return _reports(found, _by_node(summaries), None)
         except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
-            return not_observed(error, RBD_NODES)
+            return not_observed(error, RBD_MAPPINGS)
 
     return wait
 
 
-def rbd_nodes_named(
-    access: KubeAccess, names: Iterable[str]
-) -> dict[str, PublishedNode | NotObserved | None]:
-    """Return the RBDNodes of the named nodes, with two requests each; None without an agent."""
+# One image ----------------------------------------------------------------------------------------
+
+
+def mappings_with(
+    access: KubeAccess, wanted: Sequence[str]
+) -> tuple[ReadMapping, ...] | NotObserved:
+    """Return the RBDMappings that one of the label selectors selects, each once."""
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
+        return _selected(api, wanted)
+    except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
+        return not_observed(error, RBD_MAPPINGS)
+
+
+def reports_of(found: Sequence[ReadMapping]) -> tuple[PublishedNode, ...]:
+    """Return the reports that RBDMappings are part of, without their RBDNodes."""
+    return _reports(found, {}, frozenset())
+
+
+def reports_about(
+    access: KubeAccess,
+    found: Sequence[ReadMapping],
+    keys: frozenset[str],
+    nodes: Collection[str] | None,
+) -> tuple[PublishedNode, ...] | NotObserved:
+    """Return the reports of nodes about one image.
+
+    Args:
+        access: API server and credentials.
+        found: the RBDMappings of the image and of clients that watch it.
+        keys: of the image, as RBDNodes have them.
+        nodes: whose RBDNodes are requested by name; None for all nodes, which shows that no other
+            node maps the image.
+    """
+    try:
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+        summaries: Mapping[str, PublishedSummary | NotObserved | None]
+        if nodes is None:
+            every = _unless_missing(_summaries(api, api.list(RBD_NODES)))
+            summaries = _by_node(every, keys | {labels.UNKNOWN_IMAGE})
+        else:
+            summaries = _summaries_named(api, nodes)
+        return _reports(found, summaries, keys)
+    except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
+        return not_observed(error, RBD_NODES)
+
+
+def reports_of_nodes(
+    access: KubeAccess, names: Sequence[str]
+) -> dict[str, PublishedNode | NotObserved | None]:
+    """Return the complete reports of the named nodes; None if a node has no agent."""
+    try:
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+        found = _selected(api, labels.selectors(labels.NODE, names))
     except Exception as error:  # noqa: BLE001 - as above
-        return dict.fromkeys(names, not_observed(error, RBD_NODES))
+        return dict.fromkeys(names, not_observed(error, RBD_MAPPINGS))
+    summaries = _summaries_named(api, names)
+    return {
+        name: summary
+        if isinstance(summary, NotObserved)
+        else _report(name, summary, theirs, None)
+        if (theirs := [one for one in found if one.node == name]) or summary is not None
+        else None
+        for name, summary in summaries.items()
+    }
+
+
+def _selected(api: Api, wanted: Sequence[str]) -> tuple[ReadMapping, ...]:
+    listings = [
+        api.list(RBD_MAPPINGS, labelSelector=selector, resourceVersion="0") for selector in wanted
+    ]
+    found = (
+        one
+        for listing in listings
+        for one in _unless_missing(objects(listing, _mapping, what="RBDMapping"))
+    )
+    return tuple({(one.node, one.mapping.device): one for one in found}.values())
+
+
+def _unless_missing(found: Iterator[Any]) -> Iterator[Any]:
+    """Yield what was found; nothing if the API has no such resource: then no agent publishes it.
+
+    An RBDNode shows that mappings are missing.
+    """
+    try:
+        yield from found
+    except StatusError as error:
+        if error.status != NOT_FOUND:
+            raise
+
+
+# Reports ------------------------------------------------------------------------------------------
+
+
+def _mapping(data: Json) -> ReadMapping:
+    status = data["status"]
+    return ReadMapping(status["node"], status["observedAt"], read.rbd_mapping(status))
+
+
+def _reports(
+    found: Sequence[ReadMapping],
+    summaries: Mapping[str, PublishedSummary | NotObserved | None],
+    keys: frozenset[str] | None,
+) -> tuple[PublishedNode, ...]:
+    """Return the reports of the nodes that have an RBDNode, or an RBDMapping that was found."""
+    by_node: dict[str, list[ReadMapping]] = {
+        name: [] for name, summary in summaries.items() if isinstance(summary, PublishedSummary)
+    }
+    for one in found:
+        by_node.setdefault(one.node, []).append(one)
+    return tuple(
+        _report(name, summaries.get(name), theirs, keys) for name, theirs in by_node.items()
+    )
+
+
+def _report(
+    name: str,
+    summary: PublishedSummary | NotObserved | None,
+    found: Sequence[ReadMapping],
+    keys: frozenset[str] | None,
+) -> PublishedNode:
+    """Return the report of a node.
+
+    Args:
+        name: of the node.
+        summary: its RBDNode; None if it has none.
+        found: its RBDMappings; of one image, unless ``keys`` is None.
+        keys: of this image; None if all RBDMappings of the node were requested.
+    """
+    mappings = tuple(one.mapping for one in found)
+    if not isinstance(summary, PublishedSummary):
+        missing = "the RBDNode of its agent was not found" if summary is None else summary.reason
+        return PublishedNode(
+            name=name,
+            observed_at=min(one.observed_at for one in found),
+            lease=NotObserved(reason=missing),
+            mappings=mappings,
+            incomplete=missing,
+            every_client=False,
+        )
+    incomplete = _incomplete(summary, mappings, keys)
+    blind = summary.mapped is None and not mappings
+    return PublishedNode(
+        name=name,
+        observed_at=summary.observed_at,
+        lease=summary.lease,
+        boot_id=summary.boot_id,
+        mappings=NotObserved(reason=incomplete) if blind else mappings,
+        incomplete=incomplete,
+        every_client=len(mappings) == summary.mapped,
+    )
+
+
+def _incomplete(
+    summary: PublishedSummary, mappings: Sequence[PublishedMapping], keys: frozenset[str] | None
+) -> str:
+    """Return why a mapping may be missing among those that were read; empty if none is."""
+    if summary.mapped is None:
+        return "its agent has not seen its devices"
+    there = {key for mapping in mappings for key in _keys(mapping)}
+    if keys is None:
+        few = len(mappings) < summary.mapped
+        return "not all of its RBDMappings were found" if few or summary.images - there else ""
+    # A renamed image has the same id, and an image that was created again has the same name: one
+    # equal key means that the node may map this image.
+    wanted = keys | {labels.UNKNOWN_IMAGE}
+    return "its RBDMapping of this image was not found" if summary.images & wanted - there else ""
+
+
+def _keys(mapping: PublishedMapping) -> frozenset[str]:
+    if mapping.spec is None and is_nbd(mapping):
+        return frozenset()
+    name = None if mapping.spec is None else mapping.spec.name
+    return labels.image_keys(name, mapping.image_id)
+
+
+# RBDNodes and Leases ------------------------------------------------------------------------------
+
+
+def _by_node(
+    summaries: Iterable[PublishedSummary], keys: frozenset[str] | None = None
+) -> dict[str, PublishedSummary]:
+    """Return RBDNodes by their names, with only these keys: those of all nodes are 50 MB."""
+    return {
+        summary.name: summary if keys is None else replace(summary, images=summary.images & keys)
+        for summary in summaries
+    }
+
+
+def _summaries(api: Api, listing: Listing) -> Iterator[PublishedSummary]:
+    """Yield the RBDNodes of a list, each with the time at which its agent renewed its Lease."""
+    leases = _Leases(api)
+    for summary in objects(listing, read.rbd_node, what="RBDNode"):
+        yield leases.renewed(summary)
+
+
+def _summaries_named(
+    api: Api, names: Iterable[str]
+) -> dict[str, PublishedSummary | NotObserved | None]:
+    """Return the RBDNodes of the named nodes, with two requests each; None without an agent."""
     asked = {name: api.ask(f"{RBD_NODES}/{quote(name)}") for name in names}
     found = {name: found_object(request, read.rbd_node) for name, request in asked.items()}
     leases = {
-        name: api.ask(f"{lease_list(report.lease_namespace)}/{quote(name)}")
-        for name, report in found.items()
-        if isinstance(report, PublishedNode) and report.lease_namespace is not None
+        name: (summary, api.ask(f"{lease_list(summary.lease_namespace)}/{quote(name)}"))
+        for name, summary in found.items()
+        if isinstance(summary, PublishedSummary) and summary.lease_namespace is not None
     }
-    for name, request in leases.items():
-        report = found[name]
-        assert isinstance(report, PublishedNode)  # noqa: S101 - these have a namespace
-        found[name] = _renewed(report, found_object(request, read.lease))
-    return found
-
-
-def _reports(api: Api, listing: Listing, *, ahead: bool = True) -> Iterator[PublishedNode]:
-    """Yield the RBDNodes of a list, each with the time at which its agent renewed its Lease."""
-    leases = _Leases(api)
-    for report in objects(listing, read.rbd_node, what="RBDNode", ahead=ahead):
-        yield leases.renewed(report)
+    renewed = {
+        name: _renewed(summary, found_object(request, read.lease))
+        for name, (summary, request) in leases.items()
+    }
+    return found | renewed
 
 
 class _Leases:
@@ -124,37 +329,37 @@ class _Leases:
         self._api = api
         self._known: dict[str, dict[str, Lease] | NotObserved] = {}
 
-    def renewed(self, report: PublishedNode) -> PublishedNode:
-        """Return a report with the time of its agent's Lease."""
-        namespace = report.lease_namespace
+    def renewed(self, summary: PublishedSummary) -> PublishedSummary:
+        """Return an RBDNode with the time of its agent's Lease."""
+        namespace = summary.lease_namespace
         if namespace is None:
-            return report
+            return summary
         if namespace not in self._known:
             self._known[namespace] = self._listed(namespace)
         known = self._known[namespace]
-        lease = known if isinstance(known, NotObserved) else known.get(report.name)
-        return _renewed(report, lease)
+        lease = known if isinstance(known, NotObserved) else known.get(summary.name)
+        return _renewed(summary, lease)
 
     def _listed(self, namespace: str) -> dict[str, Lease] | NotObserved:
         found = listed(self._api, lease_list(namespace), read.lease)()
         return found if isinstance(found, NotObserved) else {lease.name: lease for lease in found}
 
 
-def _renewed(report: PublishedNode, lease: Lease | NotObserved | None) -> PublishedNode:
-    """Return a report that its agent confirmed when it renewed its Lease.
+def _renewed(summary: PublishedSummary, lease: Lease | NotObserved | None) -> PublishedSummary:
+    """Return an RBDNode that its agent confirmed when it renewed its Lease.
 
     A Lease without a time that can be read confirms nothing: the report is as old as its last
     write.
     """
     if isinstance(lease, NotObserved):
-        return replace(report, lease=lease)
+        return replace(summary, lease=lease)
     if lease is None:
-        missing = f"the agent has no Lease in namespace {report.lease_namespace}"
-        return replace(report, lease=NotObserved(reason=missing))
+        missing = f"the agent has no Lease in namespace {summary.lease_namespace}"
+        return replace(summary, lease=NotObserved(reason=missing))
     # The API server writes every MicroTime in UTC, with six digits.
     renewed_at = f"{(lease.renewed_at or '').partition('.')[0].removesuffix('Z')}Z"
-    later = age(report.observed_at, renewed_at)
+    later = age(summary.observed_at, renewed_at)
     if later is None:
-        return replace(report, lease=NotObserved(reason="the time of the Lease cannot be read"))
+        return replace(summary, lease=NotObserved(reason="the time of the Lease cannot be read"))
     # A renewal is before the last write if the agent wrote a change since then.
-    return replace(report, observed_at=renewed_at) if later.total_seconds() > 0 else report
+    return replace(summary, observed_at=renewed_at) if later.total_seconds() > 0 else summary

@@ -52,12 +52,16 @@ class PublishedMapping(Object, frozen=True, kw_only=True):
 
 
 class PublishedNode(Object, frozen=True, kw_only=True):
-    """The RBDNode of one node; its mappings are null if the agent did not observe them."""
+    """What an agent published; its mappings are null if the agent did not observe them.
+
+    ``incomplete`` is the reason why mappings may be missing; null if none is.
+    """
 
     node: str
     observed_at: str
     boot_id: str | None
     mappings: tuple[PublishedMapping, ...] | None
+    incomplete: str | None
 
 
 class PublishedList(Output, frozen=True, kw_only=True):
@@ -97,6 +101,7 @@ def published_node(node: model.PublishedNode) -> PublishedNode:
         mappings=None
         if isinstance(node.mappings, NotObserved)
         else tuple(_published(mapping) for mapping in node.mappings),
+        incomplete=node.incomplete or None,
     )
 
 
