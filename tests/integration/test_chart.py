@@ -821,13 +821,16 @@ def test_an_upgrade_back_removes_that_right(switched_off: ControlPlane) -> None:
     )
 
 
-def test_an_uninstalled_release_leaves_only_the_rbdnodes(
+def test_an_uninstalled_release_leaves_only_what_agents_published(
     switched_off: ControlPlane, rendered: dict[str, Rendered]
 ) -> None:
     helm(switched_off, "uninstall", chart=None)
     there = ("get", "--ignore-not-found", "--output=name", "--filename=-")
     left = switched_off.kubectl(*there, stdin=rendered["unmap"].manifest)
-    assert left.split() == ["customresourcedefinition.apiextensions.k8s.io/rbdnodes.rbdagent.dev"]
+    assert sorted(left.split()) == [
+        f"customresourcedefinition.apiextensions.k8s.io/{resource}.rbdagent.dev"
+        for resource in ("rbdmappings", "rbdnodes")
+    ]
     names = {report["metadata"]["name"] for report in switched_off.api.items(RBDNODES)}
     assert names >= {NODE, OTHER_NODE}
     assert switched_off.api.items(f"{OURS}/secrets") == [], "helm's own record of the release"
