@@ -196,8 +196,10 @@ def _is_sent_to_agent(command: Command, done: Done) -> bool:
         return done.code == 0 and done.stdout.startswith(words[0])
     node = _node_of(command)
     chosen = f"could not run rbdagent on {node}:" if node else "could not run rbdagent on "
-    tried = f"-c rbdagent -- rbdagent {verb}\r\n"
-    return done.code == 1 and chosen in done.stdout and tried in done.stdout
+    # A terminal may end a line with a carriage return too.
+    printed = done.stdout.replace("\r", "")
+    tried = f"-c rbdagent -- rbdagent {verb}\n"
+    return done.code == 1 and chosen in printed and tried in printed
 
 
 def _node_of(command: Command) -> str | None:
