@@ -424,8 +424,10 @@ def _follow_the_runbook(cluster: Cluster, volume: str) -> str:
     assert done.code == _REFUSED, done
     assert f"worker-1 has the annotation {FREEZE}" in " ".join(done.stdout.split()), done
     cluster.laptop.done("kubectl", "annotate", "node", "worker-1", f"{FREEZE}-")
-    # The agent may be first: the mapping is then gone when the command is typed.
-    done = cluster.laptop.run("bash", "-ec", execution)
+    # On a terminal: without one, the plugin refuses --wait. The agent may be first: the mapping is
+    # then gone when the command is typed.
+    terminal = ("script", "--quiet", "--return", "--command", execution, "/dev/null")
+    done = cluster.laptop.run(*terminal)
     assert done.code == 0 or "mapped" in done.said, done
     return done.said.splitlines()[0]
 
