@@ -17,11 +17,13 @@ import pytest
 
 from rbdagent.cli.output import now_utc
 from rbdagent.cli.progress import count_line, progress_line, shown_count
+from rbdagent.collect.kube.requests import RBD_MAPPINGS
 from rbdagent.collector import collect_snapshot
 from rbdagent.config import Settings
 from rbdagent.model import Target, TargetKind
 from tests.support.cli_runner import ROOT, read_terminal
 from tests.support.fake_api import VOLUME, FakeApi, access_to, answer
+from tests.support.published import publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,21 +144,22 @@ def test_nothing_is_shown_on_a_pipe(api: HungApi, tmp_path: Path) -> None:
 
 @pytest.fixture
 def paged(api: HungApi) -> HungApi:
-    """Return an API server that holds the second page of RBDNodes back until it is released."""
-    path = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+    """Return an API server that holds the third page of RBDMappings back until it is released.
+
+    The second page, with the mapping of the second node, ends the report of the first one.
+    """
     api.page = 1
-    api.lists["rbdnodes"] = [
-        {"metadata": {"name": name}, "status": {"observedAt": now_utc(), "mappings": []}}
-        for name in ("n1", "n2")
-    ]
+    mapped = {"device": "/dev/rbd0", "verdict": "InUse", "image": {"pool": "k8s", "name": "image"}}
+    for name in ("n1", "n2", "n3"):
+        publish(api, name, mapped, at=now_utc())
 
     def play(handler: BaseHTTPRequestHandler) -> None:
         query = parse_qs(urlparse(handler.path).query)
-        if "continue" in query:
+        if query.get("continue") == ["2"]:
             api.release.wait(60)
-        answer(handler, *api.answer(path, query))
+        answer(handler, *api.answer(RBD_MAPPINGS, query))
 
-    api.broken[path] = play
+    api.broken[RBD_MAPPINGS] = play
     return api
 
 
@@ -169,7 +172,7 @@ def test_list_counts_the_nodes_that_it_has_read(paged: HungApi, tmp_path: Path) 
     assert text.startswith(_ERASED)
     assert text.endswith(_ERASED)
     assert "\n" not in text
-    assert stdout == "Nothing is mapped on the 2 nodes whose agents reported.\n"
+    assert stdout.startswith("0 of 3 mappings need attention, on 3 nodes.\n")
 
 
 def test_count_continues_while_a_file_is_written(paged: HungApi, tmp_path: Path) -> None:
@@ -177,7 +180,9 @@ def test_count_continues_while_a_file_is_written(paged: HungApi, tmp_path: Path)
     with written.open("w") as file:
         text, _ = shown_by(paged, tmp_path, words, _COUNT, stdout=file)
     assert text.endswith(_ERASED)
-    assert [item["node"] for item in json.loads(written.read_text())["items"]] == ["n1", "n2"]
+    assert [item["node"] for item in json.loads(written.read_text())["items"]] == [
+        "n1", "n2", "n3",
+    ]  # fmt: skip
 
 
 def test_count_ends_before_the_output_reaches_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
