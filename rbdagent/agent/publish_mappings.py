@@ -118,8 +118,7 @@ class MappingPublisher:
         Raises:
             SourceError: the API server refused a write; the others were made.
         """
-        api = self._api()
-        known = self._listed(api)
+        known = self._listed()
         changes = [
             _Change(name, body, known.get(name))
             for name, body in wanted.items()
@@ -129,6 +128,9 @@ class MappingPublisher:
         limited = [change for change in changes if change.is_limited]
         limited.sort(key=lambda change: change.is_healthy)
         due += limited[: self._allowed(len(limited))]
+        if not due:
+            return
+        api = self._api()
         failed: list[SourceError] = []
         for first in range(0, len(due), _AT_ONCE):
             asked = [
@@ -175,17 +177,19 @@ class MappingPublisher:
     def _api(self) -> Api:
         return Api(credentials(self._access), timeout_s=self._access.timeout_s)
 
-    def _listed(self, api: Api) -> dict[str, Json]:
+    def _listed(self) -> dict[str, Json]:
         """Return what the API server has of this node; it is listed once, and then watched.
 
         resourceVersion 0 lists from the server's cache. If that is older than the last writes of an
         agent that ran here before, the watch reports the difference.
         """
         if self._known is None:
-            found = api.list(RBD_MAPPINGS, labelSelector=self.selector, resourceVersion="0").items()
+            listing = self._api().list(
+                RBD_MAPPINGS, labelSelector=self.selector, resourceVersion="0"
+            )
             self._known = {
                 str(item["metadata"]["name"]): _content(item)
-                for item in found
+                for item in listing.items()
                 if self._is_own(item)
             }
         return self._known
