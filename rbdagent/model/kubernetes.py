@@ -281,8 +281,9 @@ class PublishedSummary(Stored, frozen=True, kw_only=True):
     boot_id: str | None = None
     mapped: int | None = None
     """The number of mappings; None if the agent did not observe its devices."""
-    images: frozenset[str] = frozenset()
-    """The keys of the mapped images, see :func:`rbdagent.parse.labels.image_keys`."""
+    images: frozenset[str] | None = None
+    """The keys of the mapped images, see :func:`rbdagent.parse.labels.image_keys`; None if the
+    agent did not observe its devices, or is of a version that writes no keys."""
 
 
 class PublishedNode(Stored, frozen=True, kw_only=True):

@@ -493,14 +493,14 @@ def _ref(data: Json) -> ObjectRef:
 def rbd_node(data: Json) -> PublishedSummary:
     """Parse an RBDNode; before the first write of its agent, the mappings are not observed."""
     status = data.get("status") or {}
-    mapped = status.get("mapped")
+    mapped, images = status.get("mapped"), status.get("images")
     return PublishedSummary(
         name=data["metadata"]["name"],
         observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
         lease_namespace=status.get("leaseNamespace"),
         boot_id=status.get("bootID"),
         mapped=None if mapped is None else int(mapped),
-        images=frozenset(map(str, status.get("images") or ())),
+        images=None if images is None else frozenset(map(str, images)),
     )
 
 

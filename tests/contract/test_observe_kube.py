@@ -977,6 +977,17 @@ def test_missing_rbdmapping_does_not_mean_that_nothing_is_mapped(
     assert report.incomplete == "its RBDMapping of this image was not found"
 
 
+def test_rbdnode_without_keys_shows_nothing(api: FakeApi, access: KubeAccess) -> None:
+    """An agent of another version wrote it, or another client removed them."""
+    publish_only(api, ("worker-7", (MAPPED,)))
+    api.lists["rbdmappings"] = []
+    del api.lists["rbdnodes"][0]["status"]["images"]
+    (report,) = published_in(reports_on(access, UNWATCHED))
+    assert report.incomplete == "its RBDNode has no keys of its images"
+    (listed,) = published_nodes(access)
+    assert listed.incomplete
+
+
 @pytest.mark.parametrize("broken", [RBD_MAPPINGS, RBD_NODES])
 def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess, broken: str) -> None:
     publish_only(api, ("worker-7", ()))

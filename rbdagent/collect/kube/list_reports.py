@@ -267,6 +267,8 @@ def _incomplete(
     """Return why a mapping may be missing among those that were read; empty if none is."""
     if summary.mapped is None:
         return "its agent has not seen its devices"
+    if summary.images is None:
+        return "its RBDNode has no keys of its images"
     there = {key for mapping in mappings for key in _keys(mapping)}
     if keys is None:
         few = len(mappings) < summary.mapped
@@ -292,7 +294,9 @@ def _by_node(
 ) -> dict[str, PublishedSummary]:
     """Return RBDNodes by their names, with only these keys: those of all nodes are 50 MB."""
     return {
-        summary.name: summary if keys is None else replace(summary, images=summary.images & keys)
+        summary.name: summary
+        if keys is None or summary.images is None
+        else replace(summary, images=summary.images & keys)
         for summary in summaries
     }
 
