@@ -84,12 +84,12 @@ def verbs_of(cli: click.Group) -> Iterator[Verb]:
     """Yield the verbs, in the order of the help."""
     import click
 
-    context = click.Context(cli, info_name="rbdagent")
+    context = click.Context(cli, info_name="rbdagent", **cli.context_settings)
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         if command is None or command.hidden:
             continue
-        own = click.Context(command, info_name=name, parent=context)
+        own = click.Context(command, info_name=name, parent=context, **command.context_settings)
         usage = " ".join((own.command_path, *command.collect_usage_pieces(own)))
         yield Verb(usage, command.help or "", tuple(options_of(command, own)))
 

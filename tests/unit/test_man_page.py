@@ -14,7 +14,8 @@ from rbdagent.cli.main import cli
 
 CHECKOUT: Final = Path(__file__).parents[2]
 SCRIPT: Final[dict[str, Any]] = runpy.run_path(str(CHECKOUT / "packaging" / "man_page.py"))
-CONTEXT: Final = click.Context(cli, info_name="rbdagent")
+# click keeps the help option of the first context, which needs the settings of the program.
+CONTEXT: Final = click.Context(cli, info_name="rbdagent", **cli.context_settings)
 VERBS: Final = cli.list_commands(CONTEXT)
 PAGE: Final[str] = SCRIPT["page"](
     cli, version="0.1.0", date="2026-11-25", site="https://docs.example"
