@@ -132,7 +132,7 @@ def _snapshot(mappings: int) -> Snapshot:
     volumes = [_Volume(number) for number in range(mappings)]
     kubelet = snapshots.kubelet(staging=tuple(volume.staging() for volume in volumes))
     return snapshots.snapshot(
-        target=snapshots.target(given="", kind=TargetKind.NONE, name=""),
+        target=snapshots.target(argument="", kind=TargetKind.NONE, name=""),
         node=snapshots.node_view(
             mappings=tuple(volume.mapping() for volume in volumes),
             kubelet=kubelet,
