@@ -284,6 +284,8 @@ class PublishedSummary(Stored, frozen=True, kw_only=True):
     images: frozenset[str] | None = None
     """The keys of the mapped images, see :func:`rbdagent.parse.labels.image_keys`; None if the
     agent did not observe its devices, or is of a version that writes no keys."""
+    clients: frozenset[str] | None = None
+    """The addresses of the clients of all mappings; None if they are not all known."""
 
 
 class PublishedNode(Stored, frozen=True, kw_only=True):

@@ -493,7 +493,7 @@ def _ref(data: Json) -> ObjectRef:
 def rbd_node(data: Json) -> PublishedSummary:
     """Parse an RBDNode; before the first write of its agent, the mappings are not observed."""
     status = data.get("status") or {}
-    mapped, images = status.get("mapped"), status.get("images")
+    mapped, images, clients = (status.get(key) for key in ("mapped", "images", "clients"))
     return PublishedSummary(
         name=data["metadata"]["name"],
         observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
@@ -501,6 +501,7 @@ def rbd_node(data: Json) -> PublishedSummary:
         boot_id=status.get("bootID"),
         mapped=None if mapped is None else int(mapped),
         images=None if images is None else frozenset(map(str, images)),
+        clients=None if clients is None else frozenset(map(str, clients)),
     )
 
 

@@ -34,8 +34,9 @@ def rbdnode_status(
 ) -> Json:
     """Return the status of one node's RBDNode.
 
-    ``mapped`` and ``images`` are null if the node's devices were not observed. ``acts`` is null if
-    the record was not observed. An empty list was observed.
+    ``mapped``, ``images`` and ``clients`` are null if the node's devices were not observed, and
+    ``clients`` also if one of them is unknown. ``acts`` is null if the record was not observed. An
+    empty list was observed.
     """
     node = snapshot.node
     public = PublicText(snapshot)
@@ -59,6 +60,7 @@ def rbdnode_status(
         "images": sorted({key for held_by in held for key in _image_keys(*held_by)})
         if seen
         else None,
+        "clients": _clients([mapping for _, mapping, _ in held]) if seen else None,
         "sources": {
             name: {"state": str(source.state), "reason": public(source.reason)}
             for name, source in snapshot.sources.named
@@ -79,6 +81,12 @@ def _image_keys(_: HolderVerdict, mapping: Mapping, diagnosis: Diagnosis) -> fro
         is_krbd = mapping.kind is DeviceKind.KRBD
         return labels.image_keys(None, None) if is_krbd else frozenset()
     return labels.image_keys(image.spec.name, image.image_id)
+
+
+def _clients(mappings: Sequence[Mapping]) -> list[str] | None:
+    """Return the addresses of the clients of all mappings; None if one of them is unknown."""
+    addresses = {mapping.client_address for mapping in mappings}
+    return None if None in addresses else sorted(map(str, addresses))
 
 
 def _act(act: UnmapRecord) -> Json:

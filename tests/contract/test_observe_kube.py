@@ -977,6 +977,23 @@ def test_missing_rbdmapping_does_not_mean_that_nothing_is_mapped(
     assert report.incomplete == "its RBDMapping of this image was not found"
 
 
+@pytest.mark.parametrize(
+    ("clients", "known"), [([str(REMOTE_ADDRESS)], True), (["10.0.0.9:0/9"], False), (None, False)]
+)
+def test_report_about_an_image_has_every_client_if_the_rbdnode_does(
+    api: FakeApi,
+    access: KubeAccess,
+    clients: list[str] | None,
+    known: bool,  # noqa: FBT001
+) -> None:
+    """A former client on the blocklist is recognised if no client of the node is missing."""
+    other = {**MAPPED, "device": "/dev/rbd8", "image": {"pool": "k8s", "name": "other"}}
+    publish_only(api, ("worker-7", (MAPPED, other)))
+    api.lists["rbdnodes"][0]["status"]["clients"] = clients
+    (report,) = published_in(reports_on(access, UNWATCHED))
+    assert report.every_client is known
+
+
 def test_rbdnode_without_keys_shows_nothing(api: FakeApi, access: KubeAccess) -> None:
     """An agent of another version wrote it, or another client removed them."""
     publish_only(api, ("worker-7", (MAPPED,)))

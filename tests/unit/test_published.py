@@ -160,6 +160,12 @@ def test_unobserved_devices_are_null_and_not_an_empty_list() -> None:
     assert status_of(node_world(on_node={"mappings": ()}))["images"] == []
 
 
+def test_clients_are_listed_if_all_are_known() -> None:
+    assert status_of(node_world())["clients"] == [str(ADDRESS)]
+    assert status_of(node_world(mapped={"client_address": None}))["clients"] is None
+    assert status_of(node_world(on_node={"mappings": UNSEEN}))["clients"] is None
+
+
 def test_keys_name_every_mapped_image() -> None:
     assert {*status_of(node_world())["images"]} == labels.image_keys(SPEC.name, IMAGE_ID)
     unknown = status_of(node_world(mapped={"spec": UNSEEN, "image_id": None}))
