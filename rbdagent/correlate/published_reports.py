@@ -92,8 +92,8 @@ def keys_of(names: VolumeNames, views: Iterable[ImageView]) -> frozenset[str]:
 def about(report: PublishedNode, names: VolumeNames) -> PublishedNode:
     """Return a report reduced to one volume, because the reports of a large cluster are large.
 
-    The result has the mappings of the volume, the devices whose image is unknown, and one mapping
-    per client, which shows the node of a watcher's client.
+    The result has the mappings that are or may be of the volume, the devices whose image is
+    unknown, and one mapping per client, which shows the node of a watcher's client.
     """
     if isinstance(report.mappings, NotObserved):
         return report
@@ -104,7 +104,10 @@ def about(report: PublishedNode, names: VolumeNames) -> PublishedNode:
         mappings=tuple(
             mapping
             for mapping in report.mappings
-            if mapping.image is None or id(mapping) in ours or _is_mapping_of(mapping, names)
+            if mapping.image is None
+            or id(mapping) in ours
+            or _is_mapping_of(mapping, names)
+            or may_have_moved(mapping, names)
         ),
     )
 
@@ -114,6 +117,19 @@ def _is_mapping_of(mapping: PublishedMapping, names: VolumeNames) -> bool:
     if image is not None and names.image is not None:
         return same_image(names.image, image)
     return mapping.persistent_volume in names.persistent_volumes
+
+
+def may_have_moved(mapping: PublishedMapping, names: VolumeNames) -> bool:
+    """Return whether a mapping may be of an image whose pool was renamed since it was mapped.
+
+    The node then still shows the former name of the pool. Ids of images are unique in a pool only:
+    an equal name and an equal id in two pools are most likely one image.
+    """
+    image, ours = mapping.image, names.image
+    if image is None or ours is None or image.image_id is None or same_image(ours, image):
+        return False
+    same_cluster = not (image.fsid and ours.fsid) or image.fsid == ours.fsid
+    return same_cluster and image.image_id == ours.image_id and image.spec.name == ours.spec.name
 
 
 def is_nbd(mapping: PublishedMapping) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
-from rbdagent.correlate.published_reports import is_fresh, is_nbd, reports
+from rbdagent.correlate.published_reports import is_fresh, is_nbd, may_have_moved, reports
 from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.model import NotObserved, PublishedNode, observed_of
 from rbdagent.verdicts.timing import age, age_text, confirmed, is_young
@@ -55,6 +55,7 @@ def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     return (
         *_unreported(others, snapshot),
         *_without_node(others, snapshot),
+        *_in_another_pool(use, snapshot),
         *_in_volumes_in_use(others, use),
         *_attached(use),
         *_warned_of(use, snapshot),
@@ -81,6 +82,18 @@ def _without_node(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
         known = report.name in names or _is_complete(report)
         if not known and is_fresh(report, snapshot.observed_at):
             yield f"what is mapped on {report.name} (it has no Node, and its agent sees not all)"
+
+
+def _in_another_pool(use: Volume, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the mappings that are of this image if its pool was renamed."""
+    names = names_of_use(use)
+    for report in reports(snapshot):
+        for mapping in observed_of(report.mappings):
+            if may_have_moved(mapping, names):
+                yield (
+                    f"whether {mapping.device} on {report.name} is this image: {mapping.spec} has "
+                    "the same name and id in a pool of another name"
+                )
 
 
 def _described(node: Node, report: PublishedNode | None, snapshot: Snapshot) -> str:

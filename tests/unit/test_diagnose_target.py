@@ -25,6 +25,8 @@ from tests.support.rule_rows.target_verdicts import (
 )
 from tests.support.snapshots import (
     BY_IMAGE,
+    FSID,
+    IMAGE_ID,
     IN_USE_NAME,
     LONG_AGO,
     SPEC,
@@ -94,6 +96,24 @@ NEVER_FREE: Final[Table] = {
     ),
     "a mapping that an RBDNode names and that has no RBDMapping": unmapped(
         in_kube={"published": (reported_by("worker-2", incomplete="not found"),)}
+    ),
+    "an image of the same name and id in a pool that may have been renamed": unmapped(
+        in_kube={
+            "published": (
+                reported_by(
+                    "worker-2",
+                    mappings=(
+                        PublishedMapping(
+                            device="/dev/rbd0",
+                            verdict=Verdict.IN_USE,
+                            fsid=FSID,
+                            spec=replace(SPEC, pool="former"),
+                            image_id=IMAGE_ID,
+                        ),
+                    ),
+                ),
+            )
+        }
     ),
     "which image a device of another node is": unmapped(
         in_kube={
