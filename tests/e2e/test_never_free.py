@@ -101,7 +101,7 @@ class Reports:
             self._last = (self._api.find(_REPORT) or {}).get("status") or {}
             self._mappings = self._published()
             mapped = {mapping["status"].get("persistentVolume") for mapping in self._mappings}
-            return {*volumes.names} <= mapped and self._last["mapped"] == len(self._mappings)
+            return {*volumes.names} <= mapped and self._last.get("mapped") == len(self._mappings)
 
         wait_until(reported, timeout_s=120, what="the agent to report its mappings")
 
