@@ -408,7 +408,7 @@ def _follow_the_runbook(cluster: Cluster, volume: str) -> str:
     """Type the commands of the runbook that the alert links to, on a frozen node.
 
     Returns:
-        The first line of the answer to the last command.
+        The last line of the answer to the last command.
     """
     who_holds, events = cluster.runbook("## What to check", volume)
     plan, execution = cluster.runbook("## What to do", volume)
@@ -429,7 +429,7 @@ def _follow_the_runbook(cluster: Cluster, volume: str) -> str:
     terminal = ("script", "--quiet", "--return", "--command", execution, "/dev/null")
     done = cluster.laptop.run(*terminal)
     assert done.code == 0 or "mapped" in done.said, done
-    return done.said.splitlines()[0]
+    return done.said.strip().splitlines()[-1]
 
 
 def _fence_and_lift(
