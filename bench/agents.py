@@ -384,7 +384,7 @@ def _list_all(fleet: Fleet) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rbdagent", "list", "-A", "-o", "name", "--kube-timeout", "60s",
          "--timeout", "120s", "--kubeconfig", str(fleet.access("rbdagent").kubeconfig)],
-        cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+        cwd=CHECKOUT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     # The simulated observations are of a fixed day: every report is old, which is exit code 1.
     assert done.returncode == 1, done.stderr
