@@ -18,7 +18,7 @@ from rbdagent.report.rbdmapping import without_none
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rbdagent.model import Diagnosis, HolderVerdict, Mapping, Snapshot, UnmapRecord
+    from rbdagent.model import Diagnosis, Mapping, Snapshot, UnmapRecord
 
 Json = dict[str, Any]
 
@@ -57,7 +57,9 @@ def rbdnode_status(
             holder_verdict.verdict not in HEALTHY or diagnosis.verdict is Verdict.CONFLICT
             for holder_verdict, _, diagnosis in held
         ),
-        "images": sorted({key for held_by in held for key in _image_keys(*held_by)})
+        "images": sorted(
+            {key for _, mapping, diagnosis in held for key in _image_keys(mapping, diagnosis)}
+        )
         if seen
         else None,
         "clients": _clients([mapping for _, mapping, _ in held]) if seen else None,
@@ -71,7 +73,7 @@ def rbdnode_status(
     }
 
 
-def _image_keys(_: HolderVerdict, mapping: Mapping, diagnosis: Diagnosis) -> frozenset[str]:
+def _image_keys(mapping: Mapping, diagnosis: Diagnosis) -> frozenset[str]:
     """Return the keys of a mapped image.
 
     The device of an unknown image may be any image of krbd; rbd-nbd shows a watcher in any case.
