@@ -19,7 +19,8 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[tuple[str, Verdict]]:
     The facts of a node are read one after another, and those of Ceph after them. While kubelet
     unmaps a volume, the device can be read before the unmap and the watch after it: it seems to be
     `Unwatched`. While kubelet mounts or unmounts a volume, the kernel lists its file system, and no
-    mount: it seems to be `Pinned`. A second observation shows whether the state lasts.
+    mount; or the mount is seen in the namespace of the CSI plugin, and not in the host's, which was
+    read earlier: it seems to be `Pinned`. A second observation shows whether the state lasts.
     """
     return frozenset(
         (verdict.holder.mapping.device, verdict.verdict)
@@ -32,5 +33,6 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[tuple[str, Verdict]]:
 def _is_momentary(verdict: HolderVerdict) -> bool:
     mapping = verdict.holder.mapping
     if verdict.verdict is Verdict.PINNED:
-        return not (mounts_of(mapping) or openers_of(mapping) or stacked_on(mapping))
+        on_host = any(mount.namespace.is_host for mount in mounts_of(mapping))
+        return not (on_host or openers_of(mapping) or stacked_on(mapping))
     return verdict.verdict is Verdict.UNWATCHED

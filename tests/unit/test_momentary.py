@@ -11,6 +11,7 @@ from rbdagent.model import Verdict
 from rbdagent.verdicts.momentary import momentary
 from tests.support.agent_loop import rounds
 from tests.support.snapshots import (
+    container,
     diagnosis_of,
     from_worker_2,
     judged,
@@ -26,16 +27,25 @@ if TYPE_CHECKING:
     from rbdagent.model import Snapshot
     from tests.support.agent_loop import Stage
 
-UNWATCHED: Final = world(of_image={"watchers": ()})
-MOUNTING: Final = world(mapped={"kernel_traces": ("/proc/fs/ext4/rbd0",)})
-IN_USE: Final = world(in_kube={"pods": (pod(),)})
 TRACES: Final = {"kernel_traces": ("/proc/fs/ext4/rbd0",)}
+UNWATCHED: Final = world(of_image={"watchers": ()})
+MOUNTING: Final = world(mapped=TRACES)
+MOUNTED_MEANWHILE: Final = world(mapped={"mounts": (mount(namespace=container(None)),), **TRACES})
+IN_USE: Final = world(in_kube={"pods": (pod(),)})
 
 
 @pytest.mark.parametrize(
     ("snapshot", "verdict"),
-    [(UNWATCHED, Verdict.UNWATCHED), (MOUNTING, Verdict.PINNED)],
-    ids=["the watch is read after the unmap", "the mount is read before the file system"],
+    [
+        (UNWATCHED, Verdict.UNWATCHED),
+        (MOUNTING, Verdict.PINNED),
+        (MOUNTED_MEANWHILE, Verdict.PINNED),
+    ],
+    ids=[
+        "the watch is read after the unmap",
+        "the mount is read before the file system",
+        "the host's mounts are read before those of the plugin",
+    ],
 )
 def test_change_during_the_observation_looks_like_a_danger(
     snapshot: Snapshot, verdict: Verdict
