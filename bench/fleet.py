@@ -161,16 +161,19 @@ def _rbd_node(number: int, mappings: int) -> Json:
     """Return an RBDNode with two keys for each mapping."""
     first = number * mappings
     return {
-        "metadata": {"name": f"node-{number:05}"},
+        "metadata": {
+            "name": f"node-{number:05}",
+            "labels": {
+                f"image.rbdagent.dev/{key}": f"rbd{one - first}"
+                for one in range(first, first + mappings)
+                for key in (f"{one:012x}", f"id-{one:012x}")
+            },
+        },
         "status": {
             "observedAt": _now(),
             "bootID": f"{number:08x}-1d5e-4a6e-9c0f-3d8f6a6d2b11",
             "mapped": mappings,
-            "images": [
-                key
-                for one in range(first, first + mappings)
-                for key in (f"{one:012x}", f"id-{one:012x}")
-            ],
+            "imageLabels": 2 * mappings,
         },
     }
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rbdagent.collect.kube.kubeconfig import KubeAccess
-    from rbdagent.collect.kube.list_reports import ReadMapping
+    from rbdagent.collect.kube.list_reports import FoundMappings
     from rbdagent.config import Settings
     from rbdagent.correlate.cluster_index import ClusterIndex
     from rbdagent.correlate.log_names import LogNames
@@ -226,18 +226,18 @@ def _begin_reports(
     not_wanted = seen.target.kind is TargetKind.NONE or CollectScope.UNMAP_GUARDS in also
     if access is None or not_wanted or seen.kubernetes is None:
         return lambda *_: ()
-    from rbdagent.collect.kube.list_reports import mappings_with, reports_of
+    from rbdagent.collect.kube.list_reports import FoundMappings, mappings_with, reports_of
     from rbdagent.correlate import correlate
-    from rbdagent.correlate.published_reports import selectors_of
+    from rbdagent.correlate.published_reports import lookup_of
     from rbdagent.correlate.volume_names import names_of_use
 
-    wanted = selectors_of(names_of_use(correlate(seen)))
-    begun = start([lambda: mappings_with(access, wanted)])
+    lookup = lookup_of(names_of_use(correlate(seen)))
+    begun = start([lambda: mappings_with(access, lookup)])
 
     def reports(snapshot: Snapshot, deadline: float) -> Sequence[PublishedNode | NotObserved]:
         with awaiting(awaited, _API, _limit_of_api_s(settings)):
             (found,) = begun(deadline)
-            if not isinstance(found, tuple):
+            if not isinstance(found, FoundMappings):
                 return [_without_reports(found)]
             further = start([lambda: _further_reports(snapshot, access, found)])
             # Ceph may have used all the time.
@@ -250,7 +250,7 @@ def _begin_reports(
 
 
 def _further_reports(
-    snapshot: Snapshot, access: KubeAccess, found: tuple[ReadMapping, ...]
+    snapshot: Snapshot, access: KubeAccess, found: FoundMappings
 ) -> list[PublishedNode | NotObserved]:
     """Return the reports about the target, with the mappings that Ceph's answer leads to.
 
@@ -259,19 +259,21 @@ def _further_reports(
     """
     from rbdagent.collect.kube.list_reports import mappings_with, reports_about, reports_of
     from rbdagent.correlate import correlate
-    from rbdagent.correlate.published_reports import about, further_selectors, keys_of
+    from rbdagent.correlate.published_reports import about, further_lookup, keys_of
     from rbdagent.correlate.unknown_watchers import nodes_of_strangers
     from rbdagent.correlate.volume_names import names_of_use
 
     ceph, node = snapshot.ceph, snapshot.node
     views = () if ceph is None else [view for one in ceph.clusters for view in one.images]
-    more = mappings_with(access, further_selectors(views, [one.mapping for one in found]))
-    found = tuple(dict.fromkeys((*found, *observed_of(more))))
+    lookup = further_lookup(views, [one.mapping for one in found.mappings])
+    more = mappings_with(access, lookup, known=found)
+    if not isinstance(more, NotObserved):
+        found = found.with_more(more)
     use = correlate(with_published(snapshot, reports_of(found)))
     names, nodes = names_of_use(use), None
     if any(_holds(holder) for holder in use.holders):
         here = "" if node is None else node.node_name
-        nodes = {*(one.node for one in found), *nodes_of_strangers(use, here)}
+        nodes = {*found.nodes, *nodes_of_strangers(use, here)}
     reports = reports_about(access, found, keys_of(names, views), nodes)
     if isinstance(reports, NotObserved):
         return [reports]

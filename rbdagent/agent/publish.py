@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import NOT_FOUND, RBD_NODES
 from rbdagent.errors import SourceError
+from rbdagent.parse.labels import published_labels
 
 if TYPE_CHECKING:
     from rbdagent.collect.kube.kubeconfig import KubeAccess
 
 Json = dict[str, Any]
-
-
-def _content(status: Json) -> Json:
-    """Return the part of a status to compare; a merge patch removes what is null."""
-    return {
-        key: value for key, value in status.items() if key != "observedAt" and value is not None
-    }
 
 
 class Publisher:
@@ -28,68 +23,99 @@ class Publisher:
     def __init__(self, access: KubeAccess, node_name: str) -> None:
         self._access = access
         self._node_name = node_name
+        self._path = f"{RBD_NODES}/{quote(node_name)}"
         self._written: Json | None = None
+        """What the API server has; None if that is unknown."""
 
     def forget(self) -> None:
         """Make the next :meth:`publish` write, also without a change; thread-safe."""
         self._written = None
 
     def is_foreign(self, kind: str, changed: Json) -> bool:
-        """Return whether a change that a watch reports is not the agent's, and forget the status.
+        """Return whether a change that a watch reports is not the agent's, and forget the object.
 
         The next :meth:`publish` corrects it. Called by the thread of the watch.
         """
         written = self._written
         if written is None:
             return False
-        if kind != "DELETED" and _content(changed.get("status") or {}) == written:
+        if kind != "DELETED" and _content(changed) == written:
             return False
         self._written = None
         return True
 
-    def publish(self, status: Json, *, node_uid: str | None) -> bool:
-        """Write a status if it has changed; return whether it was written.
+    def publish(self, body: Json, *, node_uid: str | None) -> bool:
+        """Write labels and status if they have changed; return whether they were written.
 
         Args:
-            status: of the object.
+            body: labels and status of the object.
             node_uid: of the Node that owns the object; None if it is unknown. The object is then
                 not created: garbage collection would not delete it together with the Node.
 
         Raises:
             SourceError: the API server refused the write.
         """
-        content = _content(status)
-        if content == self._written:
+        before, content = self._written, _content(body)
+        if content == before:
             return False
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
-        path = f"{RBD_NODES}/{self._node_name}/status"
-        # Stored before it is sent: the watch may report the write before its answer comes.
-        self._written = content
         try:
-            self._write(api, path, status, node_uid)
+            if before is None:
+                before = _content(api.ask(self._path).answer())
+            # Stored before it is sent: the watch may report the write before its answer comes.
+            self._written = content
+            api.patch(self._path, _as_patch(body, before["labels"])).answer()
+        except StatusError as error:
+            self._written = None
+            if error.status != NOT_FOUND or node_uid is None:
+                raise
+            self._create(api, body, node_uid)
         except SourceError:
             self._written = None
             raise
         return True
 
-    def _write(self, api: Api, path: str, status: Json, node_uid: str | None) -> None:
+    def _create(self, api: Api, body: Json, node_uid: str) -> None:
+        self._written = _content(body)
         try:
-            api.patch(path, {"status": status}).answer()
-        except StatusError as error:
-            if error.status != NOT_FOUND or node_uid is None:
-                raise
-            api.create(RBD_NODES, self._object(node_uid)).answer()
-            api.patch(path, {"status": status}).answer()
+            api.create(RBD_NODES, self._object(body, node_uid)).answer()
+        except SourceError:
+            self._written = None
+            raise
 
-    def _object(self, node_uid: str) -> Json:
+    def _object(self, body: Json, node_uid: str) -> Json:
         return {
             "apiVersion": "rbdagent.dev/v1alpha1",
             "kind": "RBDNode",
             "metadata": {
                 "name": self._node_name,
                 "ownerReferences": [owned_by_node(self._node_name, node_uid)],
+                **body["metadata"],
             },
+            "status": _without_null(body["status"]),
         }
+
+
+def _content(item: Json) -> Json:
+    """Return the part of an object to compare: its labels, and its status without times."""
+    status = _without_null(item.get("status") or {})
+    status.pop("observedAt", None)
+    return {"labels": published_labels(item["metadata"].get("labels") or {}), "status": status}
+
+
+def _without_null(status: Json) -> Json:
+    """Return a status as the API server stores it: a merge patch removes what is null."""
+    return {key: value for key, value in status.items() if value is not None}
+
+
+def _as_patch(body: Json, labels: Json) -> Json:
+    """Return a merge patch, in which null removes the labels of images that are gone.
+
+    An empty entry of managedFields resets them: otherwise each label would have a second entry
+    there (kubernetes.io/docs/reference/using-api/server-side-apply, "Clearing managedFields").
+    """
+    changed = dict.fromkeys(labels) | body["metadata"]["labels"]
+    return {"metadata": {"labels": changed, "managedFields": [{}]}, "status": body["status"]}
 
 
 def owned_by_node(node_name: str, node_uid: str) -> Json:

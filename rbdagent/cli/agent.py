@@ -219,17 +219,17 @@ class _Kubernetes:
     def _publish(self, result: CycleResult) -> None:
         from rbdagent.correlate.image_identity import are_mappings_observed
         from rbdagent.report.rbdmapping import mapping_statuses, rbdmapping_objects
-        from rbdagent.report.rbdnode import rbdnode_status
+        from rbdagent.report.rbdnode import rbdnode_object, rbdnode_status
 
         status = rbdnode_status(result.diagnoses, result.snapshot, result.acts)
         node_uid, observed_at = _uid_of(result), result.snapshot.observed_at
         status["leaseNamespace"] = self._lease_namespace
-        wanted = None
+        wanted, statuses = None, None
         if are_mappings_observed(result.snapshot.node):
             statuses = mapping_statuses(result.diagnoses, result.snapshot, result.history)
             wanted = rbdmapping_objects(statuses, self._node_name, observed_at=observed_at)
             self._mappings.write(wanted, node_uid=node_uid)
-        self._publisher.publish(status, node_uid=node_uid)
+        self._publisher.publish(rbdnode_object(status, statuses), node_uid=node_uid)
         if wanted is not None:
             self._mappings.delete_others(wanted)
         # Last: the Lease shows that what was observed is published.

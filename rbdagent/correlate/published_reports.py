@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rbdagent.correlate.image_identity import are_mappings_observed, same_image
 from rbdagent.model import NotObserved, PublishedMapping, PublishedNode, Snapshot, observed_of
 from rbdagent.parse import labels
+from rbdagent.parse.labels import Lookup
 from rbdagent.parse.times import age
 
 if TYPE_CHECKING:
@@ -50,20 +51,27 @@ def reported_mappings(
                 yield report, mapping
 
 
-def selectors_of(names: VolumeNames) -> tuple[str, ...]:
-    """Return the label selectors of the RBDMappings that may be of a volume.
+def lookup_of(names: VolumeNames) -> Lookup:
+    """Return how to find the RBDMappings that may be of a volume.
 
     The image of a device may be unknown to its agent; then the device may have any image.
     """
     if names.image is None:
-        return labels.selectors(labels.VOLUME, names.persistent_volumes)
-    return labels.selectors(labels.IMAGE, (names.image.spec.name, labels.UNKNOWN_IMAGE))
+        return Lookup((), labels.selectors(labels.VOLUME, names.persistent_volumes))
+    return lookup_of_image(names.image.spec.name)
 
 
-def further_selectors(
-    views: Iterable[ImageView], known: Iterable[PublishedMapping]
-) -> tuple[str, ...]:
-    """Return the label selectors of the RBDMappings that only the answer of Ceph leads to.
+def lookup_of_image(name: str) -> Lookup:
+    """Return how to find the RBDMappings that may be of the image with this name."""
+    keys = sorted({*labels.image_keys(name, None), labels.UNKNOWN_IMAGE})
+    return Lookup(
+        tuple(map(labels.image_label, keys)),
+        labels.selectors(labels.IMAGE, (name, labels.UNKNOWN_IMAGE)),
+    )
+
+
+def further_lookup(views: Iterable[ImageView], known: Iterable[PublishedMapping]) -> Lookup:
+    """Return how to find the RBDMappings that only the answer of Ceph leads to.
 
     An image that was renamed since it was mapped has its old name on the node, and its id. The
     client of a watcher leads to the node of the watcher, by any mapping of that client.
@@ -75,9 +83,17 @@ def further_selectors(
         for view in views
         for watcher in (*observed_of(view.watchers), *view.transient_watchers)
     }
-    return (
-        *labels.selectors(labels.IMAGE_ID, {view.image_id for view in views if view.image_id}),
-        *labels.selectors(labels.CLIENT, {str(client) for client in watching - clients}),
+    ids = {view.image_id for view in views if view.image_id}
+    strangers = {str(client) for client in watching - clients}
+    return Lookup(
+        (
+            *sorted(labels.image_label(labels.id_key(one)) for one in ids),
+            *sorted(map(labels.client_label, strangers)),
+        ),
+        (
+            *labels.selectors(labels.IMAGE_ID, ids),
+            *labels.selectors(labels.CLIENT, strangers),
+        ),
     )
 
 

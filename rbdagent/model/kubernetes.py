@@ -283,7 +283,7 @@ class PublishedSummary(Stored, frozen=True, kw_only=True):
     """The number of mappings; None if the agent did not observe its devices."""
     images: frozenset[str] | None = None
     """The keys of the mapped images, see :func:`rbdagent.parse.labels.image_keys`; None if the
-    agent did not observe its devices, or is of a version that writes no keys."""
+    agent did not observe its devices, or if another writer removed or added labels."""
     clients: frozenset[str] | None = None
     """The addresses of the clients of all mappings; None if they are not all known."""
 

@@ -31,6 +31,7 @@ from rbdagent.model import (
     Workload,
 )
 from rbdagent.parse.address import parse_address
+from rbdagent.parse.labels import image_keys_in
 from rbdagent.parse.quantity import parse_quantity
 from rbdagent.parse.secrets import without_keys
 from rbdagent.parse.volume import is_rbd_driver
@@ -493,14 +494,15 @@ def _ref(data: Json) -> ObjectRef:
 def rbd_node(data: Json) -> PublishedSummary:
     """Parse an RBDNode; before the first write of its agent, the mappings are not observed."""
     status = data.get("status") or {}
-    mapped, images, clients = (status.get(key) for key in ("mapped", "images", "clients"))
+    mapped, clients = status.get("mapped"), status.get("clients")
+    images = image_keys_in(data["metadata"].get("labels") or {})
     return PublishedSummary(
         name=data["metadata"]["name"],
         observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
         lease_namespace=status.get("leaseNamespace"),
         boot_id=status.get("bootID"),
         mapped=None if mapped is None else int(mapped),
-        images=None if images is None else frozenset(map(str, images)),
+        images=images if len(images) == status.get("imageLabels") else None,
         clients=None if clients is None else frozenset(map(str, clients)),
     )
 

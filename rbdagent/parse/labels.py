@@ -1,19 +1,23 @@
-"""The labels of an RBDMapping, by which readers select the mappings of one image or client.
+"""The labels of RBDMappings and RBDNodes, by which readers find the mappings of an image or client.
 
 A label has at most 63 characters, and only letters, digits, ``-``, ``_`` and ``.``; a name that is
 no such value is replaced by its digest. The image is labelled by its name alone: where the cluster
 is unknown or a pool was renamed, the name is what both sides still know, and a reader compares the
 complete identity of what it finds. A renamed image keeps its id.
+
+Kubernetes has no index of labels: the API server compares those of all objects of a list. A cluster
+has fifty times as many RBDMappings as RBDNodes. So an RBDNode has a label for each image and each
+client of its node, whose value names the devices, and a reader requests their RBDMappings by name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 NODE: Final = "rbdagent.dev/node"
 VOLUME: Final = "rbdagent.dev/persistentvolume"
@@ -23,12 +27,30 @@ CLIENT: Final = "rbdagent.dev/client"
 
 UNKNOWN_IMAGE: Final = "unknown"
 """The label of a device whose image was not observed: it may be any image."""
+_OF_IMAGE: Final = "image.rbdagent.dev/"
+_OF_CLIENT: Final = "client.rbdagent.dev/"
+"""Before the key of an image, or the number of a client, in a label of an RBDNode."""
+_MANY_DEVICES: Final = "many"
+"""The value of a label for more devices than fit into a value."""
+_BETWEEN: Final = "_"
+_DEVICES: Final = re.compile(r"(?:rbd|nbd)[0-9]+(?:_(?:rbd|nbd)[0-9]+)*")
+_LONGEST_VALUE: Final = 63
 _KEY_DIGITS: Final = 12
 _MOST_VALUES: Final = 100
 """In one selector: a URL must not become too long."""
 _VALUE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LONGEST_NAME: Final = 253
 """Of an object (validation.DNS1123SubdomainMaxLength in apimachinery)."""
+
+
+class Lookup(NamedTuple):
+    """How to find the RBDMappings of images, clients or volumes."""
+
+    node_labels: tuple[str, ...]
+    """The labels that an RBDNode has if such a mapping is on its node; empty if RBDNodes have no
+    such label."""
+    selectors: tuple[str, ...]
+    """The label selectors of the same RBDMappings."""
 
 
 def label_value(name: str) -> str:
@@ -53,14 +75,57 @@ def image_keys(name: str | None, image_id: str | None) -> frozenset[str]:
     """
     if name is None:
         return frozenset({UNKNOWN_IMAGE})
-    keys = {_digest(name)[:_KEY_DIGITS]}
-    return frozenset(keys | {f"id-{label_value(image_id)}"} if image_id else keys)
+    return frozenset({_key(name), id_key(image_id)} if image_id else {_key(name)})
+
+
+def id_key(image_id: str) -> str:
+    """Return the short key of an image's id."""
+    return f"id-{_key(image_id)}"
+
+
+def image_label(key: str) -> str:
+    """Return the label of the RBDNodes that map an image with this short key."""
+    return f"{_OF_IMAGE}{key}"
+
+
+def client_label(client_id: int | str) -> str:
+    """Return the label of the RBDNode of a client."""
+    return f"{_OF_CLIENT}{client_id}"
+
+
+def published_labels(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of an RBDNode that its agent wrote, without those of other writers."""
+    return {
+        label: value for label, value in given.items() if label.startswith((_OF_IMAGE, _OF_CLIENT))
+    }
+
+
+def image_keys_in(given: Mapping[str, str]) -> frozenset[str]:
+    """Return the short keys of images among the labels of an RBDNode."""
+    return frozenset(
+        label.removeprefix(_OF_IMAGE) for label in given if label.startswith(_OF_IMAGE)
+    )
+
+
+def devices_value(devices: Iterable[str]) -> str:
+    """Return devices as the value of a label: ``rbd0_rbd7``."""
+    value = _BETWEEN.join(sorted(device.removeprefix("/dev/") for device in devices))
+    return value if len(value) <= _LONGEST_VALUE else _MANY_DEVICES
+
+
+def devices_in(value: str) -> tuple[str, ...] | None:
+    """Return the devices that the value of a label names; None if it does not name them."""
+    return tuple(value.split(_BETWEEN)) if _DEVICES.fullmatch(value) else None
 
 
 def mapping_name(node: str, device: str) -> str:
     """Return the name of the RBDMapping of a device: ``worker-1.rbd0``."""
     name = f"{node}.{device.removeprefix('/dev/')}"
     return name if len(name) <= _LONGEST_NAME else f"{_digest(node)}.{device.rpartition('/')[2]}"
+
+
+def _key(name: str) -> str:
+    return _digest(name)[:_KEY_DIGITS]
 
 
 def _digest(text: str) -> str:

@@ -1,15 +1,17 @@
-"""What an agent publishes about its node: the status of the custom resource RBDNode.
+"""What an agent publishes about its node: the custom resource RBDNode.
 
-It is a summary: each mapping has an RBDMapping (:mod:`rbdagent.report.rbdmapping`). The object is
-small because each change writes it again, and a list can contain five thousand.
+It is a summary: each mapping has an RBDMapping (:mod:`rbdagent.report.rbdmapping`), to which the
+labels lead (:mod:`rbdagent.parse.labels`). The object is small because each change writes it again,
+and a list can contain five thousand.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.correlate.image_identity import are_mappings_observed
-from rbdagent.model import DeviceKind, NotObserved, Verdict
+from rbdagent.model import NotObserved, Verdict
 from rbdagent.parse import labels
 from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.public import PublicText
@@ -27,6 +29,42 @@ HEALTHY: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verd
 """The verdicts on a mapping that are no problem."""
 
 
+def rbdnode_object(status: Json, mappings: Sequence[Json] | None) -> Json:
+    """Return the labels and the status of an RBDNode.
+
+    Args:
+        status: of the node.
+        mappings: the status of each of its RBDMappings; None if its devices were not observed.
+    """
+    given = {} if mappings is None else _labels(mappings)
+    counted = None if mappings is None else len(labels.image_keys_in(given))
+    return {"metadata": {"labels": given}, "status": status | {"imageLabels": counted}}
+
+
+def _labels(mappings: Sequence[Json]) -> dict[str, str]:
+    devices: defaultdict[str, set[str]] = defaultdict(set)
+    clients = {}
+    for mapping in mappings:
+        for key in _image_keys(mapping):
+            devices[labels.image_label(key)].add(mapping["device"])
+        if (client := mapping.get("clientID")) is not None:
+            # Any mapping of a client shows its node.
+            clients[labels.client_label(client)] = labels.devices_value([mapping["device"]])
+    named = {label: labels.devices_value(mapped) for label, mapped in devices.items()}
+    return dict(sorted((named | clients).items()))
+
+
+def _image_keys(mapping: Json) -> frozenset[str]:
+    """Return the keys of a mapped image.
+
+    The device of an unknown image may be any image of krbd; rbd-nbd shows a watcher in any case.
+    """
+    image, device = mapping.get("image") or {}, mapping["device"]
+    if not image.get("name") and device.startswith("/dev/nbd"):
+        return frozenset()
+    return labels.image_keys(image.get("name"), image.get("id"))
+
+
 def rbdnode_status(
     diagnoses: Sequence[Diagnosis],
     snapshot: Snapshot,
@@ -34,9 +72,9 @@ def rbdnode_status(
 ) -> Json:
     """Return the status of one node's RBDNode.
 
-    ``mapped``, ``images`` and ``clients`` are null if the node's devices were not observed, and
-    ``clients`` also if one of them is unknown. ``acts`` is null if the record was not observed. An
-    empty list was observed.
+    ``mapped`` and ``clients`` are null if the node's devices were not observed, and ``clients``
+    also if one of them is unknown. ``acts`` is null if the record was not observed. An empty list
+    was observed.
     """
     node = snapshot.node
     public = PublicText(snapshot)
@@ -57,11 +95,6 @@ def rbdnode_status(
             holder_verdict.verdict not in HEALTHY or diagnosis.verdict is Verdict.CONFLICT
             for holder_verdict, _, diagnosis in held
         ),
-        "images": sorted(
-            {key for _, mapping, diagnosis in held for key in _image_keys(mapping, diagnosis)}
-        )
-        if seen
-        else None,
         "clients": _clients([mapping for _, mapping, _ in held]) if seen else None,
         "sources": {
             name: {"state": str(source.state), "reason": public(source.reason)}
@@ -71,18 +104,6 @@ def rbdnode_status(
         if isinstance(acts, NotObserved)
         else [in_all_texts(_act(act), shown) for act in acts[-_MOST_ACTS:]],
     }
-
-
-def _image_keys(mapping: Mapping, diagnosis: Diagnosis) -> frozenset[str]:
-    """Return the keys of a mapped image.
-
-    The device of an unknown image may be any image of krbd; rbd-nbd shows a watcher in any case.
-    """
-    image = diagnosis.use.image
-    if image is None:
-        is_krbd = mapping.kind is DeviceKind.KRBD
-        return labels.image_keys(None, None) if is_krbd else frozenset()
-    return labels.image_keys(image.spec.name, image.image_id)
 
 
 def _clients(mappings: Sequence[Mapping]) -> list[str] | None:

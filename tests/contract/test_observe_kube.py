@@ -40,6 +40,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.labels import UNKNOWN_IMAGE, client_label, id_key, image_keys, image_label
 from rbdagent.rules import diagnose
 from tests.support.agent_loop import Log, cycle_of
 from tests.support.fake_api import (
@@ -498,7 +499,7 @@ def test_missing_in_cluster_token_is_reported() -> None:
         ("list pods", "failed", "no answer is reliable without it"),
         ("list events", "warning", "fewer details"),
         ("list namespaces", "warning", "nothing can be unmapped"),
-        ("patch rbdnodes.rbdagent.dev/status", "warning", "an agent needs it"),
+        ("patch rbdnodes.rbdagent.dev", "warning", "an agent needs it"),
     ],
 )
 def test_check_reports_the_effect_and_fix_of_a_missing_right(
@@ -543,71 +544,116 @@ def test_check_reports_a_missing_rbdnode_resource(
 # What an agent writes
 # --------------------------------------------------------------------------------------------------
 
-_STATUS = f"{RBD_NODES}/n1/status"
+_RBD_NODE = f"{RBD_NODES}/n1"
 
 
+_OF_KEY = {"image.rbdagent.dev/key": "rbd0"}
+
+
+def body_of(status: Json, labels: Json | None = None) -> Json:
+    """Return labels and status of an RBDNode."""
+    return {"metadata": {"labels": labels or {}}, "status": status}
+
+
+@pytest.fixture
+def stored(api: FakeApi) -> Json:
+    """Return the RBDNode that the API server has."""
+    found: Json = {"metadata": {"name": "n1", "labels": {"team": "storage"}}}
+    api.lists["rbdnodes"] = [found]
+    return found
+
+
+@pytest.mark.usefixtures("stored")
 def test_unchanged_status_is_not_written_again(api: FakeApi, access: KubeAccess) -> None:
     publisher = Publisher(access, "n1")
-    assert publisher.publish({"observedAt": "1", "mapped": 0}, node_uid="u")
-    assert not publisher.publish({"observedAt": "2", "mapped": 0}, node_uid="u")
-    assert publisher.publish({"observedAt": "3", "mapped": 1}, node_uid="u")
-    assert [(method, path) for method, path, _ in api.writes] == [("PATCH", _STATUS)] * 2
-    assert api.writes[-1][2] == {"status": {"observedAt": "3", "mapped": 1}}
+    assert publisher.publish(body_of({"observedAt": "1", "mapped": 0}), node_uid="u")
+    assert not publisher.publish(body_of({"observedAt": "2", "mapped": 0}), node_uid="u")
+    assert publisher.publish(body_of({"observedAt": "3", "mapped": 1}), node_uid="u")
+    assert [(method, path) for method, path, _ in api.writes] == [("PATCH", _RBD_NODE)] * 2
+    assert api.writes[-1][2]["status"] == {"observedAt": "3", "mapped": 1}
+    assert api.requests == [_RBD_NODE]
 
 
-def test_change_of_the_status_by_another_client_is_corrected(
-    api: FakeApi, access: KubeAccess
+def test_labels_of_images_that_are_gone_are_removed(
+    api: FakeApi, access: KubeAccess, stored: Json
 ) -> None:
-    """Without the key of an image, its missing RBDMapping would not be recognised."""
+    """Those of an earlier run of the agent, too; those of other writers stay."""
+    stored["metadata"]["labels"] |= {"image.rbdagent.dev/old": "rbd0"}
+    client = {"client.rbdagent.dev/1": "rbd0"}
+    first, second = ({f"image.rbdagent.dev/{key}": "rbd0"} for key in "ab")
     publisher = Publisher(access, "n1")
-    written = {"observedAt": "1", "mapped": 1, "images": ["key"], "acts": None}
+    publisher.publish(body_of({"mapped": 1}, client | first), node_uid="u")
+    publisher.publish(body_of({"mapped": 1}, client | second), node_uid="u")
+    assert [sent["metadata"]["labels"] for _, _, sent in api.writes] == [
+        client | first | {"image.rbdagent.dev/old": None},
+        client | second | dict.fromkeys(first),
+    ]
+
+
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        body_of({"observedAt": "1", "mapped": 1}),
+        body_of({"observedAt": "1", "mapped": 2}, _OF_KEY),
+        body_of({"observedAt": "1", "mapped": 1}, _OF_KEY | {"image.rbdagent.dev/more": "rbd0"}),
+    ],
+    ids=["label removed", "status", "label added"],
+)
+def test_change_by_another_client_is_corrected(access: KubeAccess, changed: Json) -> None:
+    """Without the label of an image, its missing RBDMapping would not be recognised."""
+    publisher = Publisher(access, "n1")
+    written = body_of({"observedAt": "1", "mapped": 1, "acts": None}, _OF_KEY)
     publisher.publish(written, node_uid="u")
-    echo = {"status": {"observedAt": "1", "mapped": 1, "images": ["key"]}}
+    echo = body_of({"observedAt": "1", "mapped": 1}, _OF_KEY | {"team": "storage"})
     assert not publisher.is_foreign("MODIFIED", echo)
-    assert publisher.is_foreign("MODIFIED", {"status": echo["status"] | {"images": []}})
+    assert publisher.is_foreign("MODIFIED", changed)
     assert publisher.publish(written, node_uid="u")
     assert publisher.is_foreign("DELETED", echo)
     assert publisher.publish(written, node_uid="u")
 
 
-def missing_once(api: FakeApi, key: str) -> Callable[[BaseHTTPRequestHandler], None]:
-    def refuse_once(handler: BaseHTTPRequestHandler) -> None:
-        del api.broken[key]
-        answer(handler, 404, {"message": "not found"})
-
-    return refuse_once
-
-
 def test_missing_rbdnode_is_created_with_its_node_as_owner(
     api: FakeApi, access: KubeAccess
 ) -> None:
-    api.broken[f"PATCH {_STATUS}"] = missing_once(api, f"PATCH {_STATUS}")
-    assert Publisher(access, "n1").publish({"mapped": 0}, node_uid="node-uid")
-    assert [(method, path) for method, path, _ in api.writes] == [
-        ("PATCH", _STATUS),
-        ("POST", RBD_NODES),
-        ("PATCH", _STATUS),
-    ]
-    (owner,) = api.writes[1][2]["metadata"]["ownerReferences"]
+    api.broken[_RBD_NODE] = refuse(404)
+    body = body_of({"mapped": 1, "acts": None}, _OF_KEY)
+    assert Publisher(access, "n1").publish(body, node_uid="node-uid")
+    ((method, path, sent),) = api.writes
+    assert (method, path) == ("POST", RBD_NODES)
+    (owner,) = sent["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", "n1", "node-uid")
+    assert (sent["metadata"]["labels"], sent["status"]) == (
+        _OF_KEY,
+        {"mapped": 1},
+    )
+
+
+@pytest.mark.usefixtures("stored")
+def test_rbdnode_that_was_deleted_is_created_again(api: FakeApi, access: KubeAccess) -> None:
+    publisher = Publisher(access, "n1")
+    publisher.publish(body_of({"mapped": 0}), node_uid="u")
+    api.broken[f"PATCH {_RBD_NODE}"] = refuse(404)
+    publisher.publish(body_of({"mapped": 1}), node_uid="u")
+    assert [method for method, _, _ in api.writes] == ["PATCH", "PATCH", "POST"]
 
 
 def test_rbdnode_is_not_created_without_the_uid_of_the_node(
     api: FakeApi, access: KubeAccess
 ) -> None:
-    api.broken[f"PATCH {_STATUS}"] = refuse(404)
+    api.broken[_RBD_NODE] = refuse(404)
     with pytest.raises(SourceError):
-        Publisher(access, "n1").publish({"mapped": 0}, node_uid=None)
-    assert [method for method, _, _ in api.writes] == ["PATCH"]
+        Publisher(access, "n1").publish(body_of({"mapped": 0}), node_uid=None)
 
 
+@pytest.mark.usefixtures("stored")
 def test_failed_write_is_retried(api: FakeApi, access: KubeAccess) -> None:
     publisher = Publisher(access, "n1")
-    api.broken[f"PATCH {_STATUS}"] = refuse(403)
+    api.broken[f"PATCH {_RBD_NODE}"] = refuse(403)
     with pytest.raises(SourceError):
-        publisher.publish({"mapped": 0}, node_uid="u")
-    del api.broken[f"PATCH {_STATUS}"]
-    assert publisher.publish({"mapped": 0}, node_uid="u")
+        publisher.publish(body_of({"mapped": 0}), node_uid="u")
+    del api.broken[f"PATCH {_RBD_NODE}"]
+    assert publisher.publish(body_of({"mapped": 0}), node_uid="u")
 
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/rbdagent/leases"
@@ -653,10 +699,10 @@ def test_lease_is_not_renewed_when_the_report_was_not_written(
     api: FakeApi, access: KubeAccess
 ) -> None:
     """A renewal would confirm the previous report, in which a new mapping is missing."""
-    api.broken[f"PATCH {RBD_NODES}/worker-1/status"] = refuse(500)
+    api.broken[f"PATCH {RBD_NODES}/worker-1"] = refuse(500)
     writers_of_agent(access).tell(cycle_of(seen_by_agent()))
     assert not [path for _, path, _ in api.writes if "leases" in path]
-    del api.broken[f"PATCH {RBD_NODES}/worker-1/status"]
+    del api.broken[f"PATCH {RBD_NODES}/worker-1"]
     writers_of_agent(access).tell(cycle_of(seen_by_agent()))
     assert [path for _, path, _ in api.writes if "leases" in path] == [f"{_LEASES}/worker-1"]
 
@@ -732,7 +778,12 @@ def agent_lease(name: str, renewed_at: str | None) -> Json:
 
 def with_lease(api: FakeApi, *leases: Json) -> None:
     """Publish an RBDNode that was written an hour ago, and Leases."""
-    status = {"observedAt": AN_HOUR_AGO, "leaseNamespace": "rbdagent", "mapped": 0, "images": []}
+    status = {
+        "observedAt": AN_HOUR_AGO,
+        "leaseNamespace": "rbdagent",
+        "mapped": 0,
+        "imageLabels": 0,
+    }
     api.lists["rbdnodes"] = [{"metadata": {"name": "worker-2"}, "status": status}]
     api.lists["leases"] = [*leases]
 
@@ -910,8 +961,8 @@ def published_in(seen: Snapshot) -> tuple[PublishedNode, ...]:
 
 
 UNWATCHED = replace(ELSEWHERE, ceph=seen_by_agent(of_image={"watchers": ()}).ceph)
-OF_IMAGE = f"rbdagent.dev/image in ({SPEC.name},unknown)"
-OF_ID = f"rbdagent.dev/image-id in ({IMAGE_ID})"
+OF_IMAGE = sorted(image_label(key) for key in (*image_keys(SPEC.name, None), UNKNOWN_IMAGE))
+OF_ID = image_label(id_key(IMAGE_ID))
 
 
 def test_holder_is_found_by_the_label_of_the_image(api: FakeApi, access: KubeAccess) -> None:
@@ -923,7 +974,7 @@ def test_holder_is_found_by_the_label_of_the_image(api: FakeApi, access: KubeAcc
         assert (holder.node, holder.confidence) == ("worker-7", Confidence.CERTAIN)
         assert (holder.watcher is not None) == watched
         assert {"worker-8", "rbdnodes"}.isdisjoint(asked_of(api))
-    assert asked_of(api) == [OF_IMAGE, OF_ID, "worker-7"]
+    assert asked_of(api) == [*OF_IMAGE, "worker-7.rbd7", OF_ID, "worker-7"]
 
 
 def test_renamed_image_is_found_by_its_id(api: FakeApi, access: KubeAccess) -> None:
@@ -939,7 +990,7 @@ def test_node_of_a_watcher_is_found_by_its_client(api: FakeApi, access: KubeAcce
     many = tuple({**other, "device": f"/dev/rbd{number}"} for number in range(10, 20))
     publish_only(api, ("worker-7", many))
     seen = reports_on(access)
-    assert "rbdagent.dev/client in (4239)" in asked_of(api)
+    assert client_label(4239) in asked_of(api)
     (holder,) = correlate(seen).holders
     assert (holder.node, holder.confidence) == ("worker-7", Confidence.CERTAIN)
     (report,) = (report for report in published_in(seen) if report.name == "worker-7")
@@ -998,21 +1049,48 @@ def test_rbdnode_without_keys_shows_nothing(api: FakeApi, access: KubeAccess) ->
     """An agent of another version wrote it, or another client removed them."""
     publish_only(api, ("worker-7", (MAPPED,)))
     api.lists["rbdmappings"] = []
-    del api.lists["rbdnodes"][0]["status"]["images"]
+    del api.lists["rbdnodes"][0]["metadata"]["labels"]
     (report,) = published_in(reports_on(access, UNWATCHED))
-    assert report.incomplete == "its RBDNode has no keys of its images"
+    assert report.incomplete == "the labels of its RBDNode do not name all its images"
     (listed,) = published_nodes(access)
     assert listed.incomplete
 
 
-@pytest.mark.parametrize("broken", [RBD_MAPPINGS, RBD_NODES])
+@pytest.mark.parametrize("broken", [f"{RBD_MAPPINGS}/worker-7.rbd7", RBD_NODES])
 def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess, broken: str) -> None:
-    publish_only(api, ("worker-7", ()))
+    publish_only(api, ("worker-7", (MAPPED,)))
     api.broken[broken] = refuse(403)
     seen = reports_on(access, UNWATCHED)
     assert seen.kubernetes is not None
     assert isinstance(seen.kubernetes.published, NotObserved)
     assert [gap.fact for gap in seen.sources.kubernetes.gaps] == ["RBDNodes"]
+
+
+def test_second_holder_whose_rbdmapping_is_missing_is_not_forgotten(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    publish_only(api, ("worker-7", (MAPPED,)), ("worker-8", (MAPPED,)))
+    api.lists["rbdmappings"] = [
+        item for item in api.lists["rbdmappings"] if item["status"]["node"] == "worker-7"
+    ]
+    missing = {report.name: report.incomplete for report in published_in(reports_on(access))}
+    assert missing == {
+        "worker-7": "",
+        "worker-8": "its RBDMapping of this image was not found",
+    }
+
+
+@pytest.mark.parametrize("nodes", [1, 60])
+def test_rbdmappings_that_are_not_named_are_selected(
+    api: FakeApi, access: KubeAccess, nodes: int
+) -> None:
+    """A label names few devices, and a volume of many nodes is not requested by name."""
+    devices = 20 if nodes == 1 else 1
+    mapped = tuple({**MAPPED, "device": f"/dev/rbd{1000 + number}"} for number in range(devices))
+    publish_only(api, *((f"worker-{number}", mapped) for number in range(7, 7 + nodes)))
+    reports = published_in(reports_on(access, UNWATCHED))
+    assert sum(len(observed_of(report.mappings)) for report in reports) == nodes * devices
+    assert f"rbdagent.dev/image in ({SPEC.name},unknown)" in asked_of(api)
 
 
 def test_refused_rbdnode_of_a_holder_leaves_the_holder(api: FakeApi, access: KubeAccess) -> None:
@@ -1030,7 +1108,7 @@ def test_missing_resource_of_mappings_leaves_what_rbdnodes_count(
 ) -> None:
     """The resource of an older release has no RBDMapping: its RBDNodes are not complete."""
     publish_only(api, ("worker-7", (MAPPED,)))
-    api.broken[RBD_MAPPINGS] = refuse(404)
+    api.broken[f"{RBD_MAPPINGS}/worker-7.rbd7"] = refuse(404)
     (report,) = published_in(reports_on(access, UNWATCHED))
     assert report.incomplete
 

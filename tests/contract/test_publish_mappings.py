@@ -248,7 +248,7 @@ def cycles(tmp_path: Path) -> Iterator[Cycles]:
     api.stop()
 
 
-MAP, SUMMARY = f"PATCH rbdmappings {NODE}.rbd0", f"PATCH {NODE} status"
+MAP, SUMMARY = f"PATCH rbdmappings {NODE}.rbd0", f"PATCH rbdnodes {NODE}"
 UNMAP, LEASE = f"DELETE rbdmappings {NODE}.rbd0", f"PATCH leases {NODE}"
 
 

@@ -28,6 +28,7 @@ from rbdagent.parse import (
     krbd,
     kubelet,
     kubernetes,
+    labels,
     logs,
     monitors,
     mountinfo,
@@ -208,6 +209,7 @@ _STAMPS: Final = Texts(
 )
 _MOUNTS: Final = Texts(_lines("recordings/*/n1.mountinfo-*"))
 _QUANTITIES: Final = Texts(("1Gi", "500M", "1e3", "0.5Ki", "-1", "64Mi", "1E", "100m", ".5G"))
+_DEVICES: Final = Texts(("rbd0", "rbd0_rbd7_nbd1", "many", "rbd", ""), ("_", "rbd", "nbd"))
 _SELECTORS: Final = Texts(
     ("app=shop", "app!=shop,tier", "!x", "app in (a, b),tier notin (c)", "a.b/c == d", "a in ()"),
     (" in (", " notin (", ", ", ",,", "((", "))"),
@@ -283,8 +285,9 @@ _DRIVER_POD: Final = (
     '"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}'
 )
 _RBD_NODE: Final = (
-    f'{{{_META}, "status": {{"observedAt": "2026-11-21T00:46:43Z", "bootID": "x", "mapped": 1, '
-    '"leaseNamespace": "rbdagent", "images": ["0123456789ab", "id-i"]}}'
+    '{"metadata": {"name": "a", "labels": {"image.rbdagent.dev/0123456789ab": "rbd0"}}, "status": '
+    '{"observedAt": "2026-11-21T00:46:43Z", "bootID": "x", "mapped": 1, '
+    '"leaseNamespace": "rbdagent", "imageLabels": 1}}'
 )
 _RBD_MAPPING: Final = (
     '{"device": "/dev/rbd0", "verdict": "InUse", "image": {"fsid": "f", "pool": "p", "name": "n", '
@@ -439,6 +442,7 @@ TARGETS: Final = (
     _of_object(kubernetes.rbd_mapping, _RBD_MAPPING),
     _of_object(kubernetes.object_name, _RBD_NODE),
     _of_object(kubernetes.version, '{"gitVersion": "v1.31.0"}'),
+    _target(labels.devices_in, _DEVICES, _of_text(labels.devices_in)),
     _target(logs.parse_cri, _CRI, _of_bytes(logs.parse_cri)),
     _target(logs.messages, _CRI, _messages, logs.join_cri),
     _target(logs.parse_journal, _LOGS, _of_bytes(logs.parse_journal), logs.decoded),

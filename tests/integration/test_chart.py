@@ -476,7 +476,10 @@ def is_allowed(client: Api, call: Call) -> bool:
 
 AT: Final = "2026-11-21T05:08:08Z"
 RBDNODE: Final[Json] = {"apiVersion": "rbdagent.dev/v1alpha1", "kind": "RBDNode"}
-STATUS: Final[Json] = {"status": {"observedAt": AT, "mapped": 0, "images": []}}
+STATUS: Final[Json] = {
+    "metadata": {"labels": {"image.rbdagent.dev/key": "rbd0"}, "managedFields": [{}]},
+    "status": {"observedAt": AT, "mapped": 0, "imageLabels": 1},
+}
 
 
 def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:
@@ -505,7 +508,7 @@ def mapping_of(node: str, *, label: str = "", name: str = "") -> Json:
 
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 RENEWAL: Final[Json] = {"spec": {"renewTime": AT.replace("Z", ".000000Z")}}
-STATUS_OF_OTHER_NODE: Final[Call] = (f"PATCH {RBDNODES}/{OTHER_NODE}/status", STATUS)
+STATUS_OF_OTHER_NODE: Final[Call] = (f"PATCH {RBDNODES}/{OTHER_NODE}", STATUS)
 EVENT_OF_OTHER_NODE: Final[Call] = (f"POST {EVENTS}", event("c", node=OTHER_NODE))
 # A watch with an invalid resourceVersion ends at once, but only after it was authorized.
 WATCH: Final = "watch=true&resourceVersion=none"
@@ -537,6 +540,7 @@ READS: Final[tuple[Call, ...]] = tuple(
         RBDNODES,
         f"{RBDNODES}/{OTHER_NODE}",
         RBDNODES.replace("rbdnodes", "rbdmappings"),
+        f"{RBDMAPPINGS}/absent",
     )
 )
 AGENT_DOES: Final[tuple[Call, ...]] = (
@@ -544,7 +548,7 @@ AGENT_DOES: Final[tuple[Call, ...]] = (
     (f"GET /api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}&{WATCH}", None),
     (f"GET {RBDNODES}?fieldSelector=metadata.name%3D{NODE}&{WATCH}", None),
     (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": NODE}}),
-    (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
+    (f"PATCH {RBDNODES}/{NODE}", STATUS),
     (f"GET {RBDMAPPINGS}?labelSelector=rbdagent.dev%2Fnode%3D{NODE}&{WATCH}", None),
     (f"POST {RBDMAPPINGS}", mapping_of(NODE)),
     (f"PATCH {RBDMAPPINGS}/{NODE}.rbd0", {"status": {"verdict": "Staged"}}),
@@ -593,12 +597,13 @@ AGENT_MUST_NOT: Final[tuple[Call, ...]] = (
     (f"DELETE {STORAGE}/storageclasses/x", {}),
     (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": "chart-3"}}),
     STATUS_OF_OTHER_NODE,
-    (f"PATCH {RBDNODES}/{NODE}", {"metadata": {"ownerReferences": None}}),
-    (f"PUT {RBDNODES}/{NODE}/status", {**RBDNODE, "metadata": {"name": NODE}} | STATUS),
+    (f"PUT {RBDNODES}/{NODE}", {**RBDNODE, "metadata": {"name": NODE}}),
     (f"DELETE {RBDNODES}/{NODE}", {}),
     (f"DELETE {RBDNODES}", {}),
     (f"POST {RBDMAPPINGS}", mapping_of(OTHER_NODE)),
     (f"POST {RBDMAPPINGS}", mapping_of(NODE, label=OTHER_NODE)),
+    (f"POST {RBDMAPPINGS}", mapping_of(NODE, name=f"{OTHER_NODE}.rbd0")),
+    (f"POST {RBDMAPPINGS}", mapping_of(NODE, name=f"{NODE}.more.rbd0")),
     (f"PATCH {RBDMAPPINGS}/theirs", {"status": {"verdict": "Staged"}}),
     (f"PATCH {RBDMAPPINGS}/theirs", {"status": {"node": NODE}}),
     (f"DELETE {RBDMAPPINGS}/theirs", {}),
@@ -644,7 +649,7 @@ def test_an_agent_may_do_nothing_else(observing: ControlPlane) -> None:
 
 def test_an_agent_without_a_node_in_its_token_writes_nothing(observing: ControlPlane) -> None:
     writes = (
-        (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
+        (f"PATCH {RBDNODES}/{NODE}", STATUS),
         (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": "chart-3"}}),
         (f"POST {RBDMAPPINGS}", mapping_of(NODE)),
         (f"POST {LEASES}", {"metadata": {"name": "chart-3"}}),
@@ -747,7 +752,7 @@ def test_users_may_only_read(observing: ControlPlane) -> None:
         _have_role(observing, user, f"{RBAC}/clusterrolebindings", "ClusterRole", user)
     writes: tuple[Call, ...] = (
         (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": NODE}}),
-        (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
+        (f"PATCH {RBDNODES}/{NODE}", STATUS),
         (f"POST {EVENTS}", event("e")),
         (f"PATCH {EVENTS}/a", {"count": 2}),
     )

@@ -88,13 +88,12 @@ RBDAGENT_RULES: tuple[Json, ...] = (
     {
         "apiGroups": ["rbdagent.dev"],
         "resources": ["rbdnodes"],
-        "verbs": ["get", "list", "watch", "create"],
+        "verbs": ["get", "list", "watch", "create", "patch"],
     },
-    {"apiGroups": ["rbdagent.dev"], "resources": ["rbdnodes/status"], "verbs": ["patch"]},
     {
         "apiGroups": ["rbdagent.dev"],
         "resources": ["rbdmappings"],
-        "verbs": ["list", "watch", "create", "patch", "delete"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
     },
     {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
 )

@@ -22,8 +22,10 @@ from rbdagent.agent.publish import Publisher
 from rbdagent.agent.publish_mappings import MappingPublisher
 from rbdagent.collect.kube.client import Api
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
-from rbdagent.collect.kube.list_reports import mappings_with, reports_about
+from rbdagent.collect.kube.list_reports import FoundMappings, mappings_with, reports_about
+from rbdagent.collect.kube.requests import RBD_NODES
 from rbdagent.correlate import correlate_node
+from rbdagent.correlate.published_reports import further_lookup, lookup_of_image
 from rbdagent.model import (
     BootTime,
     CephView,
@@ -39,8 +41,8 @@ from rbdagent.model import (
 )
 from rbdagent.parse import labels
 from rbdagent.parse.handle import staging_hash
-from rbdagent.report.rbdmapping import mapping_statuses, rbdmapping_objects
-from rbdagent.report.rbdnode import rbdnode_status
+from rbdagent.report.rbdmapping import mapping_statuses, rbdmapping_objects, without_none
+from rbdagent.report.rbdnode import rbdnode_object, rbdnode_status
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import identity_of
 from tests.lab.controlplane import RBDAGENT_ROLE
@@ -84,12 +86,10 @@ class Published(NamedTuple):
     node: Json
     mappings: list[Json]
 
-    def with_images(self) -> Published:
-        """Return it with an RBDNode that counts and names these mappings."""
-        images = [status["image"] for status in self.mappings]
-        keys = {key for image in images for key in labels.image_keys(image["name"], image["id"])}
-        counted = {"mapped": len(self.mappings), "images": sorted(keys)}
-        return self._replace(node=self.node | counted)
+    def rbd_node(self, at: str) -> Json:
+        """Return the labels and the status of an RBDNode that names these mappings."""
+        status = self.node | {"observedAt": at, "mapped": len(self.mappings)}
+        return rbdnode_object(status, self.mappings)
 
 
 def published_of_node(mappings: int) -> bytes:
@@ -107,7 +107,7 @@ def published_of_node(mappings: int) -> bytes:
 def for_node(published: bytes, number: int) -> Published:
     """Return it with names, uids and image ids that no other node has."""
     own = msgspec.json.decode(published.replace(_NODE_MARK.encode(), f"{number:08x}".encode()))
-    return Published(*own).with_images()
+    return Published(*own)
 
 
 def time_of(turn: int) -> str:
@@ -249,8 +249,7 @@ class Agent:
         at = time_of(turn)
         wanted = rbdmapping_objects(self.published.mappings, self.node, observed_at=at)
         self._mappings.write(wanted, node_uid=self._node_uid)
-        status = self.published.node | {"observedAt": at}
-        self._publisher.publish(status, node_uid=self._node_uid)
+        self._publisher.publish(self.published.rbd_node(at), node_uid=self._node_uid)
         self._mappings.delete_others(wanted)
 
     def renew(self, turn: int) -> None:
@@ -269,23 +268,24 @@ class Agent:
         """Publish a new mapping."""
         mappings = self.published.mappings
         more = [*mappings, another(mappings[0], turn)]
-        self.published = self.published._replace(mappings=more).with_images()
+        self.published = self.published._replace(mappings=more)
         self.publish(turn)
 
     def unmap(self, turn: int) -> None:
         """Publish that the last mapping is gone."""
         rest = self.published.mappings[:-1]
-        self.published = self.published._replace(mappings=rest).with_images()
+        self.published = self.published._replace(mappings=rest)
         self.publish(turn)
 
     def holders_of(self, number: int) -> None:
         """Request what agents published about one of this node's images, as `who-holds` does."""
         image = self.published.mappings[number % len(self.published.mappings)]["image"]
-        names = (image["name"], labels.UNKNOWN_IMAGE)
-        found = mappings_with(self._access, labels.selectors(labels.IMAGE, names))
-        by_id = mappings_with(self._access, labels.selectors(labels.IMAGE_ID, [image["id"]]))
-        assert isinstance(found, tuple)
-        assert found == by_id
+        found = mappings_with(self._access, lookup_of_image(image["name"]))
+        assert isinstance(found, FoundMappings)
+        assert found.nodes == {self.node}
+        views = [snapshots.image_view(image_id=image["id"], watchers=())]
+        by_id = mappings_with(self._access, further_lookup(views, ()), known=found)
+        assert by_id == FoundMappings((), frozenset({self.node}))
         keys = labels.image_keys(image["name"], image["id"])
         reports = reports_about(self._access, found, keys, {self.node})
         assert isinstance(reports, tuple)
@@ -294,7 +294,7 @@ class Agent:
     def without_holder(self) -> None:
         """Request what shows that no node has an image mapped, as `who-holds` does."""
         keys = labels.image_keys("csi-vol-free", "f00")
-        reports = reports_about(self._access, (), keys, None)
+        reports = reports_about(self._access, FoundMappings(), keys, None)
         assert isinstance(reports, tuple)
         assert not any(report.incomplete for report in reports)
 
@@ -425,7 +425,7 @@ class Fleet:
         self._directory = directory
         self._names = names
         self._admin = Api(credentials(self.access("admin")), timeout_s=_TIMEOUT_S)
-        published = published_of_node(mappings)
+        self._published = published = published_of_node(mappings)
         nodes = self._create("/api/v1/nodes", [_node(name) for name in names])
         tokens = self._tokens()
         leases = self._create(LEASES, [_lease(name) for name in names])
@@ -442,6 +442,22 @@ class Fleet:
             Kubelet(self.access(name), name, lease)
             for name, lease in zip(names, leases, strict=True)
         ]
+
+    def add_rbd_nodes(self, total: int) -> None:
+        """Create RBDNodes without agents and RBDMappings, until there are so many RBDNodes."""
+        for first in range(len(self.agents), total, _BATCH):
+            bodies = [
+                {
+                    "apiVersion": "rbdagent.dev/v1alpha1",
+                    "kind": "RBDNode",
+                    **for_node(self._published, number).rbd_node(time_of(0)),
+                }
+                for number in range(first, min(first + _BATCH, total))
+            ]
+            for number, body in enumerate(bodies, first):
+                body["metadata"]["name"] = f"more-{number:05}"
+                body["status"] = without_none(body["status"])
+            self._create(RBD_NODES, bodies)
 
     def access(self, user: str) -> KubeAccess:
         """Return the access of one of the control plane's users."""

@@ -119,7 +119,12 @@ _REQUIREMENT = re.compile(r"([\w./-]+)(?: in \(([^)]*)\)|(!?=)([^,]*))")
 
 
 def selector(text: str) -> Callable[[Json], bool]:
-    """Return a function that matches labels: ``key=value``, ``key!=value`` and ``key in (a,b)``."""
+    """Return a function that matches labels.
+
+    Requirements are ``key``, ``key=value``, ``key!=value`` and ``key in (a,b)``.
+    """
+    if text and not _REQUIREMENT.search(text):
+        return lambda labels: text in labels
     wanted = [
         (key, (values or value).split(","), sign != "!=")
         for key, values, sign, value in _REQUIREMENT.findall(text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rbdagent.parse import labels
 from rbdagent.report.rbdmapping import rbdmapping_objects
+from rbdagent.report.rbdnode import rbdnode_object
 from tests.support.snapshots import NOW
 
 if TYPE_CHECKING:
@@ -24,14 +24,9 @@ def rbd_mappings(node: str, *statuses: Json, at: str = NOW) -> list[Json]:
 
 def rbd_node(node: str, *statuses: Json, at: str = NOW, observed: bool = True) -> Json:
     """Return the RBDNode of a node with these mappings."""
-    images = [status.get("image") or {} for status in statuses]
-    keys = {
-        key for image in images for key in labels.image_keys(image.get("name"), image.get("id"))
-    }
-    status: Json = {"observedAt": at}
-    if observed:
-        status |= {"mapped": len(statuses), "images": sorted(keys)}
-    return {"metadata": {"name": node}, "status": status}
+    status: Json = {"observedAt": at} | ({"mapped": len(statuses)} if observed else {})
+    body = rbdnode_object(status, statuses if observed else None)
+    return {"metadata": {"name": node, **body["metadata"]}, "status": body["status"]}
 
 
 def publish(api: FakeApi, node: str, *statuses: Json, at: str = NOW, observed: bool = True) -> None:

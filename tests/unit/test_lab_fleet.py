@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rbdagent.parse.labels import image_keys_in
 from rbdagent.report.rbdmapping import MOST_BYTES, rbdmapping_objects
 from tests.lab.fleet import another, changed, for_node, published_of_node
 
@@ -11,8 +12,11 @@ from tests.lab.fleet import another, changed, for_node, published_of_node
 def test_each_node_has_its_own_images() -> None:
     published = published_of_node(2)
     one, other = for_node(published, 1), for_node(published, 2)
-    assert (one.node["mapped"], len(one.mappings), len(one.node["images"])) == (2, 2, 4)
-    assert {*one.node["images"]}.isdisjoint(other.node["images"])
+    first, second = one.rbd_node(""), other.rbd_node("")
+    assert (first["status"]["mapped"], first["status"]["imageLabels"]) == (2, 4)
+    images, others = (image_keys_in(body["metadata"]["labels"]) for body in (first, second))
+    assert len(images) == 4
+    assert images.isdisjoint(others)
 
 
 def test_mapping_is_published_whole_and_in_a_kibibyte() -> None:

@@ -34,6 +34,7 @@ from rbdagent.model import (
     Snapshot,
     SourceState,
 )
+from rbdagent.parse import labels
 from tests.support.ceph_bindings import ceph, raising
 from tests.support.ceph_queries import access, identity, image, views
 from tests.support.snapshots import NOW, NOWHERE, OBSERVED, diagnosis_of, kube, node_view, target
@@ -255,8 +256,8 @@ def test_published_reports_are_not_observed_after_an_error(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     monkeypatch.setattr(list_reports, "credentials", raising(error))
-    mappings = list_reports.mappings_with(ACCESS, ["a=b"])
-    every = list_reports.reports_about(ACCESS, (), frozenset(), None)
+    mappings = list_reports.mappings_with(ACCESS, labels.Lookup((), ("a=b",)))
+    every = list_reports.reports_about(ACCESS, list_reports.FoundMappings(), frozenset(), None)
     named = list_reports.reports_of_nodes(ACCESS, ["worker-2"])
     for found in (mappings, every, named["worker-2"]):
         assert isinstance(found, NotObserved)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate, correlate_node
+from rbdagent.correlate.image_identity import are_mappings_observed
 from rbdagent.model import (
     BlocklistEntry,
     Confidence,
@@ -34,7 +35,7 @@ from rbdagent.model import (
 from rbdagent.parse import labels
 from rbdagent.parse.kubernetes import rbd_mapping, rbd_node
 from rbdagent.report.rbdmapping import mapping_statuses
-from rbdagent.report.rbdnode import rbdnode_status
+from rbdagent.report.rbdnode import rbdnode_object, rbdnode_status
 from rbdagent.rules import diagnose
 from rbdagent.verdicts.neighbours import neighbours
 from tests.support import snapshots
@@ -81,8 +82,15 @@ def node_world(**parts: Any) -> Snapshot:
 
 
 def status_of(seen: Snapshot, acts: tuple[UnmapRecord, ...] | NotObserved = ()) -> Json:
+    status: Json = object_of(seen, acts)["status"]
+    return status
+
+
+def object_of(seen: Snapshot, acts: tuple[UnmapRecord, ...] | NotObserved = ()) -> Json:
+    """Return labels and status of an RBDNode, as an agent does."""
     diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
-    return rbdnode_status(diagnoses, seen, acts)
+    mappings = mappings_of(seen) if are_mappings_observed(seen.node) else None
+    return rbdnode_object(rbdnode_status(diagnoses, seen, acts), mappings)
 
 
 def mappings_of(seen: Snapshot) -> list[Json]:
@@ -90,12 +98,13 @@ def mappings_of(seen: Snapshot) -> list[Json]:
     return mapping_statuses(diagnoses, seen, history(of=identity()))
 
 
-def as_object(status: Json) -> Json:
-    """Return the RBDNode that the API server stores for a status: a merge patch removes nulls."""
+def as_object(body: Json) -> Json:
+    """Return the RBDNode that the API server stores: a merge patch removes nulls."""
+    status, given = body["status"], body["metadata"]["labels"]
     return {
         "apiVersion": "rbdagent.dev/v1alpha1",
         "kind": "RBDNode",
-        "metadata": {"name": "worker-1", "creationTimestamp": AN_HOUR_AGO},
+        "metadata": {"name": "worker-1", "creationTimestamp": AN_HOUR_AGO, "labels": given},
         "status": {key: value for key, value in status.items() if value is not None},
     }
 
@@ -128,18 +137,18 @@ ACT: Final = UnmapRecord(
 )
 def test_published_status_is_valid_against_the_crd_schema(seen: Snapshot) -> None:
     of_no_volume = replace(ACT, persistent_volume=None, outcome=None, convergence=None)
-    published = as_object(status_of(seen, (ACT, of_no_volume)))
+    published = as_object(object_of(seen, (ACT, of_no_volume)))
     jsonschema.validate(published, SCHEMA)
     summary = rbd_node(published)
     assert summary.observed_at == NOW
     assert summary.mapped == published["status"].get("mapped")
-    assert ("images" in published["status"]) == (summary.mapped is not None)
+    assert (summary.images is None) == (summary.mapped is None)
 
 
 def test_unobserved_acts_are_left_out() -> None:
-    status = status_of(node_world(), UNSEEN)
-    assert "acts" not in as_object(status)["status"]
-    jsonschema.validate(as_object(status), SCHEMA)
+    published = as_object(object_of(node_world(), UNSEEN))
+    assert "acts" not in published["status"]
+    jsonschema.validate(published, SCHEMA)
 
 
 def test_published_orphan_has_its_client_its_pv_and_its_act() -> None:
@@ -156,8 +165,8 @@ def test_published_orphan_has_its_client_its_pv_and_its_act() -> None:
 
 def test_unobserved_devices_are_null_and_not_an_empty_list() -> None:
     status = status_of(node_world(on_node={"mappings": UNSEEN}))
-    assert (status["images"], status["mapped"]) == (None, None)
-    assert status_of(node_world(on_node={"mappings": ()}))["images"] == []
+    assert (status["imageLabels"], status["mapped"]) == (None, None)
+    assert status_of(node_world(on_node={"mappings": ()}))["imageLabels"] == 0
 
 
 def test_clients_are_listed_if_all_are_known() -> None:
@@ -166,10 +175,40 @@ def test_clients_are_listed_if_all_are_known() -> None:
     assert status_of(node_world(on_node={"mappings": UNSEEN}))["clients"] is None
 
 
-def test_keys_name_every_mapped_image() -> None:
-    assert {*status_of(node_world())["images"]} == labels.image_keys(SPEC.name, IMAGE_ID)
-    unknown = status_of(node_world(mapped={"spec": UNSEEN, "image_id": None}))
-    assert unknown["images"] == [labels.UNKNOWN_IMAGE]
+def test_labels_name_every_mapped_image_and_client() -> None:
+    given = object_of(node_world())["metadata"]["labels"]
+    assert labels.image_keys_in(given) == labels.image_keys(SPEC.name, IMAGE_ID)
+    assert given[labels.client_label(CLIENT)] == "rbd0"
+    assert {labels.devices_in(value) for value in given.values()} == {("rbd0",)}
+    unknown = object_of(node_world(mapped={"spec": UNSEEN, "image_id": None}))
+    assert labels.image_keys_in(unknown["metadata"]["labels"]) == {labels.UNKNOWN_IMAGE}
+
+
+def test_label_of_an_image_names_all_its_devices() -> None:
+    image = {"name": "a", "id": "1"}
+    mapped = [{"device": f"/dev/rbd{number}", "image": image} for number in (7, 0)]
+    (name, of_id) = rbdnode_object({}, mapped)["metadata"]["labels"].values()
+    assert name == of_id == "rbd0_rbd7"
+    assert labels.devices_in(name) == ("rbd0", "rbd7")
+
+
+def test_label_of_more_devices_than_a_value_holds_names_none() -> None:
+    value = labels.devices_value(f"/dev/rbd{number}" for number in range(1000, 1010))
+    assert len(value) <= 63
+    assert labels.devices_in(value) is None
+
+
+def test_nbd_device_of_an_unknown_image_has_no_label() -> None:
+    """The watcher of rbd-nbd shows its image; the device of krbd may have any image."""
+    body = rbdnode_object({}, [{"device": "/dev/nbd0"}])
+    assert body == {"metadata": {"labels": {}}, "status": {"imageLabels": 0}}
+
+
+@pytest.mark.parametrize("given", [{}, {"image.rbdagent.dev/a": "rbd0", "app": "x"}])
+def test_labels_that_another_writer_changed_do_not_count(given: dict[str, str]) -> None:
+    published = as_object(object_of(node_world()))
+    published["metadata"]["labels"] = given
+    assert rbd_node(published).images is None
 
 
 # --------------------------------------------------------------------------------------------------

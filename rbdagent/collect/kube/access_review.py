@@ -22,7 +22,7 @@ class _Right(NamedTuple):
 
     verb: str
     resource: str
-    """In kubectl's format: ``rbdnodes.rbdagent.dev/status``."""
+    """In kubectl's format: ``rbdnodes.rbdagent.dev``."""
     loses: str = ""
     """What is missing without it; empty if no output is reliable without it."""
 
@@ -58,11 +58,12 @@ _RIGHTS: Final = (
     _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
     _Right("get", "rbdnodes.rbdagent.dev", "an agent's conflicts with other nodes are probable"),
     _Right("list", "rbdmappings.rbdagent.dev", "holders on other nodes are probable, not certain"),
+    _Right("get", "rbdmappings.rbdagent.dev", "holders on other nodes are probable, not certain"),
     _Right("list", "namespaces", "nothing can be unmapped: the frozen namespaces are unknown"),
     _Right("watch", "pods", _SLOWER),
     _Right("watch", "rbdnodes.rbdagent.dev", _SLOWER),
     _Right("create", "rbdnodes.rbdagent.dev", _AGENT),
-    _Right("patch", "rbdnodes.rbdagent.dev/status", _AGENT),
+    _Right("patch", "rbdnodes.rbdagent.dev", _AGENT),
     _Right("watch", "rbdmappings.rbdagent.dev", _SLOWER),
     _Right("create", "rbdmappings.rbdagent.dev", _AGENT),
     _Right("patch", "rbdmappings.rbdagent.dev", _AGENT),

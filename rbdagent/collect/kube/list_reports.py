@@ -1,15 +1,17 @@
 """What the agents of all nodes published: RBDMappings, RBDNodes, and the Leases they renew.
 
-RBDMappings are selected by label, so that an answer about one image does not read those of all
-nodes. They are read from the API server's cache (resourceVersion 0), because a list from etcd
-would read every object to find a few. The RBDNode of a node, which is read from etcd, has the keys
-of all images that the node maps: a mapping that the cache lacks is recognised as missing.
+An answer about one image does not read the RBDMappings of all nodes: the labels of RBDNodes lead to
+those of the image (:mod:`rbdagent.parse.labels`). These RBDNodes are read from the API server's
+cache (resourceVersion 0), because a list from etcd would read every object to find a few. Then the
+RBDNodes of the holders' nodes, or of all nodes if there is no holder, are read from etcd. They have
+the keys of all images that their nodes map, so that a missing mapping is recognised.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -22,6 +24,7 @@ from rbdagent.collect.kube.requests import (
     NOT_FOUND,
     RBD_MAPPINGS,
     RBD_NODES,
+    all_observed,
     found_object,
     lease_list,
     listed,
@@ -39,8 +42,14 @@ if TYPE_CHECKING:
 
     from rbdagent.collect.kube.client import Listing
     from rbdagent.collect.kube.kubeconfig import KubeAccess
+    from rbdagent.parse.labels import Lookup
 
 Json = dict[str, Any]
+
+_MOST_LABELS: Final = 8
+"""Lists of RBDNodes that are cheaper than one of all RBDMappings."""
+_MOST_NAMED: Final = 50
+"""RBDMappings that are requested by name. A volume may be mapped on every node."""
 
 
 class ReadMapping(NamedTuple):
@@ -49,6 +58,22 @@ class ReadMapping(NamedTuple):
     node: str
     observed_at: str
     mapping: PublishedMapping
+
+
+class FoundMappings(NamedTuple):
+    """What a lookup found."""
+
+    mappings: tuple[ReadMapping, ...] = ()
+    nodes: frozenset[str] = frozenset()
+    """The nodes of the mappings, and those whose RBDNode names a mapping that is missing."""
+
+    def with_more(self, more: FoundMappings) -> FoundMappings:
+        """Return both results, each mapping once."""
+        found = dict.fromkeys((*self.mappings, *more.mappings))
+        return FoundMappings(tuple(found), self.nodes | more.nodes)
+
+
+_NO_MAPPINGS: Final = FoundMappings()
 
 
 # All nodes ----------------------------------------------------------------------------------------
@@ -112,24 +137,35 @@ def begin_reports(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObser
 
 
 def mappings_with(
-    access: KubeAccess, wanted: Sequence[str]
-) -> tuple[ReadMapping, ...] | NotObserved:
-    """Return the RBDMappings that one of the label selectors selects, each once."""
+    access: KubeAccess, lookup: Lookup, *, known: FoundMappings = _NO_MAPPINGS
+) -> FoundMappings | NotObserved:
+    """Return the RBDMappings that a lookup leads to.
+
+    Args:
+        access: API server and credentials.
+        lookup: of images, clients or volumes.
+        known: mappings that need not be requested again.
+    """
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-        return _selected(api, wanted)
+        if 0 < len(lookup.node_labels) <= _MOST_LABELS:
+            names = _names(api, lookup.node_labels)
+            if names is not None and len(names) <= _MOST_NAMED:
+                return _named(api, names, known)
+        found = _selected(api, lookup.selectors)
+        return FoundMappings(found, frozenset(one.node for one in found))
     except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
         return not_observed(error, RBD_MAPPINGS)
 
 
-def reports_of(found: Sequence[ReadMapping]) -> tuple[PublishedNode, ...]:
+def reports_of(found: FoundMappings) -> tuple[PublishedNode, ...]:
     """Return the reports that RBDMappings are part of, without their RBDNodes."""
-    return _reports(found, {}, frozenset())
+    return _reports(found.mappings, {}, frozenset())
 
 
 def reports_about(
     access: KubeAccess,
-    found: Sequence[ReadMapping],
+    found: FoundMappings,
     keys: frozenset[str],
     nodes: Collection[str] | None,
 ) -> tuple[PublishedNode, ...] | NotObserved:
@@ -150,7 +186,7 @@ def reports_about(
             summaries = _by_node(every, keys | {labels.UNKNOWN_IMAGE})
         else:
             summaries = _summaries_named(api, nodes)
-        return _reports(found, summaries, keys)
+        return _reports(found.mappings, summaries, keys)
     except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
         return not_observed(error, RBD_NODES)
 
@@ -173,6 +209,40 @@ def reports_of_nodes(
         else None
         for name, summary in summaries.items()
     }
+
+
+def _names(api: Api, node_labels: Sequence[str]) -> dict[str, str] | None:
+    """Return the names of the RBDMappings that the labels of RBDNodes name, and their nodes.
+
+    None if a label does not name its devices.
+    """
+    listings = [
+        (label, api.list(RBD_NODES, labelSelector=label, resourceVersion="0"))
+        for label in node_labels
+    ]
+    names: dict[str, str] = {}
+    for label, listing in listings:
+        read_label = partial(_devices, label)
+        for node, devices in _unless_missing(objects(listing, read_label, what="RBDNode")):
+            if devices is None:
+                return None
+            names |= {labels.mapping_name(node, device): node for device in devices}
+    return names
+
+
+def _devices(label: str, data: Json) -> tuple[str, tuple[str, ...] | None]:
+    metadata = data["metadata"]
+    return metadata["name"], labels.devices_in(metadata["labels"][label])
+
+
+def _named(api: Api, names: Mapping[str, str], known: FoundMappings) -> FoundMappings | NotObserved:
+    """Return the named RBDMappings, or NotObserved if one of them was not observed."""
+    there = {labels.mapping_name(one.node, one.mapping.device) for one in known.mappings}
+    asked = [api.ask(f"{RBD_MAPPINGS}/{quote(name)}") for name in names.keys() - there]
+    found = all_observed([found_object(request, _mapping) for request in asked])
+    if isinstance(found, NotObserved):
+        return found
+    return FoundMappings(found, frozenset(names.values()))
 
 
 def _selected(api: Api, wanted: Sequence[str]) -> tuple[ReadMapping, ...]:
@@ -276,7 +346,7 @@ def _incomplete(
     if summary.mapped is None:
         return "its agent has not seen its devices"
     if summary.images is None:
-        return "its RBDNode has no keys of its images"
+        return "the labels of its RBDNode do not name all its images"
     there = {key for mapping in mappings for key in _keys(mapping)}
     if keys is None:
         few = len(mappings) < summary.mapped
