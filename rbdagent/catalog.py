@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command
 from rbdagent.errors import NotFoundError
 from rbdagent.rules import FINDINGS
 from rbdagent.unmap import preconditions
@@ -45,7 +46,7 @@ def entry(code: str) -> Entry:
         msg = f"there is no finding {code!r}"
         raise NotFoundError(
             msg,
-            hint="`rbdagent explain` lists all codes",
+            hint=("`", command("rbdagent explain"), "` lists all codes"),
             near=tuple(dict.fromkeys(f"{names[key].code} {names[key].name}" for key in near)),
         )
     return found

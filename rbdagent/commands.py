@@ -27,6 +27,9 @@ NOT_PRINTED: Final = (
 PROGRAM: Final = ("rbdagent",)
 """How rbdagent is started where it is installed on the node."""
 
+Sentence = str | tuple[str | Command, ...]
+"""A text, or its parts: a command in it is data until it is known where the text is read."""
+
 _READING: Final = {
     "kubectl": ("get", "describe", "logs"),
     "ceph": ("-s", "fsid", "df", "health", "mon dump", "auth ls", "osd pool ls", "config get",
@@ -206,6 +209,23 @@ def reached_as(program: Sequence[str], given: Command) -> Command:
     end = words.index("--") if "--" in words else len(words)
     scope = () if node is None else ("--node", node)
     return replace(given, argv=(*program, *words[1:end], *scope, *words[end:]), node=None)
+
+
+def sentence_of(given: Sentence, program: Sequence[str] = PROGRAM) -> str:
+    """Return a text with its commands as they are typed where it is read.
+
+    A sentence goes on after a command, so no comment shows where to run it: the sentence does.
+
+    Args:
+        given: the text, or its parts.
+        program: as for :func:`lines_of`.
+    """
+    if isinstance(given, str):
+        return given
+    return "".join(
+        part if isinstance(part, str) else text_of(reached_as(program, part)) or NOT_PRINTED
+        for part in given
+    )
 
 
 def _ordered(values: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from rbdagent.commands import Sentence, sentence_of
+
 
 class RbdagentError(Exception):
     """An error with a hint for the user.
 
-    ``str()`` is one paragraph: the attempt, its object, and the result. ``hint`` states what the
-    user can do.
+    ``str()`` is one paragraph: the attempt, its object, and the result. ``advice`` states what the
+    user can do; commands in it are data.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: Sentence = "") -> None:
         super().__init__(message)
-        self.hint = hint
+        self.advice = hint
+
+    @property
+    def hint(self) -> str:
+        """The advice as it is read on a node, where rbdagent is installed."""
+        return sentence_of(self.advice)
 
 
 class ParseError(RbdagentError):
     """A text does not match its format; ``text`` is None if the error must not quote it."""
 
     def __init__(
-        self, *, what: str, where: str, text: str | None, expected: str, hint: str = ""
+        self, *, what: str, where: str, text: str | None, expected: str, hint: Sentence = ""
     ) -> None:
         found = "" if text is None else f" from {text!r}"
         super().__init__(f"{where}: cannot read {what}{found}: expected {expected}", hint=hint)
@@ -40,14 +47,10 @@ class UsageError(RbdagentError):
 class NotFoundError(RbdagentError):
     """The requested object does not exist; ``near`` contains similar names."""
 
-    def __init__(self, message: str, *, hint: str = "", near: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, *, hint: Sentence = "", near: tuple[str, ...] = ()) -> None:
         super().__init__(message, hint=hint)
         self.near = near
 
 
 class SourceError(RbdagentError):
     """A source (node, Ceph, Kubernetes) could not be observed; the hint states what would help."""
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.hint = hint

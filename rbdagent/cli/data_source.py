@@ -11,7 +11,7 @@ import click
 from msgspec.structs import replace
 
 from rbdagent.cli.output import now_utc, progress
-from rbdagent.commands import command, line_of
+from rbdagent.commands import command
 from rbdagent.errors import NotFoundError, UsageError
 from rbdagent.model import CollectScope
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rbdagent.collect.parallel import Awaited
     from rbdagent.collector import Workers
     from rbdagent.config import Settings
-    from rbdagent.model import Diagnosis, Snapshot, Target
+    from rbdagent.model import Command, Diagnosis, Snapshot, Target
 
 _Answer = TypeVar("_Answer")
 
@@ -93,7 +93,11 @@ def snapshot_of(
     return found
 
 
-_WANTED: Final = "--from needs a file that `rbdagent snapshot` wrote, or - for stdin"
+_WANTED: Final = (
+    "--from needs a file that `",
+    command("rbdagent snapshot"),
+    "` wrote, or - for stdin",
+)
 _MOST: Final = 256 << 20
 """Maximum size of a snapshot in bytes; a snapshot with 20,000 pods has a tenth of this size."""
 
@@ -165,23 +169,27 @@ def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapsho
         if not target.argument or is_within:
             return found
     if is_of_all:
-        words, hint = (
+        words, again = (
             f"everything ({held.argument})",
             _snapshot_command("rbdagent diagnose", held, source),
         )
     elif held.kind is TargetKind.NONE:
-        words, hint = "every mapping of a node", _snapshot_command("rbdagent list", held, source)
+        words, again = "every mapping of a node", _snapshot_command("rbdagent list", held, source)
     else:
-        words, hint = held.argument, _snapshot_command(f"rbdagent {_verb()}", held, source)
-    raise NotFoundError(f"{name} is a snapshot of {words}", hint=hint)
+        words, again = held.argument, _snapshot_command(f"rbdagent {_verb()}", held, source)
+    raise NotFoundError(f"{name} is a snapshot of {words}", hint=(again,))
 
 
-def _snapshot_command(begin: str, held: Target, source: str) -> str:
-    """Return the command that reads a snapshot with the target that it was taken for."""
+def _snapshot_command(begin: str, held: Target, source: str) -> Command:
+    """Return the command that reads a snapshot with the target that it was taken for.
+
+    The plugin passes the reader's file to stdin, so stdin may be a file whose name is unknown.
+    """
     # The target of a snapshot of a cluster is an option, such as -A, not a name.
     given = held.argument.split() if held.argument.startswith("-") else []
     values = (held.argument,) if held.argument and not given else ()
-    return line_of(command(begin, *values, options=(*given, "--from", source)))
+    file = "FILE" if source == "-" else source
+    return command(begin, *values, options=(*given, "--from", file))
 
 
 def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
@@ -193,8 +201,10 @@ def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
     if not contains_target(whole, target):
         raise NotFoundError(
             f"{name} contains nothing about {target.argument}",
-            hint=f"{_snapshot_command('rbdagent diagnose', found.target, source)} shows what is "
-            "stuck",
+            hint=(
+                _snapshot_command("rbdagent diagnose", found.target, source),
+                " shows what is stuck",
+            ),
         )
     part = part_of(whole, target)
     # A part of a snapshot lacks the gaps of its sources, but the output must show them.
@@ -213,7 +223,7 @@ def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snap
     raise NotFoundError(
         f"{name} contains nothing about {target.argument}: it is a snapshot of "
         f"{found.target.argument}",
-        hint=_snapshot_command(f"rbdagent {_verb()}", found.target, source),
+        hint=(_snapshot_command(f"rbdagent {_verb()}", found.target, source),),
         near=(found.target.argument,),
     )
 

@@ -10,6 +10,7 @@ import click
 from rbdagent.cli.data_source import settled, snapshot_of
 from rbdagent.cli.options import label_requirements, observing, reading
 from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
+from rbdagent.commands import command as command_of
 from rbdagent.errors import RbdagentError, UsageError
 from rbdagent.model import Verdict
 
@@ -154,9 +155,15 @@ def _only(wanted: _Wanted, diagnoses: list[Diagnosis], snapshot: Snapshot) -> li
     for part in () if kube is None else (kube.persistent_volumes, kube.claims):
         unseen = part.reason if isinstance(part, NotObserved) else unseen
     if unseen:
+        node = snapshot.node.node_name if snapshot.node is not None else None
         raise RbdagentError(
             f"cannot select the mappings {wanted.in_words}: {unseen}",
-            hint="rbdagent list without -n and -l shows all; rbdagent check shows what is missing",
+            hint=(
+                command_of("rbdagent list", node=node),
+                " without -n and -l shows all; ",
+                command_of("rbdagent check", node=node),
+                " shows what is missing",
+            ),
         )
     return [
         diagnosis

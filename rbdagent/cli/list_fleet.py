@@ -145,20 +145,20 @@ def _nothing_published(nodes: Sequence[str], names: Sequence[str]) -> NotFoundEr
     """
     import difflib
 
-    from rbdagent.commands import kubectl, line_of
+    from rbdagent.commands import command, kubectl
 
+    on_a_node = ("; on a node, ", command("rbdagent list", node="NODE"), " observes its mappings")
     if not names:
         return NotFoundError(
             "no agent has published any mappings: the Kubernetes API has no RBDNode",
-            hint="run rbdagent agent on each node; on a node, rbdagent list observes its mappings",
+            hint=("each node needs an agent (docs/install.md)", *on_a_node),
         )
     what = f"node {nodes[0]}" if len(nodes) == 1 else f"the nodes {' and '.join(nodes)}"
     near = [found for name in nodes for found in difflib.get_close_matches(name, names, n=2)]
     return NotFoundError(
         f"no agent has published the mappings of {what}; "
         f"RBDNodes of other nodes that were read: {len(names)}",
-        hint=f"{line_of(kubectl('get rbdnodes'))} lists the nodes with an agent; on a node, "
-        "rbdagent list observes its mappings",
+        hint=(kubectl("get rbdnodes"), " lists the nodes with an agent", *on_a_node),
         near=tuple(dict.fromkeys(near))[:_MOST_NEAR],
     )
 

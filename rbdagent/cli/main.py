@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rbdagent import __version__
-from rbdagent.cli.output import complain
+from rbdagent.cli.output import complain, program
+from rbdagent.commands import sentence_of
 from rbdagent.errors import NotFoundError, RbdagentError, UsageError
 from rbdagent.parse.shown import shown, shown_lines
 
@@ -38,7 +39,12 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str], *, debug: bool) -> int:  # noqa: PLR0911 - one return for each way to end
     try:
-        code = cli.main(args=_decoded(arguments), prog_name="rbdagent", standalone_mode=False)
+        code = cli.main(
+            args=_decoded(arguments),
+            prog_name=" ".join(program()),
+            complete_var="_RBDAGENT_COMPLETE",
+            standalone_mode=False,
+        )
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
@@ -99,11 +105,12 @@ def _complain(error: RbdagentError, *, debug: bool) -> None:
     if debug:
         _print_traceback(error)
     complain(f"rbdagent: {error}")
+    hint = sentence_of(error.advice, program())
     near = error.near if isinstance(error, NotFoundError) else ()
-    if near and not any(name in error.hint for name in near):
+    if near and not any(name in hint for name in near):
         complain(f"  did you mean {' or '.join(near)}?")
-    if error.hint:
-        complain(f"  {error.hint}")
+    if hint:
+        complain(f"  {hint}")
 
 
 def _print_traceback(error: Exception) -> None:

@@ -248,13 +248,17 @@ def layout_of(output: str = "table") -> Layout:
     """Return the layout of text: that of the terminal, as flags and environment change it."""
     from rbdagent.report.text.layout import Layout
 
-    given = os.environ.get("RBDAGENT_PROGRAM", "").split()
     return Layout(
         width=max(shutil.get_terminal_size().columns, _LEAST_WIDTH),
         colour=has_colour(),
         details=output == "wide" or bool(_flag("verbose")),
-        program=tuple(given) or PROGRAM,
+        program=program(),
     )
+
+
+def program() -> tuple[str, ...]:
+    """Return the words with which the reader starts rbdagent."""
+    return tuple(os.environ.get("RBDAGENT_PROGRAM", "").split()) or PROGRAM
 
 
 def _flag(name: str) -> object:

@@ -29,7 +29,7 @@ def as_source_error(error: BaseException, subject: str) -> SourceError:
         return error
     if isinstance(error, RbdagentError):
         text = str(error)
-        return SourceError(text if subject in text else f"{subject}: {text}", hint=error.hint)
+        return SourceError(text if subject in text else f"{subject}: {text}", hint=error.advice)
     if not isinstance(error, Exception):
         raise error
     import logging

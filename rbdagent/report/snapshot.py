@@ -8,16 +8,20 @@ another type has its name in ``type``, and so has ``NotObserved``.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from rbdagent.commands import command
 from rbdagent.errors import ParseError
 from rbdagent.model import API_VERSION, Snapshot, Stored
 from rbdagent.parse.shown import in_json
 
+if TYPE_CHECKING:
+    from rbdagent.commands import Sentence
+
 KIND: Final = "Snapshot"
-_HINT: Final = "write the file again with `rbdagent snapshot` of this version"
+_HINT: Final = ("write the file again with `", command("rbdagent snapshot"), "` of this version")
 _S = TypeVar("_S", bound=Stored)
 
 
@@ -42,13 +46,11 @@ def load_snapshot(text: str, *, where: str) -> Snapshot:
     try:
         data = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
-        expected = f"JSON, as `rbdagent snapshot` writes it ({_no_json(text, error)})"
+        expected = f"JSON, as the verb snapshot writes it ({_no_json(text, error)})"
         raise _no_snapshot(where, expected) from error
     if not isinstance(data, dict) or data.get("kind") != KIND:
         kind = _own_kind(data.get("kind")) if isinstance(data, dict) else "no object"
-        raise _no_snapshot(
-            where, f"kind: {KIND}, as `rbdagent snapshot` writes it, and found {kind}"
-        )
+        raise _no_snapshot(where, f"kind: {KIND}, as the verb snapshot writes it, and found {kind}")
     if data.get("apiVersion") != API_VERSION:
         raise _no_snapshot(
             where, f"apiVersion: {API_VERSION}; it was written by another version of rbdagent"
@@ -89,7 +91,9 @@ def encode(value: Stored) -> dict[str, Any]:
     return encoded
 
 
-def decode(kind: type[_S], data: object, *, what: str, where: str, path: str, hint: str = "") -> _S:
+def decode(
+    kind: type[_S], data: object, *, what: str, where: str, path: str, hint: Sentence = ""
+) -> _S:
     """Return one type of the model from plain JSON data, as msgspec.json.decode returns it.
 
     Args:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rbdagent.commands import command, line_of
+from rbdagent.commands import command
 from rbdagent.correlate import correlate
 from rbdagent.errors import NotFoundError, RbdagentError, UsageError
 from rbdagent.model import (
@@ -126,7 +126,7 @@ class Attempt:
             )
         history = self._history and unmaps_of(self._other_acts(), self._history)
         return plan_unmap(
-            _mapping_to_unmap(diagnosis),
+            _mapping_to_unmap(diagnosis, snapshot),
             diagnosis.use,
             snapshot,
             history=history,
@@ -244,27 +244,32 @@ def _reasons(refusal: UnmapRefusal | None) -> str:
     return ". ".join(filter(None, (reasons, refusal.prevented_by_text)))
 
 
-def _mapping_to_unmap(diagnosis: Diagnosis) -> HolderVerdict:
+def _mapping_to_unmap(diagnosis: Diagnosis, snapshot: Snapshot) -> HolderVerdict:
     """Return the only mapping of the target on this node, else another holder, which is refused."""
     given = diagnosis.use.target.argument
-    asked = command("rbdagent who-holds", given)
+    node = snapshot.node.node_name if snapshot.node is not None else None
+    ask = command("rbdagent who-holds", given, node=node)
     local = [verdict for verdict, _ in diagnosis.mapped]
     if len(local) > 1:
         devices = " or ".join(mapping.device for _, mapping in diagnosis.mapped)
         raise UsageError(
             f"{given} is mapped here more than once",
-            hint=f"name the device: rbdagent unmap DEVICE, where DEVICE is {devices}",
+            hint=(
+                "name the device: ",
+                command("rbdagent unmap", "DEVICE", node=node),
+                f", where DEVICE is {devices}",
+            ),
         )
     chosen = local or list(diagnosis.holders)
     if not chosen and diagnosis.verdict is Verdict.FREE:
         raise RbdagentError(
             f"{given} is not mapped here, and no client holds it",
-            hint=f"{line_of(asked)} shows more",
+            hint=(ask, " shows more"),
         )
     if not chosen:
         raise RbdagentError(
             f"no mapping of {given} was observed here, and not every other holder was observed",
-            hint=f"{line_of(asked)} shows what was not observed; or name the device",
+            hint=(ask, " shows what was not observed; or name the device"),
         )
     return chosen[0]
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from rbdagent.commands import command
 from rbdagent.errors import ParseError, RbdagentError
 from rbdagent.model import (
     API_VERSION,
@@ -144,7 +145,11 @@ class StateDir:
         except BlockingIOError:
             raise RbdagentError(
                 f"another rbdagent operates on {image}",
-                hint="wait until it has ended, then run rbdagent who-holds again",
+                hint=(
+                    "wait until it has ended, then run ",
+                    command("rbdagent who-holds"),
+                    " again",
+                ),
             ) from None
 
     @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -244,6 +245,57 @@ def test_commands_are_those_of_the_place_where_they_are_read(
     assert ask(*WHO, "-o", "json").data["next"][0]["command"].startswith("rbdagent unmap pv/")
     page = ask("diagnose", *WHO[1:], "-o", "html").stdout
     assert f"kubectl rbdagent unmap pv/{VOLUME} --node worker-1" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("explain", "RBD999"), "  `{} explain` lists all codes\n"),
+        (("list", "--from", "missing"), "  --from needs a file that `{} snapshot` wrote"),
+        (("list", "--no-such-flag"), "Usage: {} list [OPTIONS]\nTry '{} list --help' for help.\n"),
+        (("no-such-verb",), "Try '{} --help' for help.\n"),
+        (
+            ("who-holds", "pv/other", "--from", str(ORPHAN)),
+            f"  {{}} who-holds pv/{VOLUME} --from {ORPHAN}\n",
+        ),
+    ],
+    ids=["explain", "list", "usage", "verb", "who-holds"],
+)
+@pytest.mark.parametrize("program", ["rbdagent", "kubectl rbdagent"])
+def test_hint_is_typed_where_the_error_is_read(
+    ask: Ask,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    hint: str,
+    program: str,
+) -> None:
+    monkeypatch.setenv("RBDAGENT_PROGRAM", program)
+    done = ask(*words)
+    assert done.code != 0
+    assert hint.replace("{}", program) in done.stderr
+
+
+def test_hint_about_a_snapshot_from_stdin_leaves_its_file_to_the_reader(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plugin passes the file that --from names to stdin of the agent's pod."""
+    monkeypatch.setenv("RBDAGENT_PROGRAM", "kubectl rbdagent")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(ORPHAN.read_bytes())))
+    done = ask("who-holds", "pv/other", "--from", "-")
+    assert f"  kubectl rbdagent who-holds pv/{VOLUME} --from FILE\n" in done.stderr
+
+
+def test_hint_of_unmap_names_the_node_through_the_plugin(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two devices of one image: the plugin needs --node to find the node of /dev/rbdN."""
+    monkeypatch.setenv("RBDAGENT_PROGRAM", "kubectl rbdagent")
+    found = json.loads(ORPHAN.read_text())
+    (held,) = found["node"]["mappings"]
+    found["node"]["mappings"] = [held, held | {"deviceID": 1, "device": "/dev/rbd1"}]
+    done = ask("unmap", f"pv/{VOLUME}", "--from", str(written(tmp_path, json.dumps(found))))
+    assert done.code == 2
+    assert "  name the device: kubectl rbdagent unmap DEVICE --node worker-1, where " in done.stderr
 
 
 def test_name_prints_one_line_per_holder(ask: Ask) -> None:
@@ -986,6 +1038,17 @@ def test_list_of_a_namespace_fails_without_observed_claims(
     done = ask("list", "--from", str(written(tmp_path, json.dumps(found))), "-n", "default")
     assert done.code == 1
     assert "cannot select the mappings of namespace default" in done.stderr
+    assert "rbdagent list without -n and -l shows all; rbdagent check shows" in done.stderr
+
+
+def test_hint_about_one_node_names_it_through_the_plugin(
+    ask: Ask, node_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_PROGRAM", "kubectl rbdagent")
+    found = json.loads(node_file.read_text()) | {"kubernetes": None}
+    done = ask("list", "--from", str(written(tmp_path, json.dumps(found))), "-n", "default")
+    assert "  kubectl rbdagent list --node n1 without -n and -l shows all; " in done.stderr
+    assert "; kubectl rbdagent check --node n1 shows what is missing" in done.stderr
 
 
 def test_list_marks_unobserved_volumes_as_not_observed(

@@ -122,7 +122,17 @@ def test_no_report_does_not_mean_none(api: FakeApi, listed: Callable[..., Done],
     done = listed("-o", form)
     assert (done.code, done.stdout) == (1, "")
     assert "no agent has published any mappings: the Kubernetes API has no RBDNode" in done.stderr
-    assert "run rbdagent agent on each node" in done.stderr
+    assert "each node needs an agent" in done.stderr
+    assert "on a node, rbdagent list observes its mappings" in done.stderr
+
+
+def test_hint_names_the_node_through_the_plugin(
+    api: FakeApi, listed: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --node, the plugin refuses `kubectl rbdagent list` in a cluster of several nodes."""
+    monkeypatch.setenv("RBDAGENT_PROGRAM", "kubectl rbdagent")
+    publish_only(api)
+    assert "; on a node, kubectl rbdagent list --node NODE observes its mappings" in listed().stderr
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -22,12 +22,15 @@ from rbdagent.commands import (
     lines_of,
     over_ssh,
     reached_as,
+    sentence_of,
     template,
     text_of,
     with_note,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rbdagent.model import Command
 
 PACKAGE = Path(__file__).parents[2] / "rbdagent"
@@ -150,7 +153,6 @@ _OF_OTHER_SENSE = frozenset(
     {
         "rbdagent \0",  # the version, and the start of a literal command: a verb of rbdagent
         "rbdagent \0\n",
-        "name the device: rbdagent unmap DEVICE, where DEVICE is \0",
         "\0 runs Ceph \0: rbdagent supports Ceph \0 and later",
         "journalctl exited with \0: \0",
         "another rbdagent operates on \0",
@@ -188,11 +190,52 @@ def test_every_command_begins_with_a_literal() -> None:
     assert found == []
 
 
+_VERB = re.compile(r"\brbdagent (who-holds|diagnose|list|unmap|snapshot|check|explain|schema)\b")
+
+
+def test_no_error_has_a_command_of_rbdagent_as_text_in_its_hint() -> None:
+    """Assert that it is data: through the plugin, other words start rbdagent."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{text.lineno}: {text.value}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for text in _texts_in_hints(ast.parse(path.read_text()))
+        if isinstance(text.value, str) and _VERB.search(text.value)
+    ]
+    assert found == []
+
+
+def _texts_in_hints(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield the literals in the hints of errors, except the words that begin a command."""
+    for error in ast.walk(tree):
+        if not isinstance(error, ast.Call) or not ast.unparse(error.func).endswith("Error"):
+            continue
+        hints = [given.value for given in error.keywords if given.arg == "hint"]
+        literals = {
+            id(inner): inner
+            for hint in hints
+            for inner in ast.walk(hint)
+            if isinstance(inner, ast.Constant)
+        }
+        for call in (inner for hint in hints for inner in ast.walk(hint)):
+            if isinstance(call, ast.Call) and "command" in ast.unparse(call.func):
+                literals.pop(id(call.args[0]), None)
+        yield from literals.values()
+
+
 def _text(node: ast.JoinedStr) -> str:
     """Return the text of an f-string, with NUL in place of each value."""
     return "".join(
         str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values
     )
+
+
+def test_sentence_has_its_commands_as_they_are_typed() -> None:
+    given = (command("rbdagent check", node="n1"), " shows it; ", kubectl("get rbdnodes"), " too")
+    assert sentence_of(given) == "rbdagent check shows it; kubectl get rbdnodes too"
+    assert sentence_of(given, ("kubectl", "rbdagent")) == (
+        "kubectl rbdagent check --node n1 shows it; kubectl get rbdnodes too"
+    )
+    assert sentence_of((command("rbdagent diagnose", "a\nb"), " x")) == f"{NOT_PRINTED} x"
 
 
 @pytest.mark.parametrize(
