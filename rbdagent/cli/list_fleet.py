@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.cli.list import claims_in_words
@@ -17,7 +17,7 @@ from rbdagent.cli.output import (
     now_utc,
     repeat_parts,
 )
-from rbdagent.errors import NotFoundError, UsageError
+from rbdagent.errors import NotFoundError, RbdagentError, SourceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -82,12 +82,31 @@ def _answer(request: Request, access: KubeAccess, unknown: set[str]) -> Parts:
     fleet = Fleet()
     with counting() as counter:
         wanted = _selection(request, access)
-        for text in _texts(request, wanted, _reports(wanted, access, fleet, counter), fleet):
+        texts = _texts(request, wanted, _reports(wanted, access, fleet, counter), fleet)
+        for text in _stating_incomplete(texts):
             counter.output_begins()
             yield text
     if request.output in _MACHINE:
         _complain_of_unknown(fleet, request, unknown)
     return _exit_code(fleet, request)
+
+
+def _stating_incomplete(texts: Iterator[str]) -> Iterator[str]:
+    """Yield the parts of an output; an error after one of them states that others are missing.
+
+    Raises:
+        SourceError: the reports cannot be read to their end, and a part was printed.
+        RbdagentError: nothing was printed.
+    """
+    is_begun = False
+    try:
+        for text in texts:
+            yield text
+            is_begun = True
+    except RbdagentError as error:
+        if not is_begun:
+            raise
+        raise SourceError(f"the list is incomplete: {error}", hint=error.advice) from error
 
 
 def _selection(request: Request, access: KubeAccess) -> Selection:
@@ -236,9 +255,20 @@ def _tables(request: Request, rows: Iterable[Row], fleet: Fleet, now: str) -> It
 
 
 def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    rows = iter(rows)
-    for first in rows:
-        yield list(chain([first], islice(rows, _AT_ONCE - 1)))
+    """Yield the rows in lists; if they cannot be read to their end, those that were read too."""
+    chunk: list[Row] = []
+    try:
+        for row in rows:
+            chunk.append(row)
+            if len(chunk) == _AT_ONCE:
+                yield chunk
+                chunk = []
+    except Exception:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk
 
 
 def _in_words(request: Request) -> str:

@@ -281,6 +281,7 @@ def test_failure_after_a_page_closes_the_document(
     done = listed("-o", output)
     assert done.stdout == whole([first], output, complete=False)
     assert done.code == 1
+    assert "the list is incomplete: GET " in done.stderr
     assert "forbidden" in done.stderr
 
 
@@ -290,6 +291,49 @@ def test_failure_of_the_first_page_prints_no_document(
 ) -> None:
     fail_from(api, page=1)
     done = listed("-o", output)
+    assert (done.code, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
+@pytest.mark.parametrize("form", ["table", "name"])
+def test_failure_after_a_page_prints_the_rows_that_were_read(
+    api: FakeApi,
+    listed: Callable[..., Done],
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    at_once: int,
+) -> None:
+    """What was read of the second node is no report: its mappings are not complete."""
+    monkeypatch.setattr("rbdagent.cli.list_fleet._AT_ONCE", at_once)
+    fail_from(api, page=3)
+    done = listed("--all", "-o", form, "--fail-on", "info")
+    found = (
+        done.stdout.split()
+        if form == "name"
+        else [node + device[4:] for node, device in rows(done)]
+    )
+    assert found == ["n1/rbd1", "n1/rbd2"]
+    assert "need attention" not in done.stdout
+    assert done.stderr.startswith("rbdagent: the list is incomplete: GET ")
+    assert "can-i list" in done.stderr
+    assert done.code == 1
+
+
+@pytest.mark.parametrize("flags", [(), ("--all",), ("-o", "name")], ids=str)
+def test_failure_before_a_row_prints_only_the_error(
+    api: FakeApi, listed: Callable[..., Done], flags: tuple[str, ...]
+) -> None:
+    fail_from(api, page=1)
+    done = listed(*flags)
+    assert (done.code, done.stdout) == (1, "")
+    assert "incomplete" not in done.stderr
+
+
+def test_summary_of_an_incomplete_list_is_not_printed(
+    api: FakeApi, listed: Callable[..., Done]
+) -> None:
+    fail_from(api, page=3)
+    done = listed()
     assert (done.code, done.stdout) == (1, "")
 
 
