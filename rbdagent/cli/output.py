@@ -16,7 +16,8 @@ import click
 
 from rbdagent.cli.options import SEVERITIES
 from rbdagent.commands import PROGRAM
-from rbdagent.errors import RbdagentError
+from rbdagent.errors import RbdagentError, SourceError
+from rbdagent.parse.excerpt import shortened
 from rbdagent.parse.shown import in_json, shown, shown_lines
 
 if TYPE_CHECKING:
@@ -189,6 +190,11 @@ def repeat_parts(once: Callable[[], Parts], *, watch: bool, until_well: bool = F
 
     A repeated output is printed when all of it is known. Until then it is kept compressed, because
     the list of a large cluster would fill the memory.
+
+    The first output must succeed. Later, a source that cannot be observed does not end the
+    repetition, whatever its error is: an API server that has just started may answer 403 before it
+    has read the bindings (kubernetes/kubernetes#121635), and 404 for a custom resource
+    (kubernetes/kubernetes#115241).
     """
     if not watch:
         return _passed(once(), print_text)
@@ -202,7 +208,11 @@ def repeat_parts(once: Callable[[], Parts], *, watch: bool, until_well: bool = F
     while not (until_well and code == 0):
         time.sleep(_WATCH_S)
         output, digest = KeptOutput(), hashlib.sha256()
-        code = _passed(once(), output.add, _timeless_to(digest.update))
+        try:
+            code = _passed(once(), output.add, _timeless_to(digest.update))
+        except SourceError as error:
+            complain(f"rbdagent: not refreshed at {now_utc()}: {shortened(str(error))}")
+            continue
         if digest.digest() != last.digest():
             print_text(f"\n--- {now_utc()}\n")
             for text in output.texts():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlparse
 
@@ -420,6 +421,112 @@ def test_watch_prints_only_outputs_that_differ(
     assert "rbd9" in second
     if output in {"json", "yaml"}:
         assert second.partition("\n")[2] == whole(list(published_nodes(access)), output)
+
+
+def end_connection(handler: BaseHTTPRequestHandler) -> None:
+    """End the connection without an answer, as an API server does that is stopped."""
+    handler.close_connection = True
+
+
+def not_refreshed(done: Done) -> list[str]:
+    """Return the reasons of the lines about failed attempts; no other line is on stderr.
+
+    click ends the line on which a terminal shows ^C.
+    """
+    line = re.compile(r"rbdagent: not refreshed at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: (.+)")
+    found = [line.fullmatch(text) for text in done.stderr.splitlines() if text]
+    assert all(found), done.stderr
+    return [match[1] for match in found if match]
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (end_connection, "Empty reply from server"),
+        (refuse(401), "the API server does not accept the credentials"),
+        (refuse(403), "is forbidden"),
+        (refuse(404), "has no resource rbdnodes.rbdagent.dev"),
+        (refuse(503), "is forbidden"),
+    ],
+    ids=["no answer", "401", "403", "404", "503"],
+)
+def test_watch_goes_on_after_a_refresh_that_failed(
+    api: FakeApi,
+    listed: Callable[..., Done],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Callable[[BaseHTTPRequestHandler], None],
+    reason: str,
+) -> None:
+    def fail() -> None:
+        api.broken[RBD_MAPPINGS] = failure
+
+    def recover() -> None:
+        api.broken.clear()
+        add_mapping(api, "n2", mapping(9, "Orphaned", findings=["RBD101"]))
+
+    done = watched(listed, monkeypatch, [fail, lambda: None, recover], "--all")
+    _, *later = done.stdout.split("\n--- ")
+    (second,) = later
+    assert "rbd9" in second
+    assert [reason in line for line in not_refreshed(done)] == [True, True]
+    assert done.code == 130
+
+
+@pytest.mark.parametrize("output", ["table", "name", "json"])
+def test_watch_prints_no_part_of_a_refresh_that_failed(
+    api: FakeApi, listed: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    once = listed("--all", "-o", output).stdout
+    done = watched(
+        listed, monkeypatch, [lambda: fail_from(api, page=3), api.broken.clear],
+        "--all", "-o", output,
+    )  # fmt: skip
+    assert "\n--- " not in done.stdout
+    assert done.stdout.count("rbd1") == once.count("rbd1")
+    assert done.stderr.count("not refreshed at ") == 1
+    assert "Z: the list is incomplete: GET " in done.stderr
+    assert done.code == 130
+
+
+def test_line_about_a_failed_refresh_is_bounded_and_escaped(
+    api: FakeApi, listed: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        api.broken[RBD_MAPPINGS] = refuse(503, _HOSTILE + "x" * 900)
+
+    done = watched(listed, monkeypatch, [fail], "--all")
+    (reason,) = not_refreshed(done)
+    assert reason.isprintable()
+    assert len(reason) < 400
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (lambda api: fail_from(api, page=1), "forbidden"),
+        (publish_only, "no agent has published any mappings"),
+    ],
+    ids=["refused", "nothing published"],
+)
+def test_watch_needs_a_first_answer(
+    api: FakeApi,
+    listed: Callable[..., Done],
+    failure: Callable[[FakeApi], object],
+    reason: str,
+) -> None:
+    failure(api)
+    done = listed("-w")
+    assert (done.code, done.stdout) == (1, "")
+    assert reason in done.stderr
+
+
+def test_watch_ends_if_all_reports_are_gone(
+    api: FakeApi, listed: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server has answered: this is no failed refresh."""
+    done = watched(listed, monkeypatch, [lambda: publish_only(api)])
+    assert done.code == 1
+    assert "no agent has published any mappings" in done.stderr
 
 
 @pytest.mark.parametrize(
