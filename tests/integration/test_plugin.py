@@ -64,7 +64,10 @@ def _fill(api: Api) -> None:
     for name in ("rbdagent", "shop"):
         if api.find(f"/api/v1/namespaces/{name}") is None:
             api.create("/api/v1/namespaces", {"metadata": {"name": name}})
-        api.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+        # The controller manager may have created it before it was stopped.
+        accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
+        if api.find(f"{accounts}/default") is None:
+            api.create(accounts, {"metadata": {"name": "default"}})
     for number in (1, 2, 3, 4):
         _make_node(api, f"worker-{number}")
     _make_agent(api, "worker-1", ready=True)
