@@ -613,14 +613,23 @@ def test_change_by_another_client_is_corrected(access: KubeAccess, changed: Json
     assert publisher.publish(written, node_uid="u")
 
 
+def missing_once(api: FakeApi, key: str) -> Callable[[BaseHTTPRequestHandler], None]:
+    def refuse_once(handler: BaseHTTPRequestHandler) -> None:
+        del api.broken[key]
+        answer(handler, 404, {"message": "not found"})
+
+    return refuse_once
+
+
 def test_missing_rbdnode_is_created_with_its_node_as_owner(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.broken[_RBD_NODE] = refuse(404)
     body = body_of({"mapped": 1, "acts": None}, _OF_KEY)
     assert Publisher(access, "n1").publish(body, node_uid="node-uid")
-    ((method, path, sent),) = api.writes
+    (method, path, sent), further = api.writes
     assert (method, path) == ("POST", RBD_NODES)
+    assert further == ("PATCH", _RBD_NODE, {"metadata": {"managedFields": [{}]}})
     (owner,) = sent["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", "n1", "node-uid")
     assert (sent["metadata"]["labels"], sent["status"]) == (
@@ -633,9 +642,9 @@ def test_missing_rbdnode_is_created_with_its_node_as_owner(
 def test_rbdnode_that_was_deleted_is_created_again(api: FakeApi, access: KubeAccess) -> None:
     publisher = Publisher(access, "n1")
     publisher.publish(body_of({"mapped": 0}), node_uid="u")
-    api.broken[f"PATCH {_RBD_NODE}"] = refuse(404)
+    api.broken[f"PATCH {_RBD_NODE}"] = missing_once(api, f"PATCH {_RBD_NODE}")
     publisher.publish(body_of({"mapped": 1}), node_uid="u")
-    assert [method for method, _, _ in api.writes] == ["PATCH", "PATCH", "POST"]
+    assert [method for method, _, _ in api.writes] == ["PATCH", "PATCH", "POST", "PATCH"]
 
 
 def test_rbdnode_is_not_created_without_the_uid_of_the_node(
