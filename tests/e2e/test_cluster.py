@@ -18,7 +18,7 @@ from tests.lab.csi import driver_config
 from tests.lab.csi_controller import CLUSTER_ID
 from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT
-from tests.lab.laptop import Laptop
+from tests.lab.laptop import Done, Laptop
 from tests.lab.network import ADDRESS
 from tests.lab.processes import wait_until
 from tests.lab.workloads import collection
@@ -426,7 +426,15 @@ def _follow_the_runbook(cluster: Cluster, volume: str) -> str:
     cluster.laptop.done("kubectl", "annotate", "node", "worker-1", f"{FREEZE}-")
     # On a terminal: without one, the plugin refuses --wait.
     terminal = ("script", "--quiet", "--return", "--command", execution, "/dev/null")
-    done = cluster.laptop.run(*terminal)
+    answers: list[Done] = []
+
+    def is_answered() -> bool:
+        answers.append(cluster.laptop.run(*terminal))
+        # While the agent unmaps, the hint is to wait.
+        return "another rbdagent operates on" not in answers[-1].said
+
+    wait_until(is_answered, timeout_s=60, what="the agent to end its own unmap")
+    done = answers[-1]
     # The agent may be first: the mapping is then gone before or while the command runs.
     is_gone = "no RBDMapping shows" in done.said or "no mapping of" in done.said
     assert done.code in (0, _REFUSED) or is_gone, done

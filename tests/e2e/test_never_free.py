@@ -92,16 +92,20 @@ class Reports:
     def __init__(self, scene: Scene) -> None:
         self._api = scene.lab.control_plane.api
         self._last: Json = {}
+        """Labels and status of the RBDNode."""
         self._mappings: list[Json] = []
 
     def wait_for(self, volumes: Volumes) -> None:
         """Wait until every mapping is reported."""
 
         def reported() -> bool:
-            self._last = (self._api.find(_REPORT) or {}).get("status") or {}
+            found = self._api.find(_REPORT) or {"metadata": {}, "status": {}}
+            labels = found["metadata"].get("labels") or {}
+            self._last = {"metadata": {"labels": labels}, "status": found["status"]}
             self._mappings = self._published()
             mapped = {mapping["status"].get("persistentVolume") for mapping in self._mappings}
-            return {*volumes.names} <= mapped and self._last.get("mapped") == len(self._mappings)
+            count = self._last["status"].get("mapped")
+            return {*volumes.names} <= mapped and count == len(self._mappings)
 
         wait_until(reported, timeout_s=120, what="the agent to report its mappings")
 
@@ -120,8 +124,8 @@ class Reports:
                 metadata = {key: item["metadata"][key] for key in ("name", "labels")}
                 self._api.create(_MAPPINGS, item | {"metadata": metadata})
         at = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=minutes_ago)
-        status = self._last | {"observedAt": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
-        self._api.patch(f"{_REPORT}/status", {"status": status})
+        status = self._last["status"] | {"observedAt": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        self._api.patch(_REPORT, self._last | {"status": status})
         self._renew(at)
 
     def _renew(self, at: dt.datetime) -> None:

@@ -155,12 +155,10 @@ def _publish(api: Api, node: str, images: Mapping[str, str]) -> None:
         statuses.append(known)
     # A mapping with few known fields.
     statuses.append({"device": "/dev/rbd9", "verdict": "Undetermined"})
-    api.create(RBDNODES, {**_kind("RBDNode"), "metadata": {"name": node}})
     at = "2026-01-01T00:00:00Z"
     for mapping in rbd_mappings(node, *statuses, at=at):
         api.create(RBDMAPPINGS, {**_kind("RBDMapping"), **mapping})
-    status = rbd_node(node, *statuses, at=at)["status"]
-    api.patch(f"{RBDNODES}/{node}/status", {"status": status})
+    api.create(RBDNODES, {**_kind("RBDNode"), **rbd_node(node, *statuses, at=at)})
 
 
 def _make_volume(api: Api, name: str, *, claim: str) -> None:
