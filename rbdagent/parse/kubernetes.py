@@ -39,7 +39,7 @@ from rbdagent.parse.volume import is_rbd_driver
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rbdagent.model import NodeTerm, Selector
+    from rbdagent.model import EntityAddress, NodeTerm, Selector
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -507,6 +507,17 @@ def rbd_node(data: Json) -> PublishedSummary:
     )
 
 
+def _address_or_none(text: str) -> EntityAddress | None:
+    """Return the address of a client; None, as for an unknown one, if it cannot be read.
+
+    The schema of RBDMapping admits any text: that of one node must not hide the reports of others.
+    """
+    try:
+        return parse_address(text, where="an RBDMapping")
+    except ParseError:
+        return None
+
+
 def rbd_mapping(data: Json) -> PublishedMapping:
     """Parse the status of an RBDMapping."""
     image, address = data.get("image") or {}, data.get("clientAddress")
@@ -523,7 +534,7 @@ def rbd_mapping(data: Json) -> PublishedMapping:
         else None,
         image_id=image.get("id"),
         client_id=data.get("clientID"),
-        client_address=parse_address(address, where="an RBDMapping") if address else None,
+        client_address=_address_or_none(address) if address else None,
         read_only=data.get("readOnly"),
         persistent_volume=data.get("persistentVolume"),
         reasons=tuple(data.get("reasons") or ()),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rbdagent.correlate import correlate_node
 from rbdagent.model import TargetKind, Verdict
 from rbdagent.parse import labels
+from rbdagent.parse.kubernetes import rbd_mapping
 from rbdagent.report.rbdmapping import MOST_BYTES, mapping_statuses, rbdmapping_objects
 from rbdagent.rules import diagnose
 from tests.support.snapshots import (
@@ -132,3 +133,9 @@ def test_name_of_an_object_fits_a_long_node() -> None:
     first, second = (labels.mapping_name(long, f"/dev/rbd{number}") for number in (1, 2))
     assert len(first) <= 253
     assert first != second
+
+
+def test_address_that_cannot_be_read_hides_no_other_mapping() -> None:
+    """The schema admits any text as the address of a client."""
+    status = {"device": "/dev/rbd0", "verdict": "InUse", "clientAddress": "not an address"}
+    assert rbd_mapping(status).client_address is None
