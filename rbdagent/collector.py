@@ -367,8 +367,7 @@ def _images_not_queried(count: int) -> tuple[Gap, ...]:
             fact=f"the holders of {count} more images that may have problems",
             reason=f"at most {_MOST_IMAGES} images are queried; those that a pod waits for come "
             "first",
-            hint="rbdagent diagnose -n NAMESPACE queries fewer images, and rbdagent diagnose "
-            "TARGET one volume",
+            hint="diagnose one namespace (-n NAMESPACE) to query fewer images, or one TARGET",
         ),
     )
 

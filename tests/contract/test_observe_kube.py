@@ -538,6 +538,8 @@ def test_check_reports_a_missing_rbdnode_resource(
     if missing is not None:
         assert str(missing.state) == "warning"
         assert "kubectl apply" in missing.hint
+        # The plugin shows this hint too, and has no verb `agent`.
+        assert "rbdagent agent" not in missing.hint
 
 
 # --------------------------------------------------------------------------------------------------

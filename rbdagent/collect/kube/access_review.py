@@ -131,7 +131,7 @@ def _lacks_resource(group: PendingRequest) -> CheckResult | None:
         failure=f"the API server has no {_OWN}",
         state=CheckState.WARNING,
         detail="no agent publishes, and holders on other nodes are only probable",
-        hint=f"{APPLY_RESOURCES}, and run rbdagent agent",
+        hint=f"{APPLY_RESOURCES}, and install the agents (docs/install.md)",
     )
 
 
