@@ -86,7 +86,9 @@ def _show(error: click.ClickException) -> None:
     """Print an error of click, escaped, because it quotes arguments, which may be pasted text."""
     message = io.StringIO()
     error.show(message)
-    click.echo(shown_lines(message.getvalue()), err=True, nl=False)
+    # click writes the choices of a missing argument in lines that begin with a tab.
+    text = message.getvalue().replace("\n\t", " ")
+    click.echo(shown_lines(text), err=True, nl=False)
 
 
 def _add_origin(error: click.ClickException) -> None:

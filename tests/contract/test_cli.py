@@ -481,6 +481,10 @@ def test_a_wrong_call_exits_2_and_prints_no_data(ask: Ask, wrong: tuple[str, ...
     assert done.stderr
 
 
+def test_choices_of_a_missing_argument_are_words_of_one_line(ask: Ask) -> None:
+    assert ask("completion").stderr.endswith(" Choose from: bash, zsh, fish\n")
+
+
 @pytest.mark.parametrize(
     ("typo", "meant"),
     [
