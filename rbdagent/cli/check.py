@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rbdagent.cli.options import COLOR, OF_ONE_CLUSTER, OUTPUT, VERBOSE, ceph_tables, observing
+from rbdagent.cli.options import (
+    COLOR,
+    OF_ONE_CLUSTER,
+    OUTPUT,
+    VERBOSE_CHECK,
+    ceph_tables,
+    observing,
+)
 from rbdagent.cli.output import data_text, layout_of, print_text, progress
 
 if TYPE_CHECKING:
@@ -19,14 +26,13 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @OUTPUT
-@VERBOSE
+@VERBOSE_CHECK
 @COLOR
 @observing
 def command(*, output: str, settings: Callable[[], Settings]) -> int:
     """Check what rbdagent needs here, and print what is missing.
 
-    Exits with code 1 if a required check fails. A warning means only that answers lack details. -v
-    adds what is fine, and the origin of each flag's value.
+    Exits with code 1 if a required check fails. A warning means only that answers lack details.
     """
     from rbdagent.model import CheckState
     from rbdagent.preflight import check_all

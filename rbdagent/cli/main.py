@@ -169,7 +169,12 @@ class _Group(click.Group):
             raise
 
 
-@click.group(cls=_Group, context_settings=_CONTEXT)
+@click.group(
+    cls=_Group,
+    context_settings=_CONTEXT,
+    epilog="If a pod waits for its volume, begin with who-holds pvc/NAMESPACE/NAME. If the answer "
+    "has gaps, run check.",
+)
 @click.version_option(__version__, "--version", message="rbdagent %(version)s")
 def cli() -> None:
     """Show what holds a Ceph RBD volume, whether it should, and what to do next."""

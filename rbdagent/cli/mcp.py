@@ -26,10 +26,11 @@ _OF_VERBS: Final = {"RBDAGENT_DEBUG": "0", "RBDAGENT_WATCH": "0", "RBDAGENT_FAIL
         help="Read a snapshot file instead of observing.")  # fmt: skip
 @observing
 def command(*, source: str | None, settings: Callable[[], Settings]) -> int:
-    """Serve the verbs that only read as tools of the Model Context Protocol.
+    """Serve the verbs that only read as tools for assistants (MCP).
 
-    An assistant or a script starts this program, and writes requests to its stdin. The tools are
-    who_holds, diagnose, list, explain and check. None of them changes anything.
+    An assistant or a script starts this program, and writes requests of the Model Context Protocol
+    to its stdin. The tools are who_holds, diagnose, list, explain and check. None of them changes
+    anything.
     """
     del source, settings
     try:

@@ -116,17 +116,26 @@ COLOR: Final = option(
     callback=_for_text,
     help="Colours in text; auto: on a terminal.",
 )
-VERBOSE: Final = option(
-    "--verbose",
-    "-v",
-    is_flag=True,
-    expose_value=False,
-    callback=_for_text,
-    help="Add evidence, addresses, sources and further findings.",
-)
+
+
+def _verbose(adds: str) -> Callable[[_F], _F]:
+    return option(
+        "--verbose",
+        "-v",
+        is_flag=True,
+        expose_value=False,
+        callback=_for_text,
+        help=adds,
+    )
+
+
+VERBOSE: Final = _verbose("Add evidence, addresses, sources and further findings.")
+VERBOSE_CHECK: Final = _verbose("Add what is fine, and the origin of each flag's value.")
 
 _OBSERVING: Final = (
-    option("--node-name", help="This node's name in Kubernetes.  [default: NODE_NAME, hostname]"),
+    option("--node-name",
+            help="This node's name in Kubernetes; it selects no other node.  "
+            "[default: NODE_NAME, hostname]"),
     option("--procfs", type=FILE, default="/proc", show_default=True, help="The host's /proc."),
     option("--sysfs", type=FILE, default="/sys", show_default=True, help="The host's /sys."),
     option("--host-root", type=FILE, default="/", show_default=True,

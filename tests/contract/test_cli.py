@@ -710,6 +710,8 @@ def test_the_help_lists_every_verb(ask: Ask) -> None:
     for verb in ("who-holds", "list", "check", "explain", "snapshot", "schema", "version",
                  "completion"):  # fmt: skip
         assert f"\n  {verb} " in said
+    *_, verbs = said.partition("\nCommands:\n")
+    assert "..." not in verbs
 
 
 @pytest.mark.parametrize(
