@@ -49,7 +49,7 @@ def _run(arguments: Sequence[str], *, debug: bool) -> int:  # noqa: PLR0911 - on
         return error.exit_code
     except click.ClickException as error:
         _add_origin(error)
-        _show(error)
+        _show(_with_place(error))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
@@ -101,6 +101,14 @@ def _add_origin(error: click.ClickException) -> None:
         error.param_hint = f"{hint} in {error.ctx.meta.get('config')}"
     elif origin is not None and origin.name == "ENVIRONMENT":
         error.param_hint = f"{hint} in the environment's {error.param.envvar}"
+
+
+def _with_place(error: click.ClickException) -> click.ClickException:
+    """Return the error, about --node with where it exists; a similar flag selects no node."""
+    if not isinstance(error, click.NoSuchOption) or error.option_name != "--node":
+        return error
+    place = "rbdagent observes the machine that it runs on; kubectl rbdagent has --node."
+    return click.NoSuchOption(error.option_name, message=f"{error.message} {place}", ctx=error.ctx)
 
 
 def _complain(error: RbdagentError, *, debug: bool) -> None:

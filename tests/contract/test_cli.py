@@ -485,6 +485,13 @@ def test_choices_of_a_missing_argument_are_words_of_one_line(ask: Ask) -> None:
     assert ask("completion").stderr.endswith(" Choose from: bash, zsh, fish\n")
 
 
+def test_the_plugins_flag_for_a_node_is_named_as_such(ask: Ask) -> None:
+    """--node-name, which looks similar, would give this machine the name of another node."""
+    said = ask("list", "--node", "worker-1").stderr
+    assert "kubectl rbdagent has --node" in said
+    assert "--node-name" not in said
+
+
 @pytest.mark.parametrize(
     ("typo", "meant"),
     [
