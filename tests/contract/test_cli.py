@@ -602,6 +602,11 @@ def test_list_of_all_nodes_refuses_incompatible_flags(ask: Ask, more: tuple[str,
     assert "list -A" in done.stderr
 
 
+def test_a_reason_of_several_steps_is_printed_once(ask: Ask) -> None:
+    answer = ask("diagnose", "pvc/a/b", "--no-node", "--no-ceph", "--no-kube").stdout
+    assert "provision, bind, schedule not observed: " in answer
+
+
 # --------------------------------------------------------------------------------------------------
 # explain, schema, version, completion
 # --------------------------------------------------------------------------------------------------

@@ -121,10 +121,10 @@ def _facts(lifecycle: Lifecycle, recovery: list[str], layout: Layout) -> Iterato
 
 
 def _path(stages: Sequence[StepStatus]) -> str:
-    """Return the steps in order; steps that need no words are grouped by their state."""
+    """Return the steps in order; those with the same state, and the same words for it, as one."""
 
     def key(status: StepStatus) -> tuple[StepState, str]:
-        return status.state, "" if status.state in _QUIET else str(status.step)
+        return status.state, "" if status.state in _QUIET else _observed(status)
 
     groups = []
     for (state, _), grouped in itertools.groupby(stages, key=key):
