@@ -168,16 +168,27 @@ def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapsho
         is_within = held.namespace in {"", target.namespace} and is_of_all
         if not target.argument or is_within:
             return found
-    if is_of_all:
-        words, again = (
-            f"everything ({held.argument})",
-            _snapshot_command("rbdagent diagnose", held, source),
-        )
-    elif held.kind is TargetKind.NONE:
-        words, again = "every mapping of a node", _snapshot_command("rbdagent list", held, source)
-    else:
-        words, again = held.argument, _snapshot_command(f"rbdagent {_verb()}", held, source)
-    raise NotFoundError(f"{name} is a snapshot of {words}", hint=(again,))
+    verb = "diagnose" if is_of_all else "list" if held.kind is TargetKind.NONE else _verb()
+    values, options = _words_of(target)
+    raise NotFoundError(
+        f"{name} is a snapshot of {_content_of(held)}, not of {_content_of(target)}",
+        hint=(
+            "`",
+            _snapshot_command(f"rbdagent {verb}", held, source),
+            "` reads it; `",
+            command("rbdagent snapshot", *values, options=options),
+            "` writes what is needed here",
+        ),
+    )
+
+
+def _content_of(target: Target) -> str:
+    """Return what a snapshot of a target contains, in words."""
+    from rbdagent.model import TargetKind
+
+    if target.kind is not TargetKind.NONE:
+        return target.argument
+    return f"everything ({target.argument})" if target.argument else "every mapping of a node"
 
 
 def _snapshot_command(begin: str, held: Target, source: str) -> Command:
@@ -185,11 +196,17 @@ def _snapshot_command(begin: str, held: Target, source: str) -> Command:
 
     The plugin passes the reader's file to stdin, so stdin may be a file whose name is unknown.
     """
-    # The target of a snapshot of a cluster is an option, such as -A, not a name.
-    given = held.argument.split() if held.argument.startswith("-") else []
-    values = (held.argument,) if held.argument and not given else ()
+    values, given = _words_of(held)
     file = "FILE" if source == "-" else source
     return command(begin, *values, options=(*given, "--from", file))
+
+
+def _words_of(target: Target) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return a target as it is typed: values, and options."""
+    # The target of a snapshot of a cluster is an option, such as -A, not a name.
+    if target.argument.startswith("-"):
+        return (), tuple(target.argument.split())
+    return ((target.argument,) if target.argument else ()), ()
 
 
 def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:

@@ -176,6 +176,8 @@ def test_list_with_a_snapshot_of_a_volume_suggests_who_holds(ask: Ask) -> None:
     done = ask("list", "--from", str(ORPHAN))
     assert (done.code, done.stdout) == (1, "")
     assert f"rbdagent who-holds pv/{VOLUME} --from {ORPHAN}" in done.stderr
+    assert f"{VOLUME}, not of every mapping of a node\n" in done.stderr
+    assert "`rbdagent snapshot` writes what is needed here\n" in done.stderr
 
 
 # --------------------------------------------------------------------------------------------------
