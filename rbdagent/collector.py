@@ -565,7 +565,7 @@ def _ceph(
     if begun is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     if not images and not to_all:
-        reason = "not queried: the target leads to no image"
+        reason = "not queried: no image to query was found"
         return None, Source(state=SourceState.SKIPPED, reason=reason)
     mappings = () if node is None else observed_of(node.mappings)
     known = frozenset(
