@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.addresses import RUNBOOKS
 from rbdagent.commands import command
 from rbdagent.errors import NotFoundError
 from rbdagent.rules import FINDINGS
@@ -42,11 +43,19 @@ def entry(code: str) -> Entry:
     if found is None:
         text = code.strip().upper()
         digits = text[:3] + text[3:].translate(str.maketrans("OIL", "011"))
-        near = [digits] if digits in names else get_close_matches(text, names, n=3)
+        # Names of alerts begin with RBD, names of findings do not: RBDMappingPinned, MappingPinned.
+        is_alert = text.startswith("RBD") and text[3:].isalpha() and digits not in names
+        sought = text[3:] if is_alert else text
+        near = [digits] if digits in names else get_close_matches(sought, names, n=3)
         msg = f"there is no finding {code!r}"
         raise NotFoundError(
             msg,
-            hint=("`", command("rbdagent explain"), "` lists all codes"),
+            hint=(
+                "`",
+                command("rbdagent explain"),
+                "` lists all codes",
+                f"; alerts have runbooks: {RUNBOOKS}README.md" if is_alert else "",
+            ),
             near=tuple(dict.fromkeys(f"{names[key].code} {names[key].name}" for key in near)),
         )
     return found

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from rbdagent import __version__
+from rbdagent.addresses import RUNBOOKS
 from rbdagent.catalog import CATALOG
 from rbdagent.cli import cli, run
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
@@ -1033,6 +1034,13 @@ def test_output_that_cannot_be_written_is_not_a_defect(redirection: str, words: 
     assert "Traceback" not in done.stderr
     assert "defect" not in done.stderr
     assert words in done.stderr
+
+
+def test_name_of_an_alert_leads_to_its_finding_and_to_the_runbooks(ask: Ask) -> None:
+    said = ask("explain", "RBDMappingPinned").stderr
+    assert "did you mean RBD102 MappingPinned" in said
+    assert f"alerts have runbooks: {RUNBOOKS}README.md\n" in said
+    assert "runbooks" not in ask("explain", "RBD999").stderr
 
 
 def test_a_typo_of_a_code_or_a_kind_gets_near_matches(ask: Ask) -> None:
