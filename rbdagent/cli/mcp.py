@@ -38,7 +38,7 @@ def command(*, source: str | None, settings: Callable[[], Settings]) -> int:
     except ImportError as error:
         raise RbdagentError(
             f"rbdagent mcp needs a package that is not installed: {error.name}",
-            hint="pip install 'rbdagent[mcp]'",
+            hint="in a checkout: pip install '.[mcp]' (docs/mcp.md)",
         ) from error
     # The program starts without the garbage collector, because other verbs end after one output.
     gc.enable()

@@ -297,7 +297,7 @@ def test_missing_package_is_named_with_the_command_that_installs_it() -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "rbdagent: rbdagent mcp needs a package that is not installed: mcp.server\n"
-        "  pip install 'rbdagent[mcp]'\n"
+        "  in a checkout: pip install '.[mcp]' (docs/mcp.md)\n"
     )
 
 
