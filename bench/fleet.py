@@ -1,4 +1,4 @@
-"""Measure the memory and time of `list -A` when the agents of 5,000 nodes publish 50 mappings each.
+"""Measure the memory and time of `list -A` and `diagnose -A` with 5,000 nodes of 50 mappings each.
 
 A separate process makes up the pages as they are requested. The peak memory is that of the
 client's process, as the kernel reports it (ru_maxrss, getrusage(2)); it also counts the process
@@ -29,13 +29,15 @@ Json = dict[str, Any]
 _MOST_MIB: Final = 100
 """The bound of the peak memory."""
 _CHECKOUT: Final = Path(__file__).parents[1]
+_LIST: Final = ("list", "-A")
 _FORMS: Final = {
-    "table": (),
-    "table, --all": ("--all",),
-    "name": ("-o", "name"),
-    "json": ("-o", "json"),
-    "yaml": ("-o", "yaml"),
-    "json, -n shop": ("-o", "json", "-n", "shop"),
+    "table": _LIST,
+    "table, --all": (*_LIST, "--all"),
+    "name": (*_LIST, "-o", "name"),
+    "json": (*_LIST, "-o", "json"),
+    "yaml": (*_LIST, "-o", "yaml"),
+    "json, -n shop": (*_LIST, "-o", "json", "-n", "shop"),
+    "diagnose": ("diagnose", "-A", "--timeout", "300s", "--kube-timeout", "300s"),
 }
 _NO_CODES: Final = {0, 3}
 
@@ -45,6 +47,8 @@ class _Cluster(NamedTuple):
 
     nodes: int
     mappings: int
+    has_claims: bool
+    """`diagnose` reads all claims: without any, its memory is that of the reports."""
 
 
 class _Cost(NamedTuple):
@@ -67,8 +71,9 @@ def main() -> int:
     given = parser.parse_args()
     kept = True
     print("format | elapsed s | processor s | peak MiB | lines | output MiB | exit code")
-    with _served(_Cluster(given.nodes, given.mappings)) as kubeconfig:
-        for form in given.form or _FORMS:
+    for form in given.form or _FORMS:
+        cluster = _Cluster(given.nodes, given.mappings, has_claims=form != "diagnose")
+        with _served(cluster) as kubeconfig:
             cost = _cost([*_FORMS[form], "--kubeconfig", kubeconfig])
             kept = kept and cost.peak_mib <= _MOST_MIB and cost.code in _NO_CODES
             print(
@@ -80,7 +85,7 @@ def main() -> int:
 
 
 def _cost(flags: Sequence[str]) -> _Cost:
-    command = [sys.executable, "-m", "rbdagent", "list", "-A", "--no-node", "--no-ceph", *flags]
+    command = [sys.executable, "-m", "rbdagent", *flags, "--no-node", "--no-ceph"]
     started = time.perf_counter()
     lines = size = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_CHECKOUT) as running:
@@ -131,9 +136,14 @@ def _serve(cluster: _Cluster, writer: Any) -> None:  # noqa: ANN401 - a Connecti
     def page(url: str) -> Json:
         parts = urlparse(url)
         query = parse_qs(parts.query)
-        start, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
+        start, limit = int(query.get("continue", ["0"])[0]), int(query.get("limit", ["0"])[0])
         kind = parts.path.rpartition("/")[2]
-        total = cluster.nodes * (1 if kind == "rbdnodes" else cluster.mappings)
+        counted = {
+            "rbdnodes": cluster.nodes,
+            "rbdmappings": cluster.nodes * cluster.mappings,
+            "persistentvolumeclaims": cluster.nodes * cluster.mappings * cluster.has_claims,
+        }
+        total = counted.get(kind, 0)
         end = min(start + limit, total)
         of_kind = {"rbdnodes": _rbd_node, "rbdmappings": _rbd_mapping}.get(kind, _claim)
         made = [of_kind(number, cluster.mappings) for number in range(start, end)]
