@@ -133,7 +133,11 @@ def volumes_of(kube: KubeView | None) -> tuple[PersistentVolume, ...]:
 
 def pods_of(kube: KubeView | None) -> tuple[Pod, ...]:
     """Return the observed pods in order of their names."""
-    pods = () if kube is None else observed_of(kube.pods)
+    return by_name(() if kube is None else observed_of(kube.pods))
+
+
+def by_name(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """Return pods in order of their names."""
     return tuple(sorted(pods, key=lambda pod: (pod.ref.namespace, pod.ref.name)))
 
 

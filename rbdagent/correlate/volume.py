@@ -271,7 +271,7 @@ def _use(
             if pod.phase == "Pending" and pod.deleting_since is None
         ),
         attachments=attachments_of(known, snapshot),
-        events=_events(known, snapshot),
+        events=_events(known, users, snapshot),
         unbacked=unbacked_of(known, snapshot.node),
         leftovers=_leftovers(known, local, index),
     )
@@ -310,11 +310,13 @@ def _claim_of(
     return next((claims[key] for key in wanted if key in claims), None)
 
 
-def _events(known: VolumeNames, snapshot: Snapshot) -> tuple[KubeEvent, ...]:
+def _events(
+    known: VolumeNames, users: tuple[Pod, ...], snapshot: Snapshot
+) -> tuple[KubeEvent, ...]:
     """Return the events of the volume; with a target, the API was queried only for its events."""
     kube = snapshot.kubernetes
     if snapshot.target.kind is TargetKind.NONE:
-        return events_of(known, users_of(known, kube), kube)
+        return events_of(known, users, kube)
     return oldest_first(events_in(kube))
 
 

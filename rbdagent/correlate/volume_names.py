@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from rbdagent.correlate.image_identity import (
     are_pods_observed,
+    by_name,
     clusters_of,
     pods_of,
     same_image,
@@ -264,6 +265,9 @@ def uses(pod: Pod, names: VolumeNames) -> bool:
         return True
     if not names.former_claims.isdisjoint(claims) and _has_run(pod):
         return True
+    if not (pod.inline_volumes or pod.inline_images):
+        # Almost all pods; an agent asks this for each pod and each mapping.
+        return False
     if any(handle_of(source) in names.handles for source in pod.inline_volumes):
         return True
     image = names.image
@@ -304,7 +308,8 @@ def _ip_of(monitor: str) -> str | None:
 
 def users_of(names: VolumeNames, kube: KubeView | None) -> tuple[Pod, ...]:
     """Return the pods that use the volume, on all nodes."""
-    return tuple(pod for pod in pods_of(kube) if uses(pod, names))
+    pods = () if kube is None else observed_of(kube.pods)
+    return by_name(pod for pod in pods if uses(pod, names))
 
 
 def pods_naming(claim: ObjectRef, kube: KubeView | None) -> tuple[Pod, ...]:
