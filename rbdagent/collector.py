@@ -277,11 +277,12 @@ def _further_reports(
     reports = reports_about(access, found, keys_of(names, views), nodes)
     if isinstance(reports, NotObserved):
         return [reports]
-    reduced = [about(report, names) for report in reports]
+    observed, unseen = separated(reports)
+    reduced = [about(report, names) for report in observed]
     if isinstance(more, NotObserved):
         # Another mapping of the image may exist on each of these nodes.
-        return [*(replace(report, incomplete=more.reason) for report in reduced), more]
-    return [*reduced]
+        return [*(replace(report, incomplete=more.reason) for report in reduced), *unseen, more]
+    return [*reduced, *unseen]
 
 
 def _holds(holder: Holder) -> bool:

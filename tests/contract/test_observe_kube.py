@@ -1091,6 +1091,17 @@ def test_second_holder_whose_rbdmapping_is_missing_is_not_forgotten(
     }
 
 
+def test_refused_rbdnode_of_a_possible_second_holder_is_a_gap(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    publish_only(api, ("worker-7", (MAPPED,)), ("worker-8", (MAPPED,)))
+    del api.lists["rbdmappings"][1]
+    api.broken[f"{RBD_NODES}/worker-8"] = refuse(403)
+    seen = reports_on(access)
+    assert [report.name for report in published_in(seen)] == ["worker-7"]
+    assert [gap.fact for gap in seen.sources.kubernetes.gaps] == ["RBDNodes"]
+
+
 @pytest.mark.parametrize("nodes", [1, 60])
 def test_rbdmappings_that_are_not_named_are_selected(
     api: FakeApi, access: KubeAccess, nodes: int

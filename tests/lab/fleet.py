@@ -35,9 +35,12 @@ from rbdagent.model import (
     History,
     ImageSpec,
     MappingHistory,
+    NotObserved,
     ObjectRef,
+    PublishedNode,
     Snapshot,
     TargetKind,
+    separated,
 )
 from rbdagent.parse import labels
 from rbdagent.parse.handle import staging_hash
@@ -288,15 +291,13 @@ class Agent:
         assert by_id == FoundMappings((), frozenset({self.node}))
         keys = labels.image_keys(image["name"], image["id"])
         reports = reports_about(self._access, found, keys, {self.node})
-        assert isinstance(reports, tuple)
-        assert [report.incomplete for report in reports] == [""]
+        assert _incomplete(reports) == [""]
 
     def without_holder(self) -> None:
         """Request what shows that no node has an image mapped, as `who-holds` does."""
         keys = labels.image_keys("csi-vol-free", "f00")
         reports = reports_about(self._access, FoundMappings(), keys, None)
-        assert isinstance(reports, tuple)
-        assert not any(report.incomplete for report in reports)
+        assert {*_incomplete(reports)} == {""}
 
     def connect(self) -> None:
         """Open a connection as every write does, and send a minimal request."""
@@ -311,6 +312,14 @@ class Agent:
     def hang_up(self) -> None:
         """Close the connection."""
         self._open = None
+
+
+def _incomplete(reports: Sequence[PublishedNode | NotObserved] | NotObserved) -> list[str]:
+    """Return why each report is incomplete; all must be observed."""
+    assert not isinstance(reports, NotObserved)
+    observed, unseen = separated(reports)
+    assert unseen == ()
+    return [report.incomplete for report in observed]
 
 
 class Kubelet:

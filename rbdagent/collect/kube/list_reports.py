@@ -168,8 +168,8 @@ def reports_about(
     found: FoundMappings,
     keys: frozenset[str],
     nodes: Collection[str] | None,
-) -> tuple[PublishedNode, ...] | NotObserved:
-    """Return the reports of nodes about one image.
+) -> tuple[PublishedNode | NotObserved, ...] | NotObserved:
+    """Return the reports of nodes about one image; NotObserved for a node that may map it too.
 
     Args:
         access: API server and credentials.
@@ -186,7 +186,13 @@ def reports_about(
             summaries = _by_node(every, keys | {labels.UNKNOWN_IMAGE})
         else:
             summaries = _summaries_named(api, nodes)
-        return _reports(found.mappings, summaries, keys)
+        there = {one.node for one in found.mappings}
+        unseen = (
+            summary
+            for name, summary in summaries.items()
+            if isinstance(summary, NotObserved) and name not in there
+        )
+        return (*_reports(found.mappings, summaries, keys), *unseen)
     except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
         return not_observed(error, RBD_NODES)
 
