@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from rbdagent.collector import Workers
     from rbdagent.config import Settings
     from rbdagent.model import Command, Diagnosis, Snapshot, Target
+    from rbdagent.verdicts.momentary import Momentary
 
 _Answer = TypeVar("_Answer")
+_MOST_FURTHER: Final = 2
+"""Observations after the first one."""
 
 
 def settled(
@@ -33,7 +36,10 @@ def settled(
     *,
     source: str | None,
 ) -> tuple[Snapshot, _Answer]:
-    """Return a snapshot and the answer from it; of the second one if the first is momentary.
+    """Return a snapshot and the answer from it; of a further one if the last is momentary.
+
+    The steps of kubelet and of the CSI plugin follow each other, so that a second observation may
+    meet another momentary state than the first. The same state twice is one that lasts.
 
     Args:
         observe: returns a snapshot.
@@ -46,7 +52,12 @@ def settled(
     # Imported here: the sources start sooner.
     from rbdagent.verdicts.momentary import momentary
 
-    if source is None and momentary(diagnoses(answer)):
+    known: frozenset[Momentary] = frozenset()
+    for _ in range(0 if source is not None else _MOST_FURTHER):
+        found = momentary(diagnoses(answer))
+        if not found - known:
+            break
+        known |= found
         snapshot = observe()
         answer = judge(snapshot)
     return snapshot, answer

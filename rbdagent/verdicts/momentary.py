@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rbdagent.correlate.node_usage import mounts_of, openers_of, stacked_on
 from rbdagent.model import Verdict
@@ -13,8 +13,16 @@ if TYPE_CHECKING:
     from rbdagent.model import Diagnosis, HolderVerdict
 
 
-def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[tuple[str, Verdict]]:
-    """Return device and verdict of each mapping that may have changed while it was observed.
+class Momentary(NamedTuple):
+    """A verdict on a device, and whether a mount in another namespace is the reason."""
+
+    device: str
+    verdict: Verdict
+    is_mounted: bool
+
+
+def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
+    """Return the verdicts on mappings that may have changed while they were observed.
 
     The facts of a node are read one after another, and those of Ceph after them. While kubelet
     unmaps a volume, the device can be read before the unmap and the watch after it: it seems to be
@@ -23,7 +31,11 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[tuple[str, Verdict]]:
     read earlier: it seems to be `Pinned`. A second observation shows whether the state lasts.
     """
     return frozenset(
-        (verdict.holder.mapping.device, verdict.verdict)
+        Momentary(
+            verdict.holder.mapping.device,
+            verdict.verdict,
+            bool(mounts_of(verdict.holder.mapping)),
+        )
         for diagnosis in diagnoses
         for verdict in diagnosis.local
         if verdict.holder.mapping is not None and _is_momentary(verdict)

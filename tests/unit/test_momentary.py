@@ -51,7 +51,8 @@ def test_change_during_the_observation_looks_like_a_danger(
     snapshot: Snapshot, verdict: Verdict
 ) -> None:
     assert judged(snapshot).verdict is verdict
-    assert momentary((diagnosis_of(snapshot),)) == {(DEVICE, verdict)}
+    ((device, found, _),) = momentary((diagnosis_of(snapshot),))
+    assert (device, found) == (DEVICE, verdict)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,12 @@ def _observed(snapshots: list[Snapshot], source: str | None = None) -> tuple[Ver
 
 def test_second_observation_answers_if_the_first_is_momentary() -> None:
     assert _observed([UNWATCHED, IN_USE]) == (Verdict.IN_USE, 0)
+
+
+def test_each_step_of_kubelet_may_meet_an_observation() -> None:
+    assert _observed([UNWATCHED, MOUNTING, IN_USE]) == (Verdict.IN_USE, 0)
+    assert _observed([MOUNTED_MEANWHILE, MOUNTING, IN_USE]) == (Verdict.IN_USE, 0)
+    assert _observed([UNWATCHED, MOUNTING, MOUNTING, IN_USE]) == (Verdict.PINNED, 1)
 
 
 def test_danger_that_lasts_is_reported_after_two_observations() -> None:
