@@ -10,6 +10,7 @@ from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import NOT_FOUND, RBD_NODES
 from rbdagent.errors import SourceError
 from rbdagent.parse.labels import published_labels
+from rbdagent.report.rbdmapping import without_none
 
 if TYPE_CHECKING:
     from rbdagent.collect.kube.kubeconfig import KubeAccess
@@ -100,20 +101,16 @@ class Publisher:
                 "ownerReferences": [owned_by_node(self._node_name, node_uid)],
                 **body["metadata"],
             },
-            "status": _without_null(body["status"]),
+            "status": without_none(body["status"]),
         }
 
 
 def _content(item: Json) -> Json:
     """Return the part of an object to compare: its labels, and its status without times."""
-    status = _without_null(item.get("status") or {})
+    # A merge patch removes what is null.
+    status = without_none(item.get("status") or {})
     status.pop("observedAt", None)
     return {"labels": published_labels(item["metadata"].get("labels") or {}), "status": status}
-
-
-def _without_null(status: Json) -> Json:
-    """Return a status as the API server stores it: a merge patch removes what is null."""
-    return {key: value for key, value in status.items() if value is not None}
 
 
 def _as_patch(body: Json, labels: Json) -> Json:
