@@ -136,6 +136,11 @@ def pods_of(kube: KubeView | None) -> tuple[Pod, ...]:
     return by_name(() if kube is None else observed_of(kube.pods))
 
 
+def uids_of_pods(kube: KubeView | None) -> frozenset[str | None]:
+    """Return the uids of the observed pods."""
+    return frozenset(pod.ref.uid for pod in (() if kube is None else observed_of(kube.pods)))
+
+
 def by_name(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return pods in order of their names."""
     return tuple(sorted(pods, key=lambda pod: (pod.ref.namespace, pod.ref.name)))

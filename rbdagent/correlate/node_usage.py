@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from rbdagent.correlate.image_identity import (
     identity_of_mapping,
     may_be,
-    pods_of,
     same_image,
+    uids_of_pods,
     volume_image,
     volumes_of,
 )
@@ -231,7 +231,7 @@ def leftovers_of(
     node, kube = snapshot.node, snapshot.kubernetes
     if node is None or not knows_every_pod_on(kube, node.node_name):
         return ()
-    known = {pod.ref.uid for pod in pods_of(kube)}
+    known = uids_of_pods(kube)
     mounted = _mounted_in(mapping)
     return tuple(
         directory
@@ -261,7 +261,7 @@ def unknown_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
     node = snapshot.node
     if node is None or not knows_every_pod_on(snapshot.kubernetes, node.node_name):
         return ()
-    known = {pod.ref.uid for pod in pods_of(snapshot.kubernetes)}
+    known = uids_of_pods(snapshot.kubernetes)
     return tuple(uid for uid in pod_uids_on(mapping) if uid not in known)
 
 

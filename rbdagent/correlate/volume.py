@@ -31,10 +31,11 @@ from rbdagent.correlate.volume_names import (
     VolumeIndex,
     VolumeNames,
     attachments_of,
-    claims_of,
+    claim_named,
     events_in,
     events_of,
     index_of,
+    key_of,
     names_of,
     oldest_first,
     users_of,
@@ -295,19 +296,15 @@ def _claim_of(
     known: VolumeNames, snapshot: Snapshot, target: Target
 ) -> PersistentVolumeClaim | None:
     """Return the claim that the target names, else the claim to which the PV is bound."""
-    claims = {
-        (claim.ref.namespace, claim.ref.name): claim for claim in claims_of(snapshot.kubernetes)
-    }
+    kube = snapshot.kubernetes
     if target.kind is TargetKind.CLAIM:
-        return claims.get((target.namespace, target.name))
-    bound = [volume.claim for volume in known.volumes if volume.claim is not None]
-    for ref in bound:
-        if (ref.namespace, ref.name) in claims:
-            return claims[ref.namespace, ref.name]
-    if known.volumes:
-        return None
-    wanted = target_claims(target, snapshot.kubernetes)
-    return next((claims[key] for key in wanted if key in claims), None)
+        wanted = [(target.namespace, target.name)]
+    elif known.volumes:
+        wanted = [key_of(volume.claim) for volume in known.volumes if volume.claim is not None]
+    else:
+        wanted = [*target_claims(target, kube)]
+    found = (claim_named(key, kube) for key in wanted)
+    return next((claim for claim in found if claim is not None), None)
 
 
 def _events(

@@ -253,6 +253,12 @@ def claims_of(kube: KubeView | None) -> tuple[PersistentVolumeClaim, ...]:
     return tuple(sorted(claims, key=lambda claim: (claim.ref.namespace, claim.ref.name)))
 
 
+def claim_named(key: tuple[str, str], kube: KubeView | None) -> PersistentVolumeClaim | None:
+    """Return the observed claim with this namespace and name; None if there is none."""
+    claims = () if kube is None else observed_of(kube.claims)
+    return next((claim for claim in claims if key_of(claim.ref) == key), None)
+
+
 def are_claims_observed(kube: KubeView | None) -> bool:
     """Return whether claims were observed; a view of one target has only the claims of it."""
     return kube is not None and not isinstance(kube.claims, NotObserved)
@@ -265,9 +271,6 @@ def uses(pod: Pod, names: VolumeNames) -> bool:
         return True
     if not names.former_claims.isdisjoint(claims) and _has_run(pod):
         return True
-    if not (pod.inline_volumes or pod.inline_images):
-        # Almost all pods; an agent asks this for each pod and each mapping.
-        return False
     if any(handle_of(source) in names.handles for source in pod.inline_volumes):
         return True
     image = names.image
@@ -309,7 +312,13 @@ def _ip_of(monitor: str) -> str | None:
 def users_of(names: VolumeNames, kube: KubeView | None) -> tuple[Pod, ...]:
     """Return the pods that use the volume, on all nodes."""
     pods = () if kube is None else observed_of(kube.pods)
-    return by_name(pod for pod in pods if uses(pod, names))
+    claims = {name for _, name in names.claims | names.former_claims}
+    return by_name(pod for pod in pods if _may_use(pod, claims) and uses(pod, names))
+
+
+def _may_use(pod: Pod, claims: set[str]) -> bool:
+    """Return False for almost all pods: an agent asks this for each pod and each mapping."""
+    return bool(pod.inline_volumes or pod.inline_images) or not claims.isdisjoint(pod.claims)
 
 
 def pods_naming(claim: ObjectRef, kube: KubeView | None) -> tuple[Pod, ...]:

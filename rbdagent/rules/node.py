@@ -44,7 +44,7 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import newest_pod_event
-from rbdagent.verdicts.evidence import evidence_of, pod_names, process_text
+from rbdagent.verdicts.evidence import Evidence, evidence_of, pod_names, process_text
 from rbdagent.verdicts.timing import RETRY_S
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
             for operation in (*found.bringing_up, *found.tearing_down)
             if operation.process.state == "D"
         ]
-        requests = _hanging_requests(holder_verdict)
+        requests = _hanging_requests(holder_verdict.verdict, found)
         evidence += asleep
         evidence += [f"hanging request of its client: {request}" for request in requests]
         is_certain |= bool(asleep) or (
@@ -308,15 +308,14 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _hanging_requests(holder_verdict: HolderVerdict) -> tuple[str, ...]:
+def _hanging_requests(verdict: Verdict, found: Evidence) -> tuple[str, ...]:
     """Return the requests to Ceph that hang, rather than being in progress.
 
     osdc has no times: it lists each write of a pod, of mkfs or of an unmount until the OSD answers.
     The ping of the watch is one small operation every few seconds. A ping in osdc beside other
     requests therefore hints at an OSD that does not answer (recording 29-debugfs).
     """
-    found = evidence_of(holder_verdict.holder)
-    is_busy = holder_verdict.verdict is Verdict.IN_USE or found.bringing_up or found.tearing_down
+    is_busy = verdict is Verdict.IN_USE or found.bringing_up or found.tearing_down
     has_ping = any(request.startswith(KEEP_ALIVE) for request in found.hung)
     return found.hung if has_ping or not is_busy else ()
 
@@ -395,10 +394,11 @@ def staged_without_volume_data(case: RuleContext) -> Iterator[Finding]:
     for holder_verdict in case.holder_verdicts:
         if holder_verdict.holder.mapping is None:
             continue
-        mounted = [mount.path for mount in evidence_of(holder_verdict.holder).staging_mounts]
         for directory in observed_of(holder_verdict.holder.staging):
-            covers = any(path.startswith(directory.path) for path in mounted)
-            if directory.volume_data is not None or directory.block or not covers:
+            if directory.volume_data is not None or directory.block:
+                continue
+            mounted = evidence_of(holder_verdict.holder).staging_mounts
+            if not any(mount.path.startswith(directory.path) for mount in mounted):
                 continue
             yield finding(
                 "RBD206",

@@ -139,11 +139,13 @@ def blocked_by_user(case: RuleContext) -> Iterator[Finding]:
     if volumes_of_use(case.use) and not is_exclusive(case.use):
         return
     for holder_verdict in case.holders_with(Verdict.IN_USE):
+        waiting = [one for one in waiters(case) if one.node_name != holder_verdict.holder.node]
+        if not waiting:
+            continue
         running = [
             one for one in evidence_of(holder_verdict.holder).running if one.deleting_since is None
         ]
-        waiting = [one for one in waiters(case) if one.node_name != holder_verdict.holder.node]
-        if not running or not waiting:
+        if not running:
             continue
         replicas = [one for one in waiting if any(_owner_of_both(one, old) for old in running)]
         rolling = [
