@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from rbdagent.collect.ceph.connection import CephAccess
+from rbdagent.collect.ceph.access import CephAccess
 from rbdagent.collect.ceph.images import CephReader
-from rbdagent.collect.node.observer import NodeRoots, observe_node
+from rbdagent.collect.node.observer import observe_node
+from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.model import ImageIdentity, ImageSpec, NotObserved
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.node_tree import write_tree

@@ -7,6 +7,7 @@ verdicts and no rules.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -504,6 +505,9 @@ class Workers(NamedTuple):
 
 def start_workers(settings: Settings) -> Workers:
     """Start the processes."""
+    # Imported before the fork: all processes then share these modules' memory.
+    importlib.import_module("rbdagent.collect.node.observer")
+    importlib.import_module("rbdagent.collect.ceph.connection")
     roots = settings.roots
     return Workers(
         ceph=None if settings.clusters is None else KeptCeph(settings),

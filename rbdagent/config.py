@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from rbdagent.collect.ceph.connection import CephAccess
+    from rbdagent.collect.ceph.access import CephAccess
     from rbdagent.collect.kube.kubeconfig import KubeAccess, MonitorList
-    from rbdagent.collect.node.observer import NodeRoots
+    from rbdagent.collect.node.roots import NodeRoots
 
 DEFAULT_FILE: Final = "/etc/rbdagent/config.toml"
 

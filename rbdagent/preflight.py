@@ -23,8 +23,8 @@ from rbdagent.model import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rbdagent.collect.ceph.connection import CephAccess
-    from rbdagent.collect.node.observer import NodeRoots
+    from rbdagent.collect.ceph.access import CephAccess
+    from rbdagent.collect.node.roots import NodeRoots
     from rbdagent.config import Settings
     from rbdagent.model import Gap, NodeView
 

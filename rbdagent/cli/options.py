@@ -203,8 +203,8 @@ def ceph_tables() -> list[dict[str, Any]]:
 
 def settings_of(given: dict[str, Any]) -> Settings:
     """Return the settings of an observation from the values of the flags."""
-    from rbdagent.collect.ceph.connection import CephAccess
-    from rbdagent.collect.node.observer import NodeRoots
+    from rbdagent.collect.ceph.access import CephAccess
+    from rbdagent.collect.node.roots import NodeRoots
     from rbdagent.config import Settings
 
     conf = Path(given["ceph_conf"])

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import gc
 import os
-import shutil
 import sys
 import time
 from collections.abc import Generator
@@ -256,6 +255,8 @@ def _timeless(text: str) -> str:
 
 def layout_of(output: str = "table") -> Layout:
     """Return the layout of text: that of the terminal, as flags and environment change it."""
+    import shutil
+
     from rbdagent.report.text.layout import Layout
 
     return Layout(

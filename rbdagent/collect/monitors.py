@@ -16,7 +16,7 @@ from rbdagent.model import NotObserved, observed_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rbdagent.collect.ceph.connection import CephAccess
+    from rbdagent.collect.ceph.access import CephAccess
     from rbdagent.collect.kube.kubeconfig import MonitorList
     from rbdagent.model import CephView, EntityAddress
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rbdagent.collect.node.observer import NodeRoots
+    from rbdagent.collect.node.roots import NodeRoots
 
 _STEP_S: Final = 30.0
 _GONE_S: Final = 5.0

@@ -19,7 +19,7 @@ from rbdagent.agent.objects import OwnObjects
 from rbdagent.collect.kube import get_by_name
 from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.kube.list_target import observe_kube
-from rbdagent.collect.node.observer import NodeRoots
+from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.config import Settings
 from rbdagent.correlate import correlate_node, uses_of_node
 from rbdagent.model import (

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from rbdagent.collect.node import log_sources
 from rbdagent.collect.node import volume_logs as observed
-from rbdagent.collect.node.observer import NodeRoots
+from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.collect.node.volume_logs import begin_logs
 from rbdagent.collector import collect_snapshot
 from rbdagent.config import Settings

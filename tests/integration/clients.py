@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rbdagent.collect.ceph.connection import CephAccess, rados_module
+from rbdagent.collect.ceph.access import CephAccess
+from rbdagent.collect.ceph.connection import rados_module
 from rbdagent.collect.ceph.images import CephReader
 from rbdagent.collect.ceph.keys import librados_version
 from rbdagent.model import CephView, EntityAddress, ImageIdentity, ImageSpec, Source

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rbdagent.agent.loop import Agent, CycleResult
-from rbdagent.collect.node.observer import NodeRoots
+from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.collector import start_workers
 from rbdagent.config import Settings
 from rbdagent.model import BootTime, SourceState, UnmapPolicy

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rbdagent.collect.ceph.connection import CephAccess
+from rbdagent.collect.ceph.access import CephAccess
 from rbdagent.model import CephView, ImageIdentity, ImageSpec, ImageView
 from tests.support.ceph_bindings import FakeImage
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.collect.node.observer import NodeRoots, observe_node
+from rbdagent.collect.node.observer import observe_node
+from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.model import NotObserved
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from unittest import mock
 
 from rbdagent.collect.files import Identity, identity_of
 from rbdagent.collect.node import procfs as processes
-from rbdagent.collect.node.observer import NodeRoots, observe_node
+from rbdagent.collect.node.observer import observe_node
+from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.correlate import images_of
 from rbdagent.model import (
     BlocklistEntry,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from rbdagent.collect.node.observer import NodeRoots
+from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.config import Settings
 from rbdagent.correlate import correlate
 from rbdagent.model import (

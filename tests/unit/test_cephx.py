@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rbdagent.collect.ceph.connection import CephAccess, Cluster
+from rbdagent.collect.ceph.access import CephAccess
+from rbdagent.collect.ceph.connection import Cluster
 from rbdagent.collect.ceph.keys import can_use, client_key_type
 from rbdagent.errors import SourceError
 from tests.support.snapshots import AES256K_KEY, AES_KEY

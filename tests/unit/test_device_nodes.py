@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rbdagent.collect.node.observer import NodeRoots, observe_node
+from rbdagent.collect.node.observer import observe_node
+from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.model import NotObserved
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rbdagent.collect.ceph.connection import CephAccess
+    from rbdagent.collect.ceph.access import CephAccess
 
 ID: Final = "b9127830"
 UNREAD: Final = NotObserved(reason="forbidden", hint="grant it")

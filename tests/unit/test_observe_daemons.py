@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from msgspec import Struct
 
-from rbdagent.collect.ceph.connection import CephAccess, Cluster
+from rbdagent.collect.ceph.access import CephAccess
+from rbdagent.collect.ceph.connection import Cluster
 from rbdagent.collect.ceph.daemons import mirror_daemons, tasks_of
 from rbdagent.model import (
     EntityAddress,

@@ -23,7 +23,7 @@ from rbdagent.collect.kube import list_target as observe_kube
 from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.node import contained, volume_logs
 from rbdagent.collect.node import observer as observe_node
-from rbdagent.collect.node.observer import NodeRoots
+from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.errors import NotFoundError, ParseError, SourceError
 from rbdagent.log import tracebacks_shown
 from rbdagent.model import (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import math
 import os
 import re
 import shlex
@@ -41,8 +40,8 @@ from rbdagent.parse.keyring import AES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from rbdagent.collect.ceph.access import CephAccess
     from rbdagent.collect.ceph.list_watchers import Watches
 
 _T = TypeVar("_T")
@@ -67,32 +66,6 @@ _VERSION: Final = "version"
 _NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
 """A byte that is not UTF-8, as PEP 383 decodes it."""
 _RELEASE: Final = re.compile(r"ceph version (?P<release>(?P<major>\d+)\.(?P<minor>\d+)\S*)")
-
-
-class CephAccess(Struct, frozen=True, kw_only=True):
-    """Holds the access parameters of one cluster."""
-
-    name: str
-    conf: Path
-    client_id: str
-    """``rbdagent`` for ``client.rbdagent``."""
-    keyring: Path | None
-    """If None, librados searches its default paths."""
-    timeout_s: float
-    monitors: tuple[str, ...] = ()
-    """The monitors, in place of those of ``conf``; empty if ``conf`` names them."""
-    monitors_missing: NotObserved | None = None
-    """Why the list of monitors was not read; ``monitors`` are then the last known ones."""
-
-    @property
-    def limit_s(self) -> int:
-        """The limit of a call in whole seconds.
-
-        Bindings that Cython 3 built (Ceph 18.2 and 20.2 of current distributions) refuse a float
-        for a parameter ``timeout: int`` of src/pybind/rados/rados.pyx. librados 16.2 refuses
-        fractions in options.
-        """
-        return math.ceil(self.timeout_s)
 
 
 def rados_module() -> Any:  # noqa: ANN401 - the module

@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.collect.ceph.connection import (
-    CephAccess,
     Cluster,
     caps_cure,
     fault_in,
@@ -65,6 +64,8 @@ from rbdagent.parse.faults import Call, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rbdagent.collect.ceph.access import CephAccess
 
     _DaemonsOf = Callable[[int, str], tuple[ServiceAddress, ...] | NotObserved]
     _WatchersOf = Callable[[ImageIdentity], tuple[Watcher, ...]]

@@ -21,7 +21,7 @@ from rbdagent.model import NodeView, Source, SourceState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rbdagent.collect.node.observer import NodeRoots
+    from rbdagent.collect.node.roots import NodeRoots
 
 NodeAnswer = tuple[NodeView | None, Source]
 KeptNode = PersistentWorker[float, NodeAnswer]

@@ -79,18 +79,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rbdagent.collect.node.roots import NodeRoots
+
 _CHECK_PROCESS: Final = "check that process: it does not answer, or exceeds the read limits"
 _PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users also need CAP_DAC_READ_SEARCH"
-
-
-class NodeRoots(Struct, frozen=True, kw_only=True):
-    """Holds the paths of the host's file systems: in a container they are below ``/host``."""
-
-    procfs: Path
-    sysfs: Path
-    host_root: Path
-    kubelet_roots: tuple[str, ...] = ()
-    """Paths on the host; if empty, from kubelet's command line, then the known directories."""
 
 
 def observe_node(

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from rbdagent.collect.node.observer import NodeRoots
+    from rbdagent.collect.node.roots import NodeRoots
     from rbdagent.correlate.log_names import LogNames
     from rbdagent.model import NodeView
 

@@ -1,0 +1,43 @@
+"""How to reach a cluster.
+
+In a module of its own: a command names its clusters before it starts the process that queries Ceph,
+and only that process needs the rest of this package.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rbdagent.model import NotObserved
+
+
+class CephAccess(Struct, frozen=True, kw_only=True):
+    """Holds the access parameters of one cluster."""
+
+    name: str
+    conf: Path
+    client_id: str
+    """``rbdagent`` for ``client.rbdagent``."""
+    keyring: Path | None
+    """If None, librados searches its default paths."""
+    timeout_s: float
+    monitors: tuple[str, ...] = ()
+    """The monitors, in place of those of ``conf``; empty if ``conf`` names them."""
+    monitors_missing: NotObserved | None = None
+    """Why the list of monitors was not read; ``monitors`` are then the last known ones."""
+
+    @property
+    def limit_s(self) -> int:
+        """The limit of a call in whole seconds.
+
+        Bindings that Cython 3 built (Ceph 18.2 and 20.2 of current distributions) refuse a float
+        for a parameter ``timeout: int`` of src/pybind/rados/rados.pyx. librados 16.2 refuses
+        fractions in options.
+        """
+        return math.ceil(self.timeout_s)
