@@ -31,9 +31,9 @@ from rbdagent.model import (
     Workload,
 )
 from rbdagent.parse.address import parse_address
+from rbdagent.parse.ceph_keys import without_keys
 from rbdagent.parse.labels import image_keys_in
 from rbdagent.parse.quantity import parse_quantity
-from rbdagent.parse.secrets import without_keys
 from rbdagent.parse.volume import is_rbd_driver
 
 if TYPE_CHECKING:

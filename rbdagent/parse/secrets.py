@@ -16,10 +16,10 @@ from enum import Enum, auto
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.parse.ceph_keys import MASK
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-MASK: Final = "<redacted>"
 
 
 def without_secrets(text: str) -> str:
@@ -206,23 +206,6 @@ def _host_and_path(url: str) -> str:
     if found is None or (found["rest"].startswith("/") and ":" not in found["first"]):
         return url
     return f"{MASK}@{url[found.end() :]}"
-
-
-_KEYS: Final = re.compile(
-    r"\bA(?:Q[A-Za-z0-9+/]{36}=|g[A-Za-z0-9+/]{57})="
-    r"|(?<=\bkey=)[^\s,\]]{1,4096}|(?<=\bsecret=)[^\s,\]]{1,4096}"
-)
-"""A CephX key, and the value of ``key=`` or ``secret=`` in the arguments of rbd.
-
-A key of type aes has 40 letters and begins with AQ. A key of type aes256k has 60 letters and begins
-with Ag: CryptoKey::encode writes type, time, length and secret (ceph src/auth/Crypto.cc; measured
-with ceph-authtool 20.2.4).
-"""
-
-
-def without_keys(text: str) -> str:
-    """Return a message of a controller or driver without keys; rules parse the rest."""
-    return _KEYS.sub(MASK, text)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ syncVolume in pkg/controller/volume/persistentvolume/pv_controller.go), and of e
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.image_identity import are_all_nodes_observed, target_claims
@@ -436,7 +437,7 @@ def _unchanged(volume: PersistentVolume) -> list[dict[str, object]]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return msgspec.json.encode(value).decode()
 
 
 # --------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from rbdagent.correlate.log_names import LogNames, Naming
 from rbdagent.model import CsiSource
 from rbdagent.parse import (
     address,
+    ceph_keys,
     excerpt,
     faults,
     handle,
@@ -466,7 +467,7 @@ TARGETS: Final = (
     _target(excerpt.printable, _LOGS, _of_text(excerpt.printable)),
     _target(excerpt.shortened, _LOGS, _of_text(excerpt.shortened)),
     _target(secrets.without_secrets, _SECRETS, _of_text(secrets.without_secrets)),
-    _target(secrets.without_keys, _SECRETS, _of_text(secrets.without_keys)),
+    _target(ceph_keys.without_keys, _SECRETS, _of_text(ceph_keys.without_keys)),
     _target(
         secrets.command_without_secrets,
         _SECRETS,

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbdagent.parse.secrets import MASK, command_without_secrets, without_keys, without_secrets
+from rbdagent.parse.ceph_keys import MASK, without_keys
+from rbdagent.parse.secrets import command_without_secrets, without_secrets
 
 WORDS: Final = (
     # Ceph
