@@ -1,7 +1,7 @@
 """How to reach a cluster.
 
-In a module of its own: a command names its clusters before it starts the process that queries Ceph,
-and only that process needs the rest of this package.
+A command names its clusters before it starts the process that queries Ceph, and only that process
+needs the other modules.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ from rbdagent.collect.node.rbd_sysfs import (
     observe_nbd,
     observe_swaps,
     requests_of,
+    without_unmapped,
 )
 from rbdagent.errors import ParseError
 from rbdagent.model import (
@@ -131,6 +132,7 @@ def _observe(
         scan = more
         mounts = tuple(mounts_of(scan.namespaces, wanted))
     shared = _shared(roots, scan, mounts, devices)
+    devices = without_unmapped(devices, roots.sysfs)
     found = find_kubelet(roots.procfs, scan)
     running = found if isinstance(found, ProcessEntry) else None
     own = own_root(running) if running else None

@@ -80,6 +80,24 @@ def observe_krbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...] | NotO
     return tuple(device for device in devices if device is not None)
 
 
+def without_unmapped(devices: tuple[BlockDevice, ...], sysfs: Path) -> tuple[BlockDevice, ...]:
+    """Return the devices without those of krbd that were unmapped since they were read.
+
+    The kernel removes the device first, and then its client with the debugfs files, unless another
+    device has the client (do_rbd_remove() in drivers/block/rbd.c). So where such a file is missing
+    because of an unmap, the device is missing too.
+    """
+    names = names_in(sysfs / "bus" / "rbd" / "devices")
+    if isinstance(names, NotObserved):
+        return devices
+    mapped = frozenset(names or ())
+    return tuple(
+        device
+        for device in devices
+        if device.mapping.kind is not DeviceKind.KRBD or str(device.mapping.device_id) in mapped
+    )
+
+
 def module_loaded(sysfs: Path) -> bool:
     """Return whether the rbd module is loaded: its bus exists."""
     return names_in(sysfs / "bus" / "rbd") is not None

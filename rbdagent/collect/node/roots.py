@@ -1,7 +1,7 @@
 """Where the host's file systems are.
 
-In a module of its own: a command names them before it starts the process that observes the node,
-and only that process needs the rest of this package.
+A command names them before it starts the process that observes the node, and only that process
+needs the other modules.
 """
 
 from __future__ import annotations
