@@ -63,7 +63,7 @@ def refused(
 ) -> SourceError:
     """Return the error of a connection that fails with that number under that librados."""
     monkeypatch.setattr("rbdagent.collect.ceph.connection.rados_module", lambda: Bindings)
-    monkeypatch.setattr("rbdagent.collect.ceph.connection.librados_version", lambda: version)
+    monkeypatch.setattr("rbdagent.collect.ceph.keys.librados_version", lambda: version)
     monkeypatch.setattr(Rados, "number", number)
     with pytest.raises(SourceError) as caught:
         Cluster(access)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from rbdagent.collect.ceph.keys import can_use, client_key_type, librados_version
 from rbdagent.collect.failure import not_observed
 from rbdagent.commands import command, line_of
 from rbdagent.errors import ParseError, SourceError
@@ -36,7 +35,6 @@ from rbdagent.parse.address import (
 )
 from rbdagent.parse.excerpt import shortened
 from rbdagent.parse.faults import Call, Fault, fault_of
-from rbdagent.parse.keyring import AES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,6 +200,9 @@ class Cluster:
                 )
 
     def _denied(self, client: str) -> SourceError:
+        # Key types are read only after a failure.
+        from rbdagent.parse.keyring import AES
+
         if self._key_type() == AES:
             return SourceError(
                 f"{client} was refused: its key is wrong, there is no such user, or the cluster "
@@ -216,6 +217,9 @@ class Cluster:
 
     def _unusable(self, client: str, error: Exception) -> SourceError:
         """Return the error that librados cannot use the type of the key, or reports no cause."""
+        from rbdagent.collect.ceph.keys import can_use, librados_version
+        from rbdagent.parse.keyring import AES
+
         kind, version = self._key_type(), librados_version()
         if kind is None or can_use(kind, version):
             return SourceError(
@@ -239,6 +243,8 @@ class Cluster:
     def _key_type(self) -> str | None:
         if self._handle is None:
             return None
+        from rbdagent.collect.ceph.keys import client_key_type
+
         entity = f"client.{self.access.client_id}"
         return client_key_type(lambda name: str(self._handle.conf_get(name) or ""), entity)
 
