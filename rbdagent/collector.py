@@ -72,12 +72,25 @@ _EXTRA_S = 1.0
 If the API does not answer, the node's logs may be the only source."""
 
 
+class Meanwhile(NamedTuple):
+    """What a caller does while the sources answer."""
+
+    show: Callable[[Awaited], None] = lambda _: None
+    """Called once; the list of awaited sources stays current."""
+    prepare: Callable[[], None] = lambda: None
+    """Called while Ceph answers: before that, the threads that lead to the names of the images
+    would wait for it."""
+
+
+_NOTHING = Meanwhile()
+
+
 def collect_snapshot(
     target: Target,
     settings: Settings,
     *,
     now: Callable[[], str],
-    meanwhile: Callable[[Awaited], None] = lambda _: None,
+    meanwhile: Meanwhile = _NOTHING,
     also: CollectScope = CollectScope.NOTHING,
     kube: KubeAnswer | None = None,
     own: Callable[[NodeView | None], KubeAnswer] | None = None,
@@ -89,7 +102,7 @@ def collect_snapshot(
         target: the target that the user named.
         settings: the sources, their credentials, and the overall deadline.
         now: returns the time as an ISO 8601 text in UTC.
-        meanwhile: is called while the sources answer; the list of awaited sources stays current.
+        meanwhile: what the caller does while the sources answer.
         also: the requests in addition to those for the holders of the volume.
         kube: an earlier answer of the API, to use instead of new requests.
         own: requests only the API objects that belong to the node's view, instead of all objects.
@@ -108,7 +121,7 @@ def collect_snapshot(
         kube_answer = _begin_kube(target, settings, also, kube, own, awaited)
         from rbdagent.correlate import images_of
 
-        meanwhile(awaited)
+        meanwhile.show(awaited)
         with awaiting(awaited, _NODE, settings.timeout_s):
             node_view, node_source = node_answer()
         kube_view, kube_source = kube_answer(node_view, deadline)
@@ -127,7 +140,7 @@ def collect_snapshot(
         with_logs = _begin_logs(seen, settings, also, index)
         reports = _begin_reports(seen, settings, also, awaited)
         with awaiting(awaited, _CEPH, _limit_of_ceph_s(settings)):
-            with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline)
+            with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline, meanwhile.prepare)
     with awaiting(awaited, _LOGS, settings.timeout_s):
         snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
     _check_target_exists(snapshot, images, settings)
@@ -181,6 +194,7 @@ def _query_ceph(
     index: ClusterIndex | None,
     begun: Worker[_Question, _CephAnswer] | KeptCeph | None,
     deadline: float,
+    prepare: Callable[[], None],
 ) -> Snapshot:
     """Return the snapshot with Ceph's answer.
 
@@ -189,7 +203,9 @@ def _query_ceph(
     """
 
     def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
-        return _ceph(begun, wanted, seen.node, deadline, to_all=index is not None)
+        return _ceph(
+            begun, wanted, seen.node, deadline, to_all=index is not None, meanwhile=prepare
+        )
 
     view, source = _with_duration(
         lambda: ask(images) if index is None else _query_suspect_images(index, images, ask)
@@ -565,8 +581,12 @@ def _ceph(
     deadline: float,
     *,
     to_all: bool = False,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> _CephAnswer:
-    """Query Ceph about images; with ``to_all``, query the general facts even without an image."""
+    """Query Ceph about images; with ``to_all``, query the general facts even without an image.
+
+    ``meanwhile`` is called after the question was sent.
+    """
     if begun is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     if not images and not to_all:
@@ -577,7 +597,9 @@ def _ceph(
         mapping.client_address for mapping in mappings if mapping.client_address is not None
     )
     try:
-        answer = begun.answer((images, known, deadline), deadline + _EXTRA_S)
+        begun.ask((images, known, deadline))
+        meanwhile()
+        answer = begun.receive(deadline + _EXTRA_S)
     except TimeoutError:
         reason, hint = "Ceph: no answer in time", "ceph -s shows whether the cluster answers at all"
     except WorkerExitedError:

@@ -18,7 +18,6 @@ from rbdagent.model import CollectScope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rbdagent.collect.parallel import Awaited
     from rbdagent.collector import Workers
     from rbdagent.config import Settings
     from rbdagent.model import Command, Diagnosis, Snapshot, Target
@@ -68,7 +67,7 @@ def snapshot_of(
     source: str | None,
     settings: Callable[[], Settings],
     *,
-    meanwhile: Callable[[], None] = lambda: None,
+    prepare: Callable[[], None] = lambda: None,
     also: CollectScope = CollectScope.NOTHING,
     workers: Workers | None = None,
 ) -> Snapshot:
@@ -78,24 +77,24 @@ def snapshot_of(
         target: the TARGET of the verb.
         source: the file of ``--from``; None to query the sources.
         settings: how to query them; called only if there is no file.
-        meanwhile: runs while the sources answer.
+        prepare: see `Meanwhile`.
         also: what to collect in addition to the target.
         workers: worker processes that serve several observations; None to start new ones.
     """
     if source is not None:
         return _loaded(target, source)
-    from rbdagent.collector import collect_snapshot
+    from rbdagent.collector import Meanwhile, collect_snapshot
 
     started = time.monotonic()
     chosen = settings()
     with progress(chosen.timeout_s) as show:
-
-        def begun(awaited: Awaited) -> None:
-            show(awaited)
-            meanwhile()
-
         found = collect_snapshot(
-            target, chosen, now=now_utc, meanwhile=begun, also=also, workers=workers
+            target,
+            chosen,
+            now=now_utc,
+            meanwhile=Meanwhile(show, prepare),
+            also=also,
+            workers=workers,
         )
     if click.get_current_context().params.get("debug"):
         from rbdagent.log import Log

@@ -101,7 +101,7 @@ def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[]
                 wanted,
                 how.source,
                 how.settings,
-                meanwhile=lambda: _load(how.output),
+                prepare=lambda: _load(how.output),
                 also=CollectScope.LIFECYCLE,
             ),
             _judge,
@@ -123,7 +123,7 @@ def _judge(snapshot: Snapshot) -> Lifecycle:
 
 
 def _load(output: str) -> None:
-    """Import the modules for the output while the sources respond."""
+    """Import the modules for the output while Ceph answers."""
     importlib.import_module("rbdagent.lifecycle.steps")
     forms = {"json": "json.lifecycle", "yaml": "json.lifecycle", "html": "html.page"}
     importlib.import_module(f"rbdagent.report.{forms.get(output, 'text.lifecycle')}")

@@ -52,7 +52,7 @@ def command(
         raise UsageError("--print-runbook prints commands once, as text: omit -w and -o")
 
     def observed() -> Snapshot:
-        return snapshot_of(wanted, source, settings, meanwhile=lambda: _load(output))
+        return snapshot_of(wanted, source, settings, prepare=lambda: _load(output))
 
     def once() -> tuple[str, int]:
         if print_runbook:
@@ -77,7 +77,7 @@ def _judge(snapshot: Snapshot) -> Diagnosis:
 
 
 def _load(output: str) -> None:
-    """Import the modules for the output while the sources respond."""
+    """Import the modules for the output while Ceph answers."""
     importlib.import_module("rbdagent.rules")
     is_data = output in {"json", "yaml"}
     importlib.import_module(f"rbdagent.report.{'json.holders' if is_data else 'text.holders'}")

@@ -18,7 +18,7 @@ import pytest
 from rbdagent.cli.output import now_utc
 from rbdagent.cli.progress import count_line, progress_line, shown_count
 from rbdagent.collect.kube.requests import RBD_MAPPINGS
-from rbdagent.collector import collect_snapshot
+from rbdagent.collector import Meanwhile, collect_snapshot
 from rbdagent.config import Settings
 from rbdagent.model import Target, TargetKind
 from tests.support.cli_runner import ROOT, read_terminal
@@ -234,7 +234,7 @@ def test_collector_lists_what_it_waits_for(api: HungApi, tmp_path: Path) -> None
         timeout_s=30, version="0",
     )  # fmt: skip
     target = Target(argument=VOLUME, kind=TargetKind.PERSISTENT_VOLUME, name=VOLUME)
-    collect_snapshot(target, settings, now=lambda: "", meanwhile=meanwhile)
+    collect_snapshot(target, settings, now=lambda: "", meanwhile=Meanwhile(show=meanwhile))
     assert all(awaited["the Kubernetes API"] == 5 for awaited in while_asked)
     assert found == [{}]
 
