@@ -195,7 +195,7 @@ class Node:
         return path
 
     def _inside(self, argv: Sequence[str]) -> list[str]:
-        return ["nsenter", "--target", self._first, "--pid", "--mount", "--root", "--", *argv]
+        return ["nsenter", "--target", self._first, "--pid", "--mount", "--", *argv]
 
     def _begin(self, argv: Sequence[str]) -> int:
         """Start a long-running process on the node; return its pid there."""
