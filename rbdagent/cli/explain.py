@@ -42,15 +42,13 @@ def _text(code: str | None) -> str:
     answers without a cluster, prints the same.
     """
     from rbdagent.catalog import CATALOG, explanation
-    from rbdagent.report.text.explain import explanation_lines
-    from rbdagent.report.text.layout import cut
+    from rbdagent.report.text.explain import explanation_lines, list_line, list_lines
 
     is_terminal, layout = sys.stdout.isatty(), layout_of()
     if code is not None:
         text = explanation(code)
         return f"{explanation_lines(text, layout) if is_terminal else text}\n"
     lines = (
-        f"{known.code}   {known.severity:<8}   {known.name:<28}   {known.summary}"
-        for known in CATALOG.values()
+        list_lines(known, layout) if is_terminal else list_line(known) for known in CATALOG.values()
     )
-    return "".join(f"{cut(line, layout) if is_terminal else line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in lines)

@@ -12,12 +12,12 @@ from rbdagent.correlate import correlate_node
 from rbdagent.model import CheckResult, CheckState, Snapshot, UnmapPlan, UnmapRefusal
 from rbdagent.preflight import check_all
 from rbdagent.report.text.check import check_lines
-from rbdagent.report.text.explain import explanation_lines
+from rbdagent.report.text.explain import explanation_lines, list_line, list_lines
 from rbdagent.report.text.layout import Layout
 from rbdagent.report.text.mappings import mapping_table
 from rbdagent.report.text.unmap import unmap_plan, unmap_refusal
 from rbdagent.rules import diagnose
-from tests.support.cli_runner import on_terminal
+from tests.support.cli_runner import on_terminal, process
 from tests.support.snapshots import FAILED, NOWHERE, POD_PATH, mount, opener, pod, world
 from tests.support.unmap_plans import LEAVE, history, planned, seen
 
@@ -200,6 +200,20 @@ def test_explanation_has_the_width_of_the_terminal(code: str, width: int) -> Non
     text = explanation_lines(explanation(code), Layout(width=width))
     assert too_wide(text, width) == []
     assert text.split() == explanation(code).split()
+
+
+@every_width
+@pytest.mark.parametrize("code", CATALOG)
+def test_list_of_codes_has_every_word_of_a_summary(code: str, width: int) -> None:
+    lines = list_lines(CATALOG[code], Layout(width=width))
+    assert too_wide(lines, width) == []
+    assert lines.split() == list_line(CATALOG[code]).split()
+
+
+def test_list_of_codes_is_wrapped_on_a_terminal() -> None:
+    shown = on_terminal("explain")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.split() == process("explain").stdout.split()
 
 
 def test_explain_wraps_on_a_terminal_only() -> None:
