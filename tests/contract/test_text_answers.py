@@ -189,6 +189,27 @@ def test_details_contain_every_fact(
     assert [gap for gap in gaps if words_of(gap.reason) not in details] == []
 
 
+@every_verb
+def test_details_keep_the_sentence_to_which_the_next_one_refers(
+    load: Callable[[str], Snapshot], verb: Callable[..., str]
+) -> None:
+    details = words_of(verb(load("multi-attach"), Layout(details=True)))
+    (pinned,) = (one for one in diagnosis_of(load("multi-attach")).findings if one.code == "RBD102")
+    assert words_of(f"RBD102 error {pinned.subject} {pinned.message} -") in details
+    assert words_of(f"Remedy: {pinned.remedy}") in details
+
+
+@every_verb
+def test_details_omit_a_message_that_the_headline_has_in_full(
+    load: Callable[[str], Snapshot], verb: Callable[..., str]
+) -> None:
+    details = words_of(verb(load("01-fs-running c1 n1"), Layout(details=True)))
+    (used,) = (
+        one for one in diagnosis_of(load("01-fs-running c1 n1")).findings if one.code == "RBD100"
+    )
+    assert details.count(words_of(used.message)) == 1
+
+
 @every_name
 def test_only_the_verdict_free_reads_as_free(load: Callable[[str], Snapshot], name: str) -> None:
     snapshot = load(name)
