@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.addresses import RUNBOOKS
-from rbdagent.commands import command
+from rbdagent.commands import PROGRAM, command, sentence_of
 from rbdagent.errors import NotFoundError
 from rbdagent.rules import FINDINGS
 from rbdagent.unmap import preconditions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rbdagent.rules.entry import Entry
 
@@ -61,8 +61,12 @@ def entry(code: str) -> Entry:
     return found
 
 
-def explanation(code: str) -> str:
+def explanation(code: str, program: Sequence[str] = PROGRAM) -> str:
     """Return the text that `explain CODE` prints.
+
+    Args:
+        code: as for :func:`entry`.
+        program: the words that start rbdagent in the place of the reader.
 
     Raises:
         NotFoundError: there is no such code.
@@ -77,7 +81,7 @@ def explanation(code: str) -> str:
             f"Cause:    {found.cause}",
             f"Evidence: {found.evidence}",
             f"Risk:     {found.risk}",
-            f"Remedy:   {found.remedy}",
+            f"Remedy:   {sentence_of(found.remedy, program)}",
             *((f"Recovery: {recovery}",) if recovery is not None else ()),
         )
     )

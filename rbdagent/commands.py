@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rbdagent.model import Command
+from rbdagent.model import Command, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from rbdagent.model import Sentence
 
 NOT_PRINTED: Final = (
     "(a command is not printed: a name in it contains characters that a terminal does not show; "
@@ -26,9 +28,6 @@ NOT_PRINTED: Final = (
 
 PROGRAM: Final = ("rbdagent",)
 """How rbdagent is started where it is installed on the node."""
-
-Sentence = str | tuple[str | Command, ...]
-"""A text, or its parts: a command in it is data until it is known where the text is read."""
 
 _READING: Final = {
     "kubectl": ("get", "describe", "logs"),
@@ -222,10 +221,17 @@ def sentence_of(given: Sentence, program: Sequence[str] = PROGRAM) -> str:
     """
     if isinstance(given, str):
         return given
-    return "".join(
-        part if isinstance(part, str) else text_of(reached_as(program, part)) or NOT_PRINTED
-        for part in given
-    )
+    return "".join(_part(part, program) for part in given)
+
+
+def _part(given: str | Command | Verb, program: Sequence[str]) -> str:
+    match given:
+        case str():
+            return given
+        case Verb(name=name):
+            return " ".join((*program, name))
+        case Command():
+            return text_of(reached_as(program, given)) or NOT_PRINTED
 
 
 def _ordered(values: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from rbdagent.commands import Sentence, sentence_of
+from typing import TYPE_CHECKING
+
+from rbdagent.commands import sentence_of
+
+if TYPE_CHECKING:
+    from rbdagent.model import Sentence
 
 
 class RbdagentError(Exception):

@@ -8,7 +8,7 @@ import click
 
 from rbdagent.cli.candidates import codes
 from rbdagent.cli.options import DEBUG, OUTPUT
-from rbdagent.cli.output import data_text, layout_of, print_text
+from rbdagent.cli.output import data_text, layout_of, print_text, program
 
 
 @click.command("explain")
@@ -46,7 +46,7 @@ def _text(code: str | None) -> str:
 
     is_terminal, layout = sys.stdout.isatty(), layout_of()
     if code is not None:
-        text = explanation(code)
+        text = explanation(code, program())
         return f"{explanation_lines(text, layout) if is_terminal else text}\n"
     lines = (
         list_lines(known, layout) if is_terminal else list_line(known) for known in CATALOG.values()

@@ -54,7 +54,9 @@ from rbdagent.model.diagnosis import (
     Finding,
     HolderVerdict,
     Recovery,
+    Sentence,
     Severity,
+    Verb,
 )
 from rbdagent.model.kubernetes import (
     ContainerState,
@@ -241,6 +243,7 @@ __all__ = [
     "Recovery",
     "Requirement",
     "Selector",
+    "Sentence",
     "ServiceAddress",
     "Severity",
     "Snapshot",
@@ -263,6 +266,7 @@ __all__ = [
     "UnmapRecord",
     "UnmapRefusal",
     "UnmapResult",
+    "Verb",
     "Verdict",
     "Volume",
     "VolumeAttachment",

@@ -62,6 +62,16 @@ class Command(Struct, frozen=True, kw_only=True):
     """When or why to run the command, in a few words."""
 
 
+class Verb(Struct, frozen=True):
+    """A verb of rbdagent that a text names without the target: no complete command."""
+
+    name: str
+
+
+Sentence = str | tuple[str | Command | Verb, ...]
+"""A text, or its parts: a command in it is data until it is known where the text is read."""
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """One problem or fact, with its evidence and its remedy."""
 
@@ -72,7 +82,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     """The object of the finding: a device on a node, a PV, a pod."""
     message: str
     evidence: tuple[str, ...] = ()
-    remedy: str = ""
+    remedy: Sentence = ""
     commands: tuple[Command, ...] = ()
     """Commands to copy, in order."""
     recovery: Recovery | None = None

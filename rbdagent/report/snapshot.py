@@ -8,17 +8,14 @@ another type has its name in ``type``, and so has ``NotObserved``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from rbdagent.commands import command
 from rbdagent.errors import ParseError
-from rbdagent.model import API_VERSION, Snapshot, Stored
+from rbdagent.model import API_VERSION, Sentence, Snapshot, Stored
 from rbdagent.parse.shown import in_json
-
-if TYPE_CHECKING:
-    from rbdagent.commands import Sentence
 
 KIND: Final = "Snapshot"
 _HINT: Final = ("write the file again with `", command("rbdagent snapshot"), "` of this version")

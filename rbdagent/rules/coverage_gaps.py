@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.image_identity import clusters_of
-from rbdagent.model import CODES_OF_GAPS, Finding, NotObserved, Severity, Source, SourceState
+from rbdagent.model import CODES_OF_GAPS, Finding, NotObserved, Severity, Source, SourceState, Verb
 from rbdagent.rules.context import RuleContext, finding
 from rbdagent.rules.entry import Entry
 
@@ -24,7 +24,7 @@ ENTRIES: Final = (
         cause="A missing permission, a missing mount of the host's /sys or /proc, or --no-node.",
         evidence="The source's own reason.",
         risk="Mappings here are not known; no volume is reported as free.",
-        remedy="Run as root on the node, or see `rbdagent check`.",
+        remedy=("Run as root on the node, or see `", Verb("check"), "`."),
         recovery=None,
     ),
     Entry(
@@ -35,7 +35,7 @@ ENTRIES: Final = (
         cause="No route to the monitors, a wrong key, or insufficient caps.",
         evidence="The source's own reason.",
         risk="Holders on other nodes are not known; no volume is reported as free or orphaned.",
-        remedy="See `rbdagent check`.",
+        remedy=("See `", Verb("check"), "`."),
         recovery=None,
     ),
     Entry(
@@ -46,7 +46,7 @@ ENTRIES: Final = (
         cause="No kubeconfig, an expired token, missing permissions, or the server is down.",
         evidence="The source's own reason.",
         risk="Pods and attachments are not known; no volume is reported as free or orphaned.",
-        remedy="See `rbdagent check`.",
+        remedy=("See `", Verb("check"), "`."),
         recovery=None,
     ),
     Entry(

@@ -10,7 +10,7 @@ from msgspec import Struct
 from rbdagent.addresses import RUNBOOKS
 
 if TYPE_CHECKING:
-    from rbdagent.model import LifecycleStep, Recovery, Severity
+    from rbdagent.model import LifecycleStep, Recovery, Sentence, Severity
 
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=CSI)(?=[A-Z])|(?<=RBD)(?=[A-Z])")
 """Matches between two words of a name, also after an abbreviation."""
@@ -34,7 +34,7 @@ class Entry(Struct, frozen=True):
     evidence: str
     """The observations that the finding is based on, and how certain they are."""
     risk: str
-    remedy: str
+    remedy: Sentence
     recovery: Recovery | None
     """The recovery without a user; None if nothing is broken."""
     step: LifecycleStep | None = None

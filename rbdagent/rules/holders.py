@@ -26,8 +26,10 @@ from rbdagent.model import (
     Pod,
     ProcessRef,
     Recovery,
+    Sentence,
     Severity,
     UnbackedMount,
+    Verb,
     Verdict,
     VolumeAttachment,
     observed_of,
@@ -103,10 +105,16 @@ ENTRIES: Final = (
         "them uses the device. A single observation does not show how long this has been so.",
         risk="No other node gets the volume: its pods wait with Multi-Attach or 'still being "
         "used'. No component removes the mapping once kubelet no longer tracks the volume.",
-        remedy="On its node, run `rbdagent unmap`: it prints its plan, or every reason not to "
-        "unmap. With --yes it executes the plan. By hand: run rbdagent a second time. If the "
-        "result is the same, run a plain `rbd unmap` of the device, never with force. The kernel "
-        "refuses (EBUSY) while any process has the device open, and flushes at the last close.",
+        remedy=(
+            "On its node, run `",
+            Verb("unmap"),
+            (
+                "`: it prints its plan, or every reason not to unmap. With --yes it executes the "
+                "plan. By hand: run rbdagent a second time. If the result is the same, run a plain "
+                "`rbd unmap` of the device, never with force. The kernel refuses (EBUSY) while any "
+                "process has the device open, and flushes at the last close."
+            ),
+        ),
         recovery=Recovery(note="kubelet no longer tracks it; an agent in mode unmap unmaps it"),
         step=LifecycleStep.UNSTAGE,
     ),
@@ -296,8 +304,11 @@ ENTRIES: Final = (
         risk="None: mgr's watches are short; rbd-mirror keeps one per mirrored image. A client "
         "that is only probably a daemon may be any librbd program: while it watches, the volume "
         "does not count as free.",
-        remedy="Nothing to do. If mgr's watch stays, check `ceph rbd task list`. `rbdagent check` "
-        "shows the caps that are needed to recognise mgr's clients.",
+        remedy=(
+            "Nothing to do. If mgr's watch stays, check `ceph rbd task list`. `",
+            Verb("check"),
+            "` shows the caps that are needed to recognise mgr's clients.",
+        ),
         recovery=None,
     ),
     Entry(
@@ -896,7 +907,7 @@ def _why_orphaned(holder: Holder) -> str:
     )
 
 
-def _orphan_remedy(holder: Holder) -> str:
+def _orphan_remedy(holder: Holder) -> Sentence:
     if holder.mapping is not None and holder.mapping.kind is DeviceKind.NBD:
         return (
             "An rbd-nbd device can be disconnected while it is in use. Run rbdagent again to make "
@@ -904,15 +915,19 @@ def _orphan_remedy(holder: Holder) -> str:
         )
     device = holder.mapping.device if holder.mapping is not None else "it"
     unmap = (
-        "rbdagent unmap prints its plan, or every reason not to unmap. It executes the plan only "
-        "with --yes. To unmap by hand, run rbdagent again immediately before, then "
-        f"{line_of(command('rbd unmap', device))}. The kernel refuses (EBUSY) if any process has "
-        "the device open: then stop, and never use force."
+        Verb("unmap"),
+        (
+            " prints its plan, or every reason not to unmap. It executes the plan only with --yes. "
+            "To unmap by hand, run rbdagent again immediately before, then "
+            f"{line_of(command('rbd unmap', device))}. The kernel refuses (EBUSY) if any process "
+            "has the device open: then stop, and never use force."
+        ),
     )
     if isinstance(holder.attachment, VolumeAttachment):
         return (
-            f"Run rbdagent again in two minutes. If it is still Orphaned, unmap it. {unmap} "
-            "kubelet's next retry then succeeds, and the controller detaches."
+            "Run rbdagent again in two minutes. If it is still Orphaned, unmap it. ",
+            *unmap,
+            " kubelet's next retry then succeeds, and the controller detaches.",
         )
     return unmap
 
@@ -1269,9 +1284,13 @@ def possibly_held(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-_REMEDY_OF_NODES = (
-    "Run rbdagent who-holds on each of these nodes, or run the agent there. Verify that a node "
-    "that is not Ready is off before the volume starts elsewhere."
+_REMEDY_OF_NODES: Final = (
+    "Run `",
+    Verb("who-holds"),
+    (
+        "` on each of these nodes, or run the agent there. Verify that a node that is not Ready is "
+        "off before the volume starts elsewhere."
+    ),
 )
 
 

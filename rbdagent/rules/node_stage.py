@@ -25,6 +25,7 @@ from rbdagent.model import (
     NotObserved,
     Recovery,
     Severity,
+    Verb,
     Verdict,
     VolumeAttachment,
     observed_of,
@@ -597,8 +598,11 @@ ENTRIES: Final = (
         "kubelet's event: e2fsck and mke2fs 1.47.0 and mkfs.xfs 6.1.0 print it for a device that "
         "is open exclusively.",
         risk="A repair or a format of a device in use destroys its data.",
-        remedy="Do not repair and do not format. Run `rbdagent who-holds` on that node to see what "
-        "uses the device, and end that.",
+        remedy=(
+            "Do not repair and do not format. Run `",
+            Verb("who-holds"),
+            "` on that node to see what uses the device, and end that.",
+        ),
         recovery=_retried("nothing uses the device"),
         step=LifecycleStep.STAGE,
     ),

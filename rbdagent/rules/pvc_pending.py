@@ -20,6 +20,7 @@ from rbdagent.model import (
     Recovery,
     Severity,
     StorageClass,
+    Verb,
     observed_of,
 )
 from rbdagent.parse.recognised import Recognised
@@ -77,8 +78,11 @@ ENTRIES: Final = (
         "waits for the first pod, or the PV is bound to another claim.",
         evidence="The claim's phase and events.",
         risk=NO_VOLUME,
-        remedy="Run `rbdagent diagnose`, which also reads the storage classes and PVs; or read "
-        "the claim's events.",
+        remedy=(
+            "Run `",
+            Verb("diagnose"),
+            "`, which also reads the storage classes and PVs; or read the claim's events.",
+        ),
         recovery=Recovery(actor=BINDER, condition="a PV fits or is provisioned"),
         step=LifecycleStep.BIND,
     ),

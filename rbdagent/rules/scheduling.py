@@ -23,6 +23,7 @@ from rbdagent.model import (
     Recovery,
     Requirement,
     Severity,
+    Verb,
     observed_of,
 )
 from rbdagent.parse.handle import in_use_name
@@ -64,7 +65,11 @@ ENTRIES: Final = (
         "another claim. That claim may not be the one that TARGET names.",
         evidence="The message of the scheduler or kubelet, and the pod's claims.",
         risk="None: the pod has not started.",
-        remedy="Run `rbdagent diagnose` for that claim: it reports why the claim is not ready.",
+        remedy=(
+            "Run `",
+            Verb("diagnose"),
+            "` for that claim: it reports why the claim is not ready.",
+        ),
         recovery=Recovery(
             actor="the scheduler and kubelet", condition="the claim is bound", within_s=RETRY_S
         ),
@@ -420,7 +425,7 @@ def name_taken(case: RuleContext) -> Iterator[Finding]:
             evidence=pod_event_evidence(pod_event, case)
             if pod_event is not None
             else (scheduler_message(pod),),
-            remedy="Run `rbdagent diagnose` for that claim: it reports what keeps the claim."
+            remedy=("Run `", Verb("diagnose"), "` for that claim: it reports what keeps the claim.")
             if leaving
             else "",
             commands=(

@@ -50,6 +50,7 @@ from rbdagent.model import (
     UnmapPlan,
     UnmapPolicy,
     UnmapRefusal,
+    Verb,
     Verdict,
     Volume,
     VolumeAttachment,
@@ -85,7 +86,7 @@ ENTRIES: Final = (
         "disk, as recorded earlier and as observed now.",
         risk="The kernel reuses device numbers: an unmap by number could remove another volume's "
         "mapping.",
-        remedy="Let the agent run, or run `rbdagent unmap` with --wait.",
+        remedy=("Let the agent run, or run `", Verb("unmap"), "` with --wait."),
         recovery=None,
     ),
     Entry(
@@ -183,7 +184,7 @@ ENTRIES: Final = (
         "file.",
         evidence="The sources of the snapshot, their gaps, and its age.",
         risk="A user of the volume may not have been observed.",
-        remedy="rbdagent check shows what is missing.",
+        remedy=("`", Verb("check"), "` shows what is missing."),
         recovery=None,
     ),
     Entry(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rbdagent.addresses import RUNBOOKS
 from rbdagent.catalog import CATALOG
-from rbdagent.commands import lines_of
+from rbdagent.commands import lines_of, sentence_of
 from rbdagent.model import CsiSource, Severity, StepState
 from rbdagent.parse.shown import shown
 from rbdagent.report.html.assets import ICONS, STYLE_SHEET
@@ -101,7 +101,7 @@ def test_page_shows_all_fields_of_a_finding(scene: Snapshot) -> None:
             finding.code,
             finding.subject,
             finding.message,
-            finding.remedy,
+            sentence_of(finding.remedy),
             str(finding.recovery or ""),
             *finding.evidence,
             *lines_of(finding.commands),

@@ -378,7 +378,10 @@ def test_help_is_printed_without_a_cluster(laptop: Laptop, typed: tuple[str, ...
 
 
 @pytest.mark.parametrize("typed", [(), ("RBD101",), ("rbd726",), ("mappingOrphaned",)])
-def test_explain_needs_no_cluster(laptop: Laptop, typed: tuple[str, ...]) -> None:
+def test_explain_needs_no_cluster(
+    laptop: Laptop, typed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_PROGRAM", "kubectl rbdagent")
     done = laptop.run("explain", *typed)
     assert (done.code, done.stderr, done.calls) == (0, "", [])
     assert done.stdout == process("explain", *typed).stdout

@@ -9,6 +9,7 @@ import pytest
 
 from rbdagent.addresses import RUNBOOKS
 from rbdagent.catalog import CATALOG, explanation
+from rbdagent.commands import sentence_of
 from rbdagent.rules.entry import runbook
 from tests.documents.runbooks import MARKER, ROOT, alerts, pages
 from tests.documents.runbooks import RUNBOOKS as FOLDER
@@ -54,7 +55,7 @@ def test_page_of_a_finding_contains_the_text_of_explain(code: str) -> None:
     assert explanation(code).startswith(f"{title} (")
     words = " ".join(page.split())
     entry = CATALOG[code]
-    for said in (entry.summary, entry.cause, entry.evidence, entry.risk, entry.remedy):
+    for said in (entry.summary, entry.cause, entry.evidence, entry.risk, sentence_of(entry.remedy)):
         assert " ".join(said.split()) in words
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rbdagent.catalog import CATALOG, explanation
+from rbdagent.commands import sentence_of
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import Diagnosis, Snapshot, Verdict
@@ -182,7 +184,7 @@ def test_details_contain_every_fact(
         if finding.code in coverage_gaps.CODES:
             continue
         facts = [finding.code, *finding.evidence, *sentences(finding.message)]
-        facts += [*sentences(finding.remedy), str(finding.recovery or "")]
+        facts += [*sentences(sentence_of(finding.remedy)), str(finding.recovery or "")]
         facts = [shown(fact) for fact in facts]
         assert [fact for fact in facts if words_of(fact) not in details] == []
     gaps = [gap for _, source in snapshot.sources.named for gap in source.gaps]
@@ -196,7 +198,7 @@ def test_details_keep_the_sentence_to_which_the_next_one_refers(
     details = words_of(verb(load("multi-attach"), Layout(details=True)))
     (pinned,) = (one for one in diagnosis_of(load("multi-attach")).findings if one.code == "RBD102")
     assert words_of(f"RBD102 error {pinned.subject} {pinned.message} -") in details
-    assert words_of(f"Remedy: {pinned.remedy}") in details
+    assert words_of(f"Remedy: {sentence_of(pinned.remedy)}") in details
 
 
 @every_verb
@@ -208,6 +210,25 @@ def test_details_omit_a_message_that_the_headline_has_in_full(
         one for one in diagnosis_of(load("01-fs-running c1 n1")).findings if one.code == "RBD100"
     )
     assert details.count(words_of(used.message)) == 1
+
+
+_TYPED_ON_A_NODE: Final = re.compile(
+    r"(?<!kubectl )rbdagent (who-holds|diagnose|list|unmap|snapshot|check|explain)\b"
+)
+
+
+@every_verb
+@every_name
+def test_plugin_starts_every_verb_that_a_text_names(
+    load: Callable[[str], Snapshot], name: str, verb: Callable[..., str]
+) -> None:
+    details = words_of(verb(load(name), Layout(details=True, program=("kubectl", "rbdagent"))))
+    assert not _TYPED_ON_A_NODE.search(details)
+
+
+@pytest.mark.parametrize("code", CATALOG)
+def test_plugin_starts_every_verb_that_an_explanation_names(code: str) -> None:
+    assert not _TYPED_ON_A_NODE.search(explanation(code, ("kubectl", "rbdagent")))
 
 
 @every_name

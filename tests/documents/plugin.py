@@ -27,9 +27,14 @@ def _findings() -> str:
     r"""Return the findings: ``#= `` and the line of a list, then the explanation behind ``#: ``."""
     return "".join(
         f"#= {entry.code}   {entry.severity:<8}   {entry.name:<28}   {entry.summary}\n"
-        + "".join(f"#: {line}".rstrip() + "\n" for line in explanation(entry.code).split("\n"))
+        + "".join(f"#: {line}".rstrip() + "\n" for line in _explanation(entry.code))
         for entry in CATALOG.values()
     )
+
+
+def _explanation(code: str) -> list[str]:
+    """Return the lines of an explanation, with commands as a user of the plugin types them."""
+    return explanation(code, ("kubectl", "rbdagent")).split("\n")
 
 
 def write() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from rbdagent.catalog import CATALOG
+from rbdagent.commands import sentence_of
 
 if TYPE_CHECKING:
     from rbdagent.model import Recovery
@@ -86,8 +87,9 @@ def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
     ]
     parts += [
         f"## {title.capitalize()}\n\n{_wrapped(getattr(entry, title))}"
-        for title in ("cause", "evidence", "risk", "remedy")
+        for title in ("cause", "evidence", "risk")
     ]
+    parts.append(f"## Remedy\n\n{_wrapped(sentence_of(entry.remedy))}")
     if entry.recovery is not None:
         parts.append(f"## Recovery\n\n{_wrapped(_sentence(entry.recovery))}")
     link = f"({entry.code}.md)"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rbdagent.catalog import entry
+from rbdagent.commands import sentence_of
 from tests.lab.ceph import CephCluster
 from tests.lab.errors import LabError
 from tests.lab.initramfs import File, archive, has_module, load_order
@@ -331,7 +332,7 @@ def test_rbd_of_ceph_20_maps_or_its_option_is_reported(
 
 def _remedy() -> str:
     """Return the command of RBD747's remedy with a user and its caps filled in."""
-    remedy = entry("RBD747").remedy
+    remedy = sentence_of(entry("RBD747").remedy)
     [command] = (quoted[1] for quoted in re.finditer(r"`(ceph auth [^`]+)`", remedy))
     return command.replace("client.USER", NODE_USER).replace("CAPS", NODE_CAPS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import sentence_of
 from rbdagent.model import VolumeAttachment
 
 if TYPE_CHECKING:
@@ -67,5 +68,7 @@ def loses_data(remedy: str) -> bool:
 def advice_that_loses_data(findings: tuple[Finding, ...]) -> list[str]:
     """Return the findings whose remedy loses data."""
     return [
-        f"{finding.code}: {finding.remedy}" for finding in findings if loses_data(finding.remedy)
+        f"{finding.code}: {remedy}"
+        for finding in findings
+        if loses_data(remedy := sentence_of(finding.remedy))
     ]

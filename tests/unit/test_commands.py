@@ -27,6 +27,7 @@ from rbdagent.commands import (
     text_of,
     with_note,
 )
+from rbdagent.model import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,6 +228,12 @@ def _text(node: ast.JoinedStr) -> str:
     return "".join(
         str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values
     )
+
+
+def test_sentence_names_a_verb_with_the_words_that_start_it() -> None:
+    given = ("run `", Verb("unmap"), "` there")
+    assert sentence_of(given) == "run `rbdagent unmap` there"
+    assert sentence_of(given, ("kubectl", "rbdagent")) == "run `kubectl rbdagent unmap` there"
 
 
 def test_sentence_has_its_commands_as_they_are_typed() -> None:

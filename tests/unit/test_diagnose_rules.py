@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.catalog import CATALOG, entry, explanation
-from rbdagent.commands import lines_of
+from rbdagent.commands import lines_of, sentence_of
 from rbdagent.correlate import correlate
 from rbdagent.errors import NotFoundError
 from rbdagent.lifecycle.cluster_report import among_all
@@ -385,7 +385,9 @@ def test_forgotten_orphan_is_unmapped_first() -> None:
         f"rbdagent who-holds pv/{PV}",
     )
     # The remedy also states the manual steps, for a node without rbdagent.
-    assert "then rbd unmap /dev/rbd0. The kernel refuses" in found(seen, "RBD101").remedy
+    assert "then rbd unmap /dev/rbd0. The kernel refuses" in sentence_of(
+        found(seen, "RBD101").remedy
+    )
 
 
 @pytest.mark.parametrize(
@@ -670,8 +672,9 @@ def test_errors_come_first() -> None:
 @pytest.mark.parametrize("code", CATALOG)
 def test_every_code_is_explained_in_full(code: str) -> None:
     known = CATALOG[code]
+    remedy = sentence_of(known.remedy)
     text = explanation(code.lower())
-    for part in (known.name, known.summary, known.cause, known.evidence, known.risk, known.remedy):
+    for part in (known.name, known.summary, known.cause, known.evidence, known.risk, remedy):
         assert part
         assert part in text
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rbdagent.catalog import CATALOG
-from rbdagent.commands import lines_of
+from rbdagent.commands import lines_of, sentence_of
 from tests.support.consistency import advice_that_loses_data, contradictions, loses_data
 from tests.support.lifecycle_states import (
     CODES,
@@ -40,7 +40,7 @@ def test_recorded_state_is_reported_without_contradiction(state: str) -> None:
 
 @pytest.mark.parametrize("entry", CATALOG.values(), ids=CATALOG)
 def test_catalogue_remedy_keeps_the_data(entry: Entry) -> None:
-    assert not loses_data(entry.remedy)
+    assert not loses_data(sentence_of(entry.remedy))
 
 
 @pytest.mark.parametrize(

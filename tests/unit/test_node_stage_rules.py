@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from rbdagent.commands import lines_of
+from rbdagent.commands import lines_of, sentence_of
 from rbdagent.model import (
     CSINode,
     CsiSource,
@@ -250,7 +250,7 @@ def test_generic_mount_error_leads_to_the_mount_options_first() -> None:
     assert (
         lines_of(finding.commands)[0] == f"kubectl get pv {PV} -o 'jsonpath={{.spec.mountOptions}}'"
     )
-    assert finding.remedy.startswith("Check the mount options first")
+    assert sentence_of(finding.remedy).startswith("Check the mount options first")
     assert (
         str(finding.recovery) == "kubelet, once the file system can be mounted as the PV specifies"
     )

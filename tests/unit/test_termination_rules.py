@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.commands import lines_of
+from rbdagent.commands import lines_of, sentence_of
 from rbdagent.model import (
     CSINode,
     CsiSource,
@@ -147,7 +147,8 @@ def test_remedy_for_a_down_node_is_ordered_and_not_a_command() -> None:
     seen = REPORTED["RBD725"]["the node is not reporting"][0]
     for code in ("RBD113", "RBD725"):
         finding = found(seen, code)
-        order = [finding.remedy.index(text) for text in ("watch is alive", "off. 3.", "taint")]
+        remedy = sentence_of(finding.remedy)
+        order = [remedy.index(text) for text in ("watch is alive", "off. 3.", "taint")]
         assert order == sorted(order)
         assert lines_of(finding.commands) == (
             "kubectl describe node worker-1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.commands import lines_of
+from rbdagent.commands import lines_of, sentence_of
 from rbdagent.model import Severity, StepState
 from rbdagent.report.html.chain import chain_of
 from rbdagent.report.html.document import (
@@ -201,7 +201,7 @@ def finding_card(finding: Finding, program: Sequence[str], *, is_target: bool) -
     rows: list[tuple[str, tuple[str, ...]]] = [
         ("Evidence", (evidence,) if finding.evidence else ()),
         ("Recovery", (f"{finding.recovery}.",) if finding.recovery else ()),
-        ("Remedy", (finding.remedy,) if finding.remedy else ()),
+        ("Remedy", (sentence_of(finding.remedy, program),) if finding.remedy else ()),
         ("Commands", tuple(map(command_block, lines_of(finding.commands, program)))),
     ]
     return el(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from rbdagent import model
+from rbdagent.commands import sentence_of
 from rbdagent.report.json.findings import Recovery, recovery
 from rbdagent.report.json.output import Code, Output
 
@@ -47,7 +48,7 @@ def explanation(entry: Entry) -> Explanation:
         cause=entry.cause,
         evidence=entry.evidence,
         risk=entry.risk,
-        remedy=entry.remedy,
+        remedy=sentence_of(entry.remedy),
         recovery=recovery(entry.recovery),
         step=entry.step,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rbdagent import model
-from rbdagent.commands import text_of
+from rbdagent.commands import sentence_of, text_of
 from rbdagent.report.json.output import Code, Object
 from rbdagent.rules.entry import runbook
 
@@ -59,7 +59,7 @@ def finding(known: model.Finding) -> Finding:
         subject=known.subject,
         message=known.message,
         evidence=known.evidence,
-        remedy=known.remedy,
+        remedy=sentence_of(known.remedy),
         commands=commands(known.commands),
         recovery=recovery(known.recovery),
         runbook=runbook(known.code),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.commands import PROGRAM
+from rbdagent.commands import PROGRAM, sentence_of
 from rbdagent.model import Severity
 from rbdagent.report.text.findings import command_lines
 from rbdagent.report.text.layout import BOLD, Layout, painted, sentences, wrapped
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rbdagent.model import Command, Finding
 
 
-def remedy_of(finding: Finding, commands: Sequence[Command]) -> str:
+def remedy_of(finding: Finding, commands: Sequence[Command], layout: Layout) -> str:
     """Return the first sentence of the remedy; "" if a command does it.
 
     The remedy of a warning or a note is for the case that it becomes a problem: no advice for now.
@@ -23,11 +23,12 @@ def remedy_of(finding: Finding, commands: Sequence[Command]) -> str:
     Args:
         finding: the finding that the answer is about.
         commands: the commands to run now.
+        layout: the layout.
     """
     is_done_by_command = any(given.changes for given in commands)
     if is_done_by_command or finding.severity in {Severity.INFO, Severity.WARNING}:
         return ""
-    return sentences(finding.remedy)[0]
+    return sentences(sentence_of(finding.remedy, layout.program))[0]
 
 
 def do_this(remedy: str, commands: Sequence[Command], layout: Layout) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import lines_of
+from rbdagent.commands import lines_of, sentence_of
 from rbdagent.model import SourceState
 from rbdagent.report.text.layout import BOLD, PAINT, Layout, painted, sentences, wrapped
 from rbdagent.rules import coverage_gaps
@@ -38,7 +38,7 @@ def finding_text(finding: Finding, layout: Layout, printed: frozenset[str] = fro
     lines += [wrapped(line, layout, first="  - ", rest="    ") for line in fresh]
     if finding.recovery is not None and str(finding.recovery) not in printed:
         lines.append(wrapped(f"Recovery: {finding.recovery}.", layout, first="  ", rest="  "))
-    if remedy := _unless_printed(finding.remedy, printed):
+    if remedy := _unless_printed(sentence_of(finding.remedy, layout.program), printed):
         lines.append(wrapped(f"Remedy: {remedy}", layout, first="  ", rest="  "))
     lines += [
         f"    {line}" for line in command_lines(finding.commands, layout) if line not in printed

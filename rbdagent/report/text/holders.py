@@ -59,7 +59,7 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, layout: Layout) -> str:
     parts.append("\n".join(_facts(diagnosis, snapshot, paragraphs, recovery, layout)))
     findings = findings_of(diagnosis)
     commands = diagnosis.next_commands
-    remedy = remedy_of(findings[0], commands) if findings else ""
+    remedy = remedy_of(findings[0], commands, layout) if findings else ""
     if remedy or commands:
         parts.append(do_this(remedy, commands, layout))
     if layout.details:

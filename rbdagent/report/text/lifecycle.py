@@ -56,7 +56,7 @@ def story(lifecycle: Lifecycle, snapshot: Snapshot, layout: Layout) -> str:
     parts = [headed(word, paint, paragraphs, layout)]
     parts.append("\n".join(_facts(lifecycle, recovery, layout)))
     main = _main(lifecycle)
-    remedy = remedy_of(main, commands) if main is not None else ""
+    remedy = remedy_of(main, commands, layout) if main is not None else ""
     if remedy or commands:
         parts.append(do_this(remedy, commands, layout))
     if layout.details:
