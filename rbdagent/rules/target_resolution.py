@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import command, kubectl
+from rbdagent.commands import command, kubectl, with_note
 from rbdagent.correlate.image_identity import target_pods
 from rbdagent.correlate.volume import further_volumes
 from rbdagent.correlate.volume_names import handle_of
@@ -18,11 +18,12 @@ from rbdagent.model import (
     PersistentVolume,
     Recovery,
     Severity,
+    SourceState,
     TargetKind,
     observed_of,
 )
 from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
-from rbdagent.rules.context import RuleContext, check_here, finding
+from rbdagent.rules.context import RuleContext, check_here, finding, query_again
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import describe_volume, retain
 from rbdagent.verdicts.volume_verdict import volumes_of_use
@@ -83,11 +84,13 @@ ENTRIES: Final = (
         "RBD415",
         "TargetNotSeen",
         Severity.WARNING,
-        "The target was not found in the sources that were observed.",
-        cause="A typo, or a source that was not observed.",
+        "The target was not found, or the source that knows it was not observed.",
+        cause="A typo, or a source that was not observed: only Kubernetes knows the image of a "
+        "claim, a pod or a PersistentVolume.",
         evidence="The state of each source.",
         risk="None.",
-        remedy="Check the name, and the sources that failed.",
+        remedy="Check the name, and the sources that were not observed. Without Kubernetes, name "
+        "the image (POOL/IMAGE) or its device (/dev/rbdN).",
         recovery=None,
     ),
 )
@@ -182,7 +185,7 @@ def _of_another(volume: PersistentVolume, owner: str) -> Finding:
 
 
 def target_not_observed(case: RuleContext) -> Iterator[Finding]:
-    """Report RBD415: the target was not found, and which sources were not observed."""
+    """Report RBD415: the target was not found, or not looked up; which sources are missing."""
     use = case.use
     if use.image is not None or use.persistent_volume or use.claim or use.holders:
         return
@@ -198,23 +201,55 @@ def target_not_observed(case: RuleContext) -> Iterator[Finding]:
             severity=Severity.INFO,
         )
         return
-    states = case.snapshot.sources
-    not_observed = [
-        f"{name}: {source.state}, {source.reason}"
-        for name, source in (
-            ("node", states.node),
-            ("ceph", states.ceph),
-            ("kubernetes", states.kubernetes),
-        )
-        if source.state != "observed"
-    ]
-    yield finding(
+    missing = _missing_sources(case)
+    yield _not_looked_up(case) or finding(
         "RBD415",
         use.target.argument,
         f"{use.target.argument} was not found"
-        f"{', and not every source was observed' if not_observed else ''}.",
-        evidence=tuple(not_observed),
-        commands=(check_here(case),) if not_observed else (),
+        f"{', and not every source was observed' if missing else ''}.",
+        evidence=missing,
+        commands=(check_here(case),) if missing else (),
+    )
+
+
+def _missing_sources(case: RuleContext) -> tuple[str, ...]:
+    return tuple(
+        f"{name}: {source.state}, {source.reason}"
+        for name, source in case.snapshot.sources.named
+        if source.state is not SourceState.OBSERVED
+    )
+
+
+def _not_looked_up(case: RuleContext) -> Finding | None:
+    """Return RBD415 for a target that only Kubernetes knows, if its kind was not observed."""
+    target, kube = case.use.target, case.snapshot.kubernetes
+    objects: object
+    match target.kind:
+        case TargetKind.CLAIM:
+            kind, objects = "PersistentVolumeClaims", kube and kube.claims
+        case TargetKind.POD:
+            kind, objects = "pods", kube and kube.pods
+        case TargetKind.PERSISTENT_VOLUME:
+            kind, objects = "PersistentVolumes", kube and kube.persistent_volumes
+        case _:
+            return None
+    is_skipped = case.snapshot.sources.kubernetes.state is SourceState.SKIPPED
+    if kube is None:
+        unseen = f"Kubernetes was not {'queried' if is_skipped else 'observed'}"
+    elif isinstance(objects, NotObserved):
+        unseen = f"{kind} were not observed"
+    else:
+        return None
+    gaps = (f"{kind}: {objects.reason}",) if isinstance(objects, NotObserved) else ()
+    return finding(
+        "RBD415",
+        target.argument,
+        f"{target.argument} was not looked up: {unseen}. Without Kubernetes, name the image "
+        "(POOL/IMAGE) or its device (/dev/rbdN).",
+        evidence=(*_missing_sources(case), *gaps),
+        commands=(
+            with_note(query_again(case), "without --no-kube") if is_skipped else check_here(case),
+        ),
     )
 
 

@@ -605,6 +605,17 @@ def test_list_of_all_nodes_refuses_incompatible_flags(ask: Ask, more: tuple[str,
     assert "list -A" in done.stderr
 
 
+@pytest.mark.parametrize("target", ["pvc/a/b", "pod/a/b", "pv/a"])
+def test_target_that_only_kubernetes_knows_is_not_looked_up_without_it(
+    ask: Ask, target: str
+) -> None:
+    done = ask("who-holds", target, "--no-node", "--no-ceph", "--no-kube")
+    said = " ".join(done.stdout.split())
+    assert said.startswith(f"UNDETERMINED {target} was not looked up: Kubernetes was not queried.")
+    assert f"1. see rbdagent who-holds {target} # without --no-kube" in said
+    assert "not found" not in said
+
+
 def test_a_reason_of_several_steps_is_printed_once(ask: Ask) -> None:
     answer = ask("diagnose", "pvc/a/b", "--no-node", "--no-ceph", "--no-kube").stdout
     assert "provision, bind, schedule not observed: " in answer

@@ -664,6 +664,15 @@ def test_errors_come_first() -> None:
     assert weights == sorted(weights, key=("error", "warning", "info").index)
 
 
+def test_claim_is_not_looked_up_without_the_permission_to_read_claims() -> None:
+    reported = found(REPORTED["RBD415"]["claims may not be read"], "RBD415")
+    assert reported.message.startswith(
+        "pvc/default/data was not looked up: PersistentVolumeClaims were not observed. "
+    )
+    assert reported.evidence == ("PersistentVolumeClaims: permission denied",)
+    assert lines_of(reported.commands) == ("rbdagent check  # on worker-1",)
+
+
 # --------------------------------------------------------------------------------------------------
 # The catalogue
 # --------------------------------------------------------------------------------------------------

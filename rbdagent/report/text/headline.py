@@ -36,7 +36,7 @@ EXPLAINED_BY: Final = {
     Verdict.FOREIGN: ("RBD115", "RBD116", "RBD117"),
     Verdict.NODE_DOWN: ("RBD113",),
     Verdict.RETURNED_DIRTY: ("RBD107",),
-    Verdict.UNDETERMINED: ("RBD119",),
+    Verdict.UNDETERMINED: ("RBD119", "RBD415"),
     Verdict.FREE: ("RBD118",),
     Verdict.NOT_BACKED: ("RBD108",),
 }

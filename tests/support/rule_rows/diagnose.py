@@ -88,6 +88,9 @@ REFUSED: Final = event("rbd: map failed: (108) Cannot send after transport endpo
 BY_POD: Final = target(
     argument="pod/default/web-0", kind=TargetKind.POD, namespace="default", name="web-0"
 )
+BY_CLAIM: Final = target(
+    argument="pvc/default/data", kind=TargetKind.CLAIM, namespace="default", name="data"
+)
 FORMER: Final = LockHolder(client=99, address=replace(ADDRESS, nonce=1), lock_id="auto 184464")
 OLD_LOCK: Final = LockHolder(client=12, address=None, lock_id="kubelet_lock_magic_worker-9")
 OWN_ENTRY: Final = BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce, until="tomorrow")
@@ -258,6 +261,9 @@ REPORTED: Final[dict[str, Table]] = {
     "RBD414": {"no name": unmapped(in_kube={"persistent_volumes": (volume(source=CSI),)})},
     "RBD415": {
         "the API is down": unmapped(kubernetes=None),
+        "claims may not be read": unmapped(
+            in_kube={"claims": UNSEEN, "persistent_volumes": (), "pods": ()}, target=BY_CLAIM
+        ),
         "a pod without a volume": unmapped(in_kube={"pods": (pod(claims=()),)}, target=BY_POD),
     },
     "RBD416": {
