@@ -439,6 +439,18 @@ def not_refreshed(done: Done) -> list[str]:
     return [match[1] for match in found if match]
 
 
+def test_hint_about_a_missing_kubeconfig_names_only_what_helps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The command refuses --no-kube."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    done = ask("list", "-A")
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr.endswith("\n  pass --kubeconfig FILE, or set KUBECONFIG\n")
+
+
 @pytest.mark.parametrize(
     ("failure", "reason"),
     [

@@ -472,7 +472,14 @@ def test_missing_kubeconfig_reports_the_path_tried(tmp_path: Path) -> None:
         KubeAccess(kubeconfig=None, context=None, timeout_s=1, environment=environment)
     )
     assert f"{tmp_path}/.kube/config" in source.reason
-    assert "--no-kube" in source.hint
+    assert source.hint == "pass --kubeconfig FILE, or set KUBECONFIG"
+
+
+def test_missing_kubeconfig_states_why_the_service_account_was_not_used(tmp_path: Path) -> None:
+    environment = (("HOME", str(tmp_path)), ("KUBERNETES_SERVICE_HOST", "10.0.0.1"))
+    access = KubeAccess(kubeconfig=None, context="lab", timeout_s=1, environment=environment)
+    _, source = look(access)
+    assert "in-cluster (not used with --context)" in source.reason
 
 
 def test_several_kubeconfig_files_are_merged(api: FakeApi, tmp_path: Path) -> None:

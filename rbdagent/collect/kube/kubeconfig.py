@@ -104,16 +104,17 @@ def _found(access: KubeAccess) -> Credentials:
     if environment.get("KUBECONFIG"):
         paths = tuple(Path(path) for path in environment["KUBECONFIG"].split(os.pathsep) if path)
         return _from_kubeconfig(paths, access)
-    if environment.get("KUBERNETES_SERVICE_HOST") and access.context is None:
+    is_in_cluster = bool(environment.get("KUBERNETES_SERVICE_HOST"))
+    if is_in_cluster and access.context is None:
         return _in_cluster(environment)
     home = Path(environment.get("HOME", "/root")) / ".kube" / "config"
-    candidates = (home, Path("/etc/kubernetes/admin.conf"))
     if home.exists():
         return _from_kubeconfig((home,), access)
+    skipped = "not used with --context" if is_in_cluster else "KUBERNETES_SERVICE_HOST not set"
     raise SourceError(
         "no kubeconfig: tried --kubeconfig (not given), KUBECONFIG (not set), in-cluster "
-        f"(KUBERNETES_SERVICE_HOST not set), {candidates[0]} (no such file)",
-        hint="pass --kubeconfig FILE, set KUBECONFIG, or use --no-kube to skip Kubernetes",
+        f"({skipped}), {home} (no such file)",
+        hint="pass --kubeconfig FILE, or set KUBECONFIG",
     )
 
 
