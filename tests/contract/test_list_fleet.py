@@ -439,6 +439,16 @@ def not_refreshed(done: Done) -> list[str]:
     return [match[1] for match in found if match]
 
 
+def test_missing_resource_is_answered_with_the_installation_of_the_agents(
+    api: FakeApi, listed: Callable[..., Done]
+) -> None:
+    api.broken[RBD_MAPPINGS] = refuse(404)
+    done = listed()
+    assert (done.code, done.stdout) == (1, "")
+    hint = "  install the agents (docs/install.md); without Helm, first kubectl apply -f "
+    assert hint in done.stderr
+
+
 def test_hint_about_a_missing_kubeconfig_names_only_what_helps(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

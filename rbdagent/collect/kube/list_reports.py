@@ -97,7 +97,7 @@ def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
         raise SourceError(
             f"{api.server} has no resource rbdnodes.rbdagent.dev or rbdmappings.rbdagent.dev: no "
             "agent publishes here",
-            hint=f"{APPLY_RESOURCES}, and run rbdagent agent",
+            hint=f"install the agents (docs/install.md); without Helm, first {APPLY_RESOURCES}",
         ) from error
 
 
