@@ -194,19 +194,21 @@ class Agent:
         self._beat = time.monotonic()
         self._alive()
 
-    def run(self, *, once: bool = False, alive: Callable[[], None] = lambda: None) -> None:
-        """Run cycles until :meth:`Wake.end` is called.
+    def run(self, *, once: bool = False, alive: Callable[[], None] = lambda: None) -> bool:
+        """Run cycles until :meth:`Wake.end` is called; return whether the last one succeeded.
 
         Args:
             once: return after one cycle.
             alive: is called whenever the loop makes progress.
         """
         self._alive = alive
-        why = "start"
+        why, has_succeeded = "start", False
         while why != "end":
+            has_succeeded = False
             try:
                 self._cycle(why)
                 pause = self._pause()
+                has_succeeded = True
             except RbdagentError as error:
                 self._log.error("cycle failed", error=str(error), hint=error.hint)
                 pause = _RETRY_S
@@ -216,8 +218,9 @@ class Agent:
                 pause = _RETRY_S
             self._report_progress()
             if once:
-                return
+                break
             why = self._wait(pause)
+        return has_succeeded
 
     def _wait(self, pause: float) -> str:
         """Wait for a change, in short steps, between which the loop reports progress."""

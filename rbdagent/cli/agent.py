@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rbdagent.agent.kernel_events import Wake
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.loop import Agent, CycleResult
     from rbdagent.agent.systemd import ServiceManager
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.config import Settings
@@ -46,7 +46,8 @@ _END_S: Final = 4.0
         help="Address that serves /metrics, /livez and /readyz.")  # fmt: skip
 @option("--metrics", type=click.Choice(["all", "problems"]), default="all", show_default=True,
         help="Mappings with series in /metrics: all, or the unhealthy ones.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Run one cycle (observe, publish), then exit.")
+@click.option("--once", is_flag=True,
+              help="Run one cycle (observe, publish), then exit: with 1 if it failed.")  # fmt: skip
 @acting
 @observing
 def command(
@@ -100,8 +101,7 @@ def command(
             workers=workers,
         )
         if once:
-            agent.run(once=True)
-            return 0
+            return _run_once(agent, kubernetes)
         serve(agent, listen, problems_only=metrics == "problems")
         if kubernetes is not None:
             kubernetes.watch(wake)
@@ -160,6 +160,13 @@ def _limit_heaps() -> None:
         mallopt(_M_ARENA_MAX, 1)
 
 
+def _run_once(agent: Agent, kubernetes: _Kubernetes | None) -> int:
+    """Run one cycle; return 1 if it failed or was not published. The log has the reason."""
+    has_succeeded = agent.run(once=True)
+    is_published = kubernetes is None or kubernetes.is_published
+    return int(not (has_succeeded and is_published))
+
+
 def _run(
     work: Callable[[threading.Event], None],
     wake: Wake,
@@ -203,15 +210,19 @@ class _Kubernetes:
         )
         self._events = Events(access, node_name)
         self._log = log
+        self.is_published = False
+        """Whether everything of the last cycle was written."""
 
     def tell(self, result: CycleResult) -> None:
         """Write RBDMappings, RBDNode, Lease and Events; log a failure and continue."""
         from rbdagent.collect.failure import as_source_error
 
+        self.is_published = True
         for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
             try:
                 write(result)
             except Exception as error:  # noqa: BLE001 - one failure must not prevent the other write
+                self.is_published = False
                 self._log.warning(
                     "not published", what=what, error=str(as_source_error(error, what))
                 )

@@ -43,6 +43,7 @@ from rbdagent.model import (
 from rbdagent.parse.labels import UNKNOWN_IMAGE, client_label, id_key, image_keys, image_label
 from rbdagent.rules import diagnose
 from tests.support.agent_loop import Log, cycle_of
+from tests.support.cli_runner import process
 from tests.support.fake_api import (
     TOKEN,
     VOLUME,
@@ -769,6 +770,21 @@ def test_failing_writer_does_not_stop_the_others(
     writers_of_agent(access, log).tell(cycle_of(seen_by_agent()))
     assert [path.rpartition("/")[2] for _, path, _ in api.writes] == ["events"] * 2
     assert [fields["what"] for fields in log.of("not published")] == ["RBDNode"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"),
+    [({}, 0), ({f"PATCH {_RBD_NODE}": 403}, 1), ({RBD_MAPPINGS: 503}, 1)],
+    ids=["published", "RBDNode refused", "RBDMappings not listed"],
+)
+def test_one_cycle_fails_if_it_was_not_published(
+    api: FakeApi, access: KubeAccess, tmp_path: Path, broken: dict[str, int], code: int
+) -> None:
+    api.broken.update({path: refuse(status) for path, status in broken.items()})
+    state, kubeconfig = f"--state-dir={tmp_path / 'state'}", f"--kubeconfig={access.kubeconfig}"
+    done = process("agent", "--once", "--no-ceph", "--node-name=n1", state, kubeconfig)
+    events = [json.loads(line)["event"] for line in done.stderr.splitlines()]
+    assert (done.code, "not published" in events) == (code, code == 1), done.stderr
 
 
 def test_no_published_node_differs_from_a_missing_resource(

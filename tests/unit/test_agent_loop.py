@@ -170,9 +170,9 @@ def test_agent_that_was_down_for_long_restarts_the_orphan_time(stage: Stage) -> 
 def test_failed_cycle_does_not_end_the_agent(stage: Stage) -> None:
     stage.snapshots = [RbdagentError("the node is on fire"), IN_USE]
     agent = stage.agent()
-    agent.run(once=True)
+    assert not agent.run(once=True)
     assert stage.log.of("cycle failed")[0]["error"] == "the node is on fire"
-    agent.run(once=True)
+    assert agent.run(once=True)
     assert len(stage.reported) == 1
 
 
