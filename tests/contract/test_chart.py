@@ -472,6 +472,18 @@ def test_objects_are_named_after_the_release(release: str, values: Json, expecte
         ({"livenessProbe": {"httpGet": {"path": "/"}}}, "httpGet"),
         ({"extraVolumes": [{"configMap": {"name": "ca"}}]}, "/extraVolumes/0"),
         ({"mode": "unmap"}, "mode unmap needs ceph.clusters"),
+        (
+            {"kubeletRoot": "var/lib/kubelet"},
+            'kubeletRoot is "var/lib/kubelet": give the absolute path of a directory on the nodes',
+        ),
+        (
+            {"kubeletRoot": "var/lib/kubelet"},
+            "without a slash at its end, a quote or a backslash, such as /var/lib/kubelet",
+        ),
+        ({"kubeletRoot": "/data/kubelet/"}, 'kubeletRoot is "/data/kubelet/": give the absolute '),
+        ({"stateDir": 'a"b'}, 'stateDir is "a\\"b": give the absolute path'),
+        ({"freezeDir": ""}, 'freezeDir is "": give the absolute path'),
+        ({"freezeDir": None}, "freezeDir"),
         (with_alerts(disabled=["RBDMapingDead"]), "there is no alert RBDMapingDead; there are: "),
         (with_alerts(thresholds={"for": {"X": "1m"}}), "there is no alert X; there are: "),
         (with_alerts(thresholds={"orphaned": "soon"}), "/prometheusRule/thresholds/orphaned"),

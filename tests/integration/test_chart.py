@@ -364,7 +364,7 @@ def test_unknown_and_wrong_values_are_refused_by_name(plane: ControlPlane) -> No
         render(
             plane,
             *("--set", "mod=unmap", "--set", "podMonitor.enable=true", "--set", "mode=force"),
-            *("--set", "ceph.cluster=x", "--set", "kubeletRoot=var/lib/kubelet"),
+            *("--set", "ceph.cluster=x", "--set", "kubeletRoot=1"),
             *("--set", "ceph.clusters[0].name=a,ceph.clusters[0].conf=x"),
         )
     message = str(refused.value)

@@ -120,6 +120,12 @@ NEW). It fails if no line ends with the old number: files/alerts.yaml has change
 
 {{/* Refuse what the schema cannot report clearly. */}}
 {{- define "rbdagent.validate" -}}
+{{- range $name, $example := dict "kubeletRoot" "/var/lib/kubelet" "stateDir" "/var/lib/rbdagent" "freezeDir" "/etc/rbdagent" }}
+{{- $path := get $.Values $name }}
+{{- if not (regexMatch "^/[^\"\\\\]*[^/\"\\\\]$" $path) }}
+{{- fail (printf "%s is %q: give the absolute path of a directory on the nodes, without a slash at its end, a quote or a backslash, such as %s" $name $path $example) }}
+{{- end }}
+{{- end }}
 {{- $names := list -}}
 {{- range $cluster := .Values.ceph.clusters }}
 {{- if has .name $names }}
