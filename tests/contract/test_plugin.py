@@ -23,7 +23,7 @@ from rbdagent.catalog import CATALOG
 from rbdagent.cli import cli
 from rbdagent.cli.options import SEVERITIES
 from rbdagent.report.schema import KINDS
-from tests.documents.plugin import PLUGIN, as_generated
+from tests.documents.plugin import ELSEWHERE, PLUGIN, as_generated, help_lines
 from tests.support.cli_runner import ROOT, process, read_terminal
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 COMPLETION: Final = ROOT / "plugin" / "kubectl_complete-rbdagent"
 SHELLS: Final = ("dash", "busybox sh", "bash --posix")
 VERBS: Final = tuple(cli.list_commands(click.Context(cli)))
-# Verbs for the local node only, or verbs that kubectl does not run.
-ELSEWHERE: Final = {"agent", "mcp", "completion"}
 
 KUBECTL: Final = """\
 #!/bin/sh
@@ -208,7 +206,6 @@ def test_odd_words_reach_the_verb_as_they_were_typed(laptop: Laptop) -> None:
         ("who-holds pvc/shop/data", "who-holds pvc/shop/data"),
         ("check --node worker-1 --no-ceph", "check --no-ceph"),
         ("unmap --yes pv-1 --node worker-1", "unmap --yes pv-1"),
-        ("list --help", "list --help"),
         ("--version", "version"),
         ("frobnicate -x", "frobnicate -x"),
     ],
@@ -392,6 +389,24 @@ def test_explain_needs_no_kubectl(dash: Laptop, tmp_path: Path) -> None:
     assert dash.run("explain", "RBD101").stdout.startswith("RBD101 MappingOrphaned")
 
 
+@pytest.mark.parametrize("verb", [name for name in VERBS if name not in ELSEWHERE])
+def test_help_of_a_verb_needs_no_cluster(dash: Laptop, verb: str) -> None:
+    done = dash.run(verb, "pv-1", "--node=worker-9", "--watch", "--help")
+    assert (done.code, done.stderr, done.calls) == (0, "", [])
+    *lines, _, own = done.stdout.splitlines()
+    assert lines == help_lines(verb)
+    assert lines[0].startswith(f"Usage: kubectl rbdagent {verb} ")
+    assert own == "--node and the flags for access to the cluster: kubectl rbdagent --help"
+
+
+def test_help_is_the_same_in_every_shell(laptop: Laptop) -> None:
+    assert laptop.run("list", "-h").stdout.splitlines()[:-2] == help_lines("list")
+
+
+def test_agent_prints_the_help_of_a_verb_that_the_plugin_does_not_have(dash: Laptop) -> None:
+    assert dash.run("frobnicate", "--help").in_pod == ["rbdagent", "frobnicate", "--help"]
+
+
 def test_every_finding_is_in_the_plugin() -> None:
     text = PLUGIN.read_text()
     assert text == as_generated(text), "./dev docs"
@@ -400,7 +415,7 @@ def test_every_finding_is_in_the_plugin() -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    ["RBD1O1", "RBD101 -o json", "-o yaml", "RBD101 --help", "RBD101 --node worker-2", "RBD 101"],
+    ["RBD1O1", "RBD101 -o json", "-o yaml", "RBD101 --node worker-2", "RBD 101"],
 )
 def test_agent_explains_what_the_plugin_cannot(dash: Laptop, typed: str) -> None:
     """It may have a newer code; it has the data formats, and near matches of a typing error."""
