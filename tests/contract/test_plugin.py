@@ -422,6 +422,36 @@ def test_agent_explains_what_the_plugin_cannot(dash: Laptop, typed: str) -> None
     assert dash.run("explain", *typed.split()).in_pod[:2] == ["rbdagent", "explain"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        ("RBD1O1", "RBD101 MappingOrphaned"),
+        ("rbd10l", "RBD101 MappingOrphaned"),
+        ("MappingOrphand", "RBD101 MappingOrphaned"),
+        ("RBDMappingPined", "RBD102 MappingPinned"),
+        ("foreignholder-", "RBD115 ForeignHolder"),
+        ("RBD999", ""),
+        ("Map", ""),
+        ("a'b", ""),
+    ],
+)
+def test_unknown_finding_is_reported_without_an_agent(
+    laptop: Laptop, tmp_path: Path, typed: str, near: str
+) -> None:
+    (tmp_path / "pods").unlink()
+    done = laptop.run("explain", typed)
+    meant = f": did you mean {near}?" if near else ""
+    own = f"  the plugin has no finding {typed}{meant} (kubectl rbdagent explain lists all)"
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == own
+
+
+def test_unknown_finding_is_left_to_the_agent_that_answers(dash: Laptop) -> None:
+    dash.verb_ends(1, stderr="rbdagent: there is no finding\ncommand terminated with exit code 1\n")
+    done = dash.run("explain", "RBD1O1")
+    assert (done.code, done.stderr) == (1, "rbdagent: there is no finding\n")
+
+
 def test_reader_of_an_explanation_may_end_early(laptop: Laptop) -> None:
     done = laptop.run_piped("explain | head -n 1")
     assert (done.stdout.split()[0], done.stderr, done.calls) == (min(CATALOG), "", [])
