@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.catalog import CATALOG, explanation
 from rbdagent.commands import sentence_of
@@ -191,6 +192,24 @@ def test_details_contain_every_fact(
     assert [gap for gap in gaps if words_of(gap.reason) not in details] == []
 
 
+def test_waiting_is_no_advice_for_a_step_that_fails(load: Callable[[str], Snapshot]) -> None:
+    """An xfs option that mount refuses: kubelet's retries do not help."""
+    text = words_of(who_holds(load("another_file_system"), Layout()))
+    assert text.startswith("STAGED ")
+    assert "Also RBD753 " in text
+    assert "Wait, then" not in text
+    assert "Recovery" not in text
+
+
+def test_waiting_is_the_advice_for_a_step_in_progress(load: Callable[[str], Snapshot]) -> None:
+    snapshot = load("another_file_system")
+    diagnosis = diagnosis_of(snapshot)
+    staged = tuple(one for one in diagnosis.findings if one.code == "RBD120")
+    text = words_of(answer(replace(diagnosis, findings=staged), snapshot, Layout()))
+    assert "Wait, then run the command again." in text
+    assert "Recovery kubelet and the CSI driver" in text
+
+
 @every_verb
 def test_details_keep_the_sentence_to_which_the_next_one_refers(
     load: Callable[[str], Snapshot], verb: Callable[..., str]
@@ -281,3 +300,7 @@ def test_two_lines_answer_the_question(
     load: Callable[[str], Snapshot], name: str, lines: str
 ) -> None:
     assert who_holds(load(name), Layout(width=200)).startswith(lines)
+    "first_pod_missing": """\
+UNDETERMINED  Claim default/first-pod-missing has no volume yet.
+
+""",

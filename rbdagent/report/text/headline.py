@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.model import Verdict
+from rbdagent.model import Severity, Verdict
 from rbdagent.report.text.findings import OF_SOURCES
 from rbdagent.report.text.layout import enumerated, sentences
 from rbdagent.report.text.verdicts import WORDS
@@ -19,7 +19,14 @@ from rbdagent.verdicts.volume_verdict import ORDER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import Diagnosis, Finding, HolderVerdict, Pod, Snapshot
+    from rbdagent.model import (
+        Diagnosis,
+        Finding,
+        HolderVerdict,
+        PersistentVolumeClaim,
+        Pod,
+        Snapshot,
+    )
 
 _MOST_WAITING: Final = 3
 """Maximum of waiting pods in the second line."""
@@ -83,10 +90,16 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     if holders and diagnosis.verdict is holders[0].verdict:
         return f"{subject_of(holders[0].holder)}: {holders[0].reasons[0]}."
     use = diagnosis.use
+    if use.image is None and use.claim is not None and _has_no_volume(use.claim):
+        return f"Claim {use.claim.ref} has no volume yet."
     if use.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
         return f"{use.target.argument} does not lead to an RBD image that could be queried."
     name = use.persistent_volume.name if use.persistent_volume else use.target.argument
     return f"{name}: {WORDS[diagnosis.verdict]}."
+
+
+def _has_no_volume(claim: PersistentVolumeClaim) -> bool:
+    return claim.phase == "Pending" and claim.volume_name is None
 
 
 def first_lines(
@@ -101,6 +114,9 @@ def first_lines(
     cause, rest = sentences(_without_waiting(lead.message, pods))
     waiting = [*waiting_line(diagnosis, snapshot)]
     recovery = [*_recovery(lead)]
+    if lead.code == "RBD120" and any(map(_is_error, diagnosis.findings)):
+        # "Wait" is advice for a step that is in progress, not for one that fails.
+        return [cause, *waiting], []
     if lead.code == "RBD119":
         # "No holder was observed" is true only together with what was not observed.
         return [f"{cause} {rest}".rstrip(), *waiting], recovery
@@ -109,6 +125,10 @@ def first_lines(
     if recovery and not waiting:
         return [cause, f"Recovery: {recovery[0]}."], []
     return [cause, *waiting], recovery
+
+
+def _is_error(finding: Finding) -> bool:
+    return WEIGHT[finding.severity] <= WEIGHT[Severity.ERROR]
 
 
 def _recovery(lead: Finding) -> Iterator[str]:
