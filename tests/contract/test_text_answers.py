@@ -267,6 +267,20 @@ def test_unobserved_source_is_named(load: Callable[[str], Snapshot], name: str) 
     assert [fact for fact in missing_facts if words_of(fact) not in text] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "holder"),
+    [
+        ("founding_pinned", "Holder worker-1 /dev/rbd0 client.4150 certain"),
+        ("evicted_from_a_silent_node", "Holder played-cut, device unknown client.4165 probable"),
+        ("held_by_a_stranger", "Holder node unknown client.4995 pod <not observed>"),
+    ],
+)
+def test_holder_is_named_as_far_as_it_is_known(
+    load: Callable[[str], Snapshot], name: str, holder: str
+) -> None:
+    assert holder in words_of(who_holds(load(name), Layout()))
+
+
 FIRST_LINES: Final = {
     "founding_pinned": """\
 PINNED  /dev/rbd0 on worker-1 is kept open: process 517 (sleep 100000) has its working directory on it (and 1 more).
@@ -288,6 +302,10 @@ DEAD  The Ceph client of /dev/rbd0 on n1 is blocklisted: writes there fail (-108
 PINNED  /dev/rbd0 on worker-1 is kept open: process 392 (sleep 100000) has its working directory on it (and 1 more).
         default/app-2 on worker-2 has waited 27s for the volume (RBD401).
 """,  # noqa: E501 - as printed
+    "first_pod_missing": """\
+UNDETERMINED  Claim default/first-pod-missing has no volume yet.
+
+""",
     "01-fs-running c1 n1": """\
 IN USE  /dev/rbd0 on n1: used by pod default/p1 on n1.
 
@@ -300,7 +318,3 @@ def test_two_lines_answer_the_question(
     load: Callable[[str], Snapshot], name: str, lines: str
 ) -> None:
     assert who_holds(load(name), Layout(width=200)).startswith(lines)
-    "first_pod_missing": """\
-UNDETERMINED  Claim default/first-pod-missing has no volume yet.
-
-""",

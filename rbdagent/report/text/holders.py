@@ -93,10 +93,19 @@ def _facts(
 def _holder(found: HolderVerdict, snapshot: Snapshot, headline: str) -> str:
     """Return the only holder, with its pods if the headline does not name them."""
     holder = found.holder
-    cells = [f"{holder.node or UNKNOWN} {_device(holder)}", _client(holder), str(holder.confidence)]
+    cells = [_place(holder), _client(holder)]
+    cells += [] if holder.node is None else [str(holder.confidence)]
     pods = pods_cell(holder, pod_names(snapshot))
     is_new = pods != NONE and pods.removeprefix("uid ") not in headline
     return "   ".join([*cells, *([f"pod {pods}"] if is_new else [])])
+
+
+def _place(holder: Holder) -> str:
+    """Return node and device in words."""
+    if holder.node is None:
+        return "node unknown"
+    device = _device(holder)
+    return f"{holder.node}, device unknown" if device == UNKNOWN else f"{holder.node} {device}"
 
 
 def _client(holder: Holder) -> str:
