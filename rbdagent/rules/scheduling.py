@@ -163,6 +163,7 @@ ERROR_TEXTS: Final = (
 """Errors of pods that have a node. In this order; the first that matches applies."""
 
 _NO_CLAIM: Final = "not found"
+_CREATE_CLAIM: Final = "Create the claim, or correct its name in the pod's YAML."
 _ZONES: Final = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -221,6 +222,7 @@ def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: its claim {claim} {_in_a_sentence(why)}.",
             evidence=(scheduler_message(pod),),
+            remedy=_CREATE_CLAIM if why == _NO_CLAIM else "",
             commands=(kubectl("get pvc", namespace=pod.ref.namespace),)
             if why == _NO_CLAIM
             else (command("rbdagent diagnose", f"pvc/{claim}"),),
