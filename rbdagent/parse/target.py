@@ -109,7 +109,8 @@ def _object(given: str, kind: TargetKind, names: list[str], namespace: str | Non
 def _image(given: str, parts: list[str]) -> Target:
     if not all(parts) or len(parts) > _MOST_PARTS:
         raise UsageError(
-            f"{given}: no image is named so", hint="an image is POOL/IMAGE or POOL/NAMESPACE/IMAGE"
+            f"{given}: not the name of an image",
+            hint="an image is POOL/IMAGE or POOL/NAMESPACE/IMAGE",
         )
     spec = ImageSpec(
         pool=parts[0], namespace=parts[1] if len(parts) == _MOST_PARTS else "", name=parts[-1]
