@@ -567,9 +567,8 @@ def blocklisted(case: RuleContext) -> Iterator[Finding]:
         yield finding(
             "RBD103",
             subject_of(holder),
-            f"The Ceph client of {subject_of(holder)} is blocklisted: writes there fail (-108), "
-            f"and every new map on {holder.node or 'that machine'} fails too.{shared}{expiry} "
-            f"{_removal_advice(entry)}",
+            f"{_client_of(holder)} is blocklisted: writes there fail (-108), and every new map on "
+            f"{holder.node or 'that machine'} fails too.{shared}{expiry} {_removal_advice(entry)}",
             evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
             commands=(
                 *_cordon(holder),
@@ -577,6 +576,12 @@ def blocklisted(case: RuleContext) -> Iterator[Finding]:
                 query_again(case),
             ),
         )
+
+
+def _client_of(holder: Holder) -> str:
+    """Return the client of a holder, which is its subject if no device of it is known."""
+    subject = subject_of(holder)
+    return subject if subject.startswith("client.") else f"The Ceph client of {subject}"
 
 
 def _pods_of_siblings(holder: Holder, own: tuple[Pod, ...], case: RuleContext) -> tuple[Pod, ...]:

@@ -71,6 +71,12 @@ def page_of(name: str) -> str:
     return cluster_page(*loaded(name), now=LATER)
 
 
+def test_client_without_a_device_is_not_the_client_of_a_client() -> None:
+    words = " ".join(text_of("broken", details=True).split())
+    assert " client.4004 at 10.0.0.4:0/1004 (node-00004) is blocklisted: " in words
+    assert "client of client" not in words
+
+
 every_name = pytest.mark.parametrize("name", NAMES)
 every_width = pytest.mark.parametrize("width", [40, 80, 120, 200])
 
