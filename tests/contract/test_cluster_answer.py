@@ -71,10 +71,23 @@ def page_of(name: str) -> str:
     return cluster_page(*loaded(name), now=LATER)
 
 
+def test_counts_agree_with_their_nouns() -> None:
+    assert "\nChecked 1 claim, 1 PV and 1 pod with volumes.\n" in text_of("multi-attach")
+    words = " ".join(text_of("kept_by_another_pod").split())
+    assert "Checked 1 claim, 15 PVs and 8 pods with volumes." in words
+    assert "Ceph was queried about 1 image: " in words
+
+
 def test_client_without_a_device_is_not_the_client_of_a_client() -> None:
     words = " ".join(text_of("broken", details=True).split())
     assert " client.4004 at 10.0.0.4:0/1004 (node-00004) is blocklisted: " in words
     assert "client of client" not in words
+
+
+def test_cut_cell_keeps_how_long_a_pod_waits() -> None:
+    ends = re.findall(r"\S+ waits \d+[smh](?=  )", text_of("kept_by_another_pod"))
+    assert len(ends) == 3
+    assert all("…" in end for end in ends)
 
 
 every_name = pytest.mark.parametrize("name", NAMES)

@@ -363,12 +363,19 @@ def _narrowed(widths: Sequence[int], room: int) -> list[int]:
 
 def _line(cells: Sequence[str], widths: Sequence[int], severity: Severity, layout: Layout) -> str:
     """Return the line of a row: names lose their middle, the fact its end. The code is not cut."""
+    fits = (shortened, shortened, _begin, _waiting)
     fitted = [
-        (_begin(cell, width) if column == _FACT else shortened(cell, width)).ljust(width)
-        for column, (cell, width) in enumerate(zip(cells[:-1], widths, strict=False))
+        fit(cell, width).ljust(width) for fit, cell, width in zip(fits, cells, widths, strict=False)
     ]
     code = painted(cells[-1], PAINT.get(severity, ""), layout)
     return _GAP.join(("", *fitted, code))
+
+
+def _waiting(text: str, most: int) -> str:
+    """Return who waits, in at most ``most`` characters: only the name is cut."""
+    name, verb, duration = text.rpartition(" wait")
+    room = most - len(verb + duration)
+    return f"{shortened(name, room)}{verb}{duration}" if room > 1 else shortened(text, most)
 
 
 def _begin(text: str, most: int) -> str:
@@ -386,11 +393,17 @@ def _begin(text: str, most: int) -> str:
 
 def coverage(found: ClusterReport, snapshot: Snapshot) -> str:
     """Return what was checked, what was not observed, and for which volumes Ceph was queried."""
-    kinds = (("claims", found.claims), ("PVs", found.volumes), ("pods with volumes", found.pods))
-    checked = [f"{count} {kind}" for kind, count in kinds if count is not None]
-    unseen = [kind.partition(" ")[0] for kind, count in kinds if count is None]
+    kinds = (
+        ("claim", "", found.claims),
+        ("PV", "", found.volumes),
+        ("pod", " with volumes", found.pods),
+    )
+    checked = [f"{_counted(count, kind)}{more}" for kind, more, count in kinds if count is not None]
+    unseen = [f"{kind}s" for kind, _, count in kinds if count is None]
     parts = [f"Checked {enumerated(checked)}"] if checked else []
-    parts += [f"{found.others} PVs of other drivers were left out"] if found.others else []
+    if found.others:
+        verb = "was" if found.others == 1 else "were"
+        parts.append(f"{_counted(found.others, 'PV')} of other drivers {verb} left out")
     parts += [f"{enumerated(unseen)} were not observed"] if unseen else []
     sentence = "; ".join(parts)
     sentence = f"{sentence[:1].upper()}{sentence[1:]}."
@@ -400,9 +413,13 @@ def coverage(found: ClusterReport, snapshot: Snapshot) -> str:
     if len(queried) >= found.volumes:
         return sentence
     return (
-        f"{sentence} Ceph was queried about {len(queried)} images: volumes that seem healthy were "
-        "not checked there; diagnose TARGET checks one."
+        f"{sentence} Ceph was queried about {_counted(len(queried), 'image')}: volumes that seem "
+        "healthy were not checked there; diagnose TARGET checks one."
     )
+
+
+def _counted(count: int, kind: str) -> str:
+    return f"{count} {kind}" if count == 1 else f"{count} {kind}s"
 
 
 def _cause(cause: Cause, layout: Layout) -> str:
