@@ -185,6 +185,11 @@ def test_list_has_the_width_of_the_terminal(width: int) -> None:
     assert repeated(text) == set()
 
 
+def test_problem_names_its_subject_once() -> None:
+    words = " ".join(listed(seen(), Layout()).split())
+    assert "RBD101 error /dev/rbd0 on worker-1 is mapped, and nothing there uses it." in words
+
+
 def test_verdict_of_a_row_has_its_colour() -> None:
     plain, coloured = (listed(seen(), Layout(colour=colour)) for colour in (False, True))
     assert "\x1b[31mOrphaned\x1b[0m" in coloured

@@ -135,11 +135,11 @@ def _table(rows: Sequence[_Row], snapshot: Snapshot, layout: Layout) -> str:
 
 
 def _short(finding: Finding, layout: Layout) -> str:
-    """Return the first sentence of a finding."""
+    """Return the first sentence of a finding, which may name the subject."""
     label = f"{finding.code} {finding.severity}"
-    text = wrapped(
-        f"{label}  {finding.subject}: {sentences(finding.message)[0]}", layout, rest="  "
-    )
+    first, _ = sentences(finding.message)
+    about = "" if finding.subject in first else f"{finding.subject}: "
+    text = wrapped(f"{label}  {about}{first}", layout, rest="  ")
     shown = painted(label, PAINT.get(finding.severity, ""), layout)
     return shown + limited(text, _MOST_LINES, layout)[len(label) :]
 
