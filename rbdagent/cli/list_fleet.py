@@ -273,7 +273,7 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 def _in_words(request: Request) -> str:
     words = claims_in_words(request.namespace, request.selector)
-    words += [f"that are {' or '.join(request.verdicts)}"] if request.verdicts else []
+    words += [f"with verdict {' or '.join(request.verdicts)}"] if request.verdicts else []
     words += [f"of {' and '.join(request.nodes)}"] if request.nodes else []
     return " ".join(words)
 

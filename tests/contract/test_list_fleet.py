@@ -86,6 +86,14 @@ def test_the_first_line_counts_what_needs_attention(listed: Callable[..., Done])
     assert first == "2 of 6 mappings need attention, on 3 nodes: 1 Orphaned, 1 Dead."
 
 
+def test_selection_by_verdict_is_a_part_of_a_sentence(listed: Callable[..., Done]) -> None:
+    first, *_ = listed("--verdict", "Dead").stdout.splitlines()
+    assert first == "1 of 1 mapping with verdict Dead needs attention, on 3 nodes: 1 Dead."
+    first, *_ = listed("--verdict", "Free", "--verdict", "Pinned").stdout.splitlines()
+    nothing = "Nothing with verdict Free or Pinned is mapped on the 2 nodes whose agents reported."
+    assert first == nothing
+
+
 def test_only_unhealthy_mappings_are_listed(listed: Callable[..., Done]) -> None:
     done = listed()
     assert rows(done) == [("n1", "/dev/rbd2"), ("n2", "/dev/rbd5")]

@@ -25,6 +25,7 @@ from rbdagent.report.text.layout import (
     PAINT,
     YELLOW,
     Layout,
+    counted,
     cut,
     enumerated,
     painted,
@@ -398,12 +399,12 @@ def coverage(found: ClusterReport, snapshot: Snapshot) -> str:
         ("PV", "", found.volumes),
         ("pod", " with volumes", found.pods),
     )
-    checked = [f"{_counted(count, kind)}{more}" for kind, more, count in kinds if count is not None]
+    checked = [f"{counted(count, kind)}{more}" for kind, more, count in kinds if count is not None]
     unseen = [f"{kind}s" for kind, _, count in kinds if count is None]
     parts = [f"Checked {enumerated(checked)}"] if checked else []
     if found.others:
         verb = "was" if found.others == 1 else "were"
-        parts.append(f"{_counted(found.others, 'PV')} of other drivers {verb} left out")
+        parts.append(f"{counted(found.others, 'PV')} of other drivers {verb} left out")
     parts += [f"{enumerated(unseen)} were not observed"] if unseen else []
     sentence = "; ".join(parts)
     sentence = f"{sentence[:1].upper()}{sentence[1:]}."
@@ -413,13 +414,9 @@ def coverage(found: ClusterReport, snapshot: Snapshot) -> str:
     if len(queried) >= found.volumes:
         return sentence
     return (
-        f"{sentence} Ceph was queried about {_counted(len(queried), 'image')}: volumes that seem "
+        f"{sentence} Ceph was queried about {counted(len(queried), 'image')}: volumes that seem "
         "healthy were not checked there; diagnose TARGET checks one."
     )
-
-
-def _counted(count: int, kind: str) -> str:
-    return f"{count} {kind}" if count == 1 else f"{count} {kind}s"
 
 
 def _cause(cause: Cause, layout: Layout) -> str:

@@ -122,6 +122,11 @@ def enumerated(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number and its noun: ``1 node``, ``2 nodes``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def shortened(name: str, most: int) -> str:
     """Return a name of at most ``most`` characters: its middle is cut, its ends remain."""
     if len(name) <= most:

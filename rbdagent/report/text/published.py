@@ -9,6 +9,7 @@ from rbdagent.report.text.layout import (
     NONE,
     UNKNOWN,
     Layout,
+    counted,
     shortened,
     verdict_table,
     with_escaped_texts,
@@ -65,12 +66,14 @@ def fleet_summary(fleet: Fleet, layout: Layout, *, of: str = "") -> str:
     """
     total = _total(fleet.healthy) + _total(fleet.unhealthy)
     of = f" {of}" if of else ""
-    attention = f"{_total(fleet.unhealthy)} of {_many(total, 'mapping')}{of} need attention"
-    where = f"on {_many(fleet.nodes + len(fleet.unknown), 'node')}"
+    urgent = _total(fleet.unhealthy)
+    verb = "needs" if 1 in {urgent, total} else "need"
+    attention = f"{urgent} of {counted(total, 'mapping')}{of} {verb} attention"
+    where = f"on {counted(fleet.nodes + len(fleet.unknown), 'node')}"
     lines = [f"{attention}, {where}{_by_verdict(fleet.unhealthy)}."] if total else []
     if fleet.nodes and not total:
         lines.append(
-            f"Nothing{of} is mapped on the {_many(fleet.nodes, 'node')} whose agents reported."
+            f"Nothing{of} is mapped on the {counted(fleet.nodes, 'node')} whose agents reported."
         )
     if fleet.unknown:
         lines.append(unknown_nodes(fleet, layout))
@@ -81,7 +84,7 @@ def fleet_summary(fleet: Fleet, layout: Layout, *, of: str = "") -> str:
 def unknown_nodes(fleet: Fleet, layout: Layout) -> str:
     """Return a sentence about the nodes whose current mappings are unknown, and their lines."""
     most = len(fleet.unknown) if layout.details else _MOST_NODES
-    lines = [f"The current mappings of {_many(len(fleet.unknown), 'node')} are unknown:"]
+    lines = [f"The current mappings of {counted(len(fleet.unknown), 'node')} are unknown:"]
     lines += [f"  {name}: {reason}" for name, reason in fleet.unknown[:most]]
     if (left := len(fleet.unknown) - most) > 0:
         lines.append(f"  and {left} more (-v)")
@@ -96,7 +99,7 @@ def fleet_rest(fleet: Fleet, *, shown: int, healthy: bool) -> str:
     if shown < listed:
         lines.append(f"The table has the first {shown} of {listed} mappings (--all lists all).")
     if fleet.healthy and not healthy:
-        count = _many(_total(fleet.healthy), "healthy mapping")
+        count = counted(_total(fleet.healthy), "healthy mapping")
         lines.append(f"{count} not shown (--all){_by_verdict(fleet.healthy)}.")
     return "\n".join(lines)
 
@@ -109,10 +112,6 @@ def _by_verdict(counts: Mapping[Verdict, int]) -> str:
     most_first = sorted(counts.items(), key=lambda item: -item[1])
     words = ", ".join(f"{count} {verdict}" for verdict, count in most_first)
     return f": {words}" if words else ""
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @with_escaped_texts
