@@ -267,6 +267,12 @@ def test_unobserved_source_is_named(load: Callable[[str], Snapshot], name: str) 
     assert [fact for fact in missing_facts if words_of(fact) not in text] == []
 
 
+def test_step_that_waits_is_not_in_progress(load: Callable[[str], Snapshot]) -> None:
+    """A Released PV with the policy Retain is never bound again."""
+    text = diagnosed(load("released_and_retained"), Layout())
+    assert text.startswith("WAITING  Nothing is broken; bind is pending.\n")
+
+
 @pytest.mark.parametrize(
     ("name", "holder"),
     [

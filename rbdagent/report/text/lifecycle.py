@@ -87,7 +87,7 @@ def _word(lifecycle: Lifecycle) -> tuple[str, str]:
             return "BLOCKED", paint
         return str(cause.severity).upper(), paint
     if StepState.WAITING in states:
-        return "IN PROGRESS", BOLD + YELLOW
+        return "WAITING", BOLD + YELLOW
     if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
         return "UNDETERMINED", BOLD + YELLOW
     return "OK", BOLD + GREEN
@@ -190,7 +190,7 @@ def headline(lifecycle: Lifecycle) -> str:
         (status for status in lifecycle.attach_path if status.state is StepState.WAITING), None
     )
     if waiting:
-        return f"Nothing is broken; {waiting.step} is in progress."
+        return f"Nothing is broken; {waiting.step} is pending."
     if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
         return "Nothing that was observed is broken. Not everything was observed."
     if lifecycle.gaps:
