@@ -22,6 +22,12 @@ VOLUME = "pvc-7d6d4e77-8106-4cb4-948f-997d0d5f6de1"
 TOKEN = "a-token-that-must-not-be-printed"  # noqa: S105 - of the fake
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    """With the default of 5, the kernel drops some of the connections that a client opens at once,
+    and the client tries again after a second."""
+
+
 class FakeApi:
     """Serves the recorded lists; ``broken`` maps a path to a handler that answers instead."""
 
@@ -32,7 +38,7 @@ class FakeApi:
         self.writes: list[tuple[str, str, Json]] = []
         self.review: Callable[[Json], Json] = lambda _: {"status": {"allowed": True}}
         self.page = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
