@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.collect.kube.list_reports import FoundMappings
+    from rbdagent.collect.kube.stored_reports import StoredReports
     from rbdagent.config import Settings
     from rbdagent.correlate.cluster_index import ClusterIndex
     from rbdagent.correlate.log_names import LogNames
@@ -118,7 +120,9 @@ def collect_snapshot(
         _begin_ceph(settings, workers and workers.ceph) as ceph_begun,
         _begin_node(settings, workers and workers.node, deadline) as node_answer,
     ):
-        kube_answer = _begin_kube(target, settings, also, kube, own, awaited)
+        stored = _begin_stored(also)
+        ask_kube = partial(_kube, target, settings, also, stored)
+        kube_answer = _begin_kube(ask_kube, settings, kube, own, awaited)
         from rbdagent.correlate import images_of
 
         meanwhile.show(awaited)
@@ -135,7 +139,8 @@ def collect_snapshot(
             kubernetes=kube_view,
             sources=Sources(node=node_source, ceph=_NOT_QUERIED_YET, kubernetes=kube_source),
         )
-        index = _indexed(seen) if CollectScope.EVERYTHING in also else None
+        index = _indexed(seen, stored) if CollectScope.EVERYTHING in also else None
+        seen = seen if index is None else index.snapshot
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
         with_logs = _begin_logs(seen, settings, also, index)
         reports = _begin_reports(seen, settings, also, awaited)
@@ -144,6 +149,8 @@ def collect_snapshot(
     with awaiting(awaited, _LOGS, settings.timeout_s):
         snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
     _check_target_exists(snapshot, images, settings)
+    if index is not None:
+        return _with_needed(snapshot, index, stored)
     found = reports(snapshot, deadline)
     return with_published(snapshot, found) if found else snapshot
 
@@ -160,10 +167,21 @@ def _limit_of_ceph_s(settings: Settings) -> float:
     return min(max(limits, default=settings.timeout_s), settings.timeout_s)
 
 
+def _begin_stored(also: CollectScope) -> StoredReports | None:
+    """Return where the reports of all agents are kept until it is known which are needed.
+
+    None if the view has all reports, or no report.
+    """
+    if CollectScope.EVERYTHING not in also or CollectScope.ALL_REPORTS in also:
+        return None
+    from rbdagent.collect.kube.stored_reports import StoredReports
+
+    return StoredReports()
+
+
 def _begin_kube(
-    target: Target,
+    ask_all: Callable[[], KubeAnswer],
     settings: Settings,
-    also: CollectScope,
     known: KubeAnswer | None,
     own: Callable[[NodeView | None], KubeAnswer] | None,
     awaited: Awaited,
@@ -176,7 +194,7 @@ def _begin_kube(
 
         def ask() -> KubeAnswer:
             with awaiting(awaited, _API, _limit_of_api_s(settings)):
-                return known or _with_duration(lambda: _kube(target, settings, also))
+                return known or _with_duration(ask_all)
 
         begun = start([ask])
         return lambda _, deadline: _kube_answer(begun(deadline), settings)
@@ -320,10 +338,42 @@ def _without_reports(answer: NotObserved | BaseException | None) -> NotObserved:
     return answer if isinstance(answer, NotObserved) else not_observed(answer, "RBDNodes")
 
 
-def _indexed(snapshot: Snapshot) -> ClusterIndex:
-    from rbdagent.correlate.cluster_index import cluster_index_of
+def _indexed(snapshot: Snapshot, stored: StoredReports | None) -> ClusterIndex:
+    """Return the index of a cluster, with the reports that its suspects need before Ceph answers.
 
-    return cluster_index_of(snapshot)
+    Args:
+        snapshot: of the cluster.
+        stored: its reports, if they are not in the snapshot.
+    """
+    from rbdagent.correlate.cluster_index import cluster_index_of, with_reports
+
+    index = cluster_index_of(snapshot)
+    if stored is None or not _are_reports_stored(snapshot):
+        return index
+    from rbdagent.lifecycle.needed_reports import needed_reports, suspicious_reports
+
+    scope = _scope(index)
+    index = with_reports(index, suspicious_reports(index, scope, stored))
+    return with_reports(index, needed_reports(index, scope, stored))
+
+
+def _are_reports_stored(snapshot: Snapshot) -> bool:
+    """Return whether the reports were observed, and are not in the snapshot."""
+    from rbdagent.collect.kube.stored_reports import STORED
+
+    return snapshot.kubernetes is not None and snapshot.kubernetes.published is STORED
+
+
+def _with_needed(snapshot: Snapshot, index: ClusterIndex, stored: StoredReports | None) -> Snapshot:
+    """Return the snapshot of a cluster with the reports that are needed after Ceph's answer."""
+    kube = snapshot.kubernetes
+    if stored is None or kube is None or isinstance(kube.published, NotObserved):
+        return snapshot
+    from rbdagent.correlate.cluster_index import with_ceph
+    from rbdagent.lifecycle.needed_reports import needed_reports
+
+    index = with_ceph(index, snapshot.ceph)
+    return with_published(snapshot, needed_reports(index, _scope(index), stored))
 
 
 def _scope(index: ClusterIndex) -> Scope:
@@ -472,14 +522,19 @@ def _begin_node(
     return node_begun(settings.roots, settings.node_name, deadline, kept)
 
 
-def _kube(target: Target, settings: Settings, also: CollectScope) -> KubeAnswer:
+def _kube(
+    target: Target, settings: Settings, also: CollectScope, stored: StoredReports | None
+) -> KubeAnswer:
     if settings.kube is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     if CollectScope.EVERYTHING in also:
         from rbdagent.collect.kube.list_cluster import observe_cluster
 
         return observe_cluster(
-            settings.kube, namespace=target.namespace or None, node_name=settings.node_name
+            settings.kube,
+            namespace=target.namespace or None,
+            node_name=settings.node_name,
+            stored=stored,
         )
     from rbdagent.collect.kube.list_target import observe_kube
 

@@ -45,7 +45,8 @@ def command(
         wanted = parse_target(target, namespace=namespace)
     elif every or namespace is not None:
         wanted = cluster_target(every=every, namespace=namespace, selector=None)
-        also |= CollectScope.EVERYTHING
+        # Another verb may read the file later, about any volume.
+        also |= CollectScope.EVERYTHING | CollectScope.ALL_REPORTS
     else:
         wanted = Target(argument="", kind=TargetKind.NONE)
     print_text(dump_snapshot(snapshot_of(wanted, None, settings, also=also)))

@@ -60,6 +60,8 @@ _K = TypeVar("_K", bound="Hashable")
 
 Key = tuple[str, str]
 """Namespace and name."""
+ClientKey = tuple[int | None, int]
+"""Id and nonce of a client, which are unique in a cluster."""
 
 
 class Volumes(NamedTuple):
@@ -127,8 +129,7 @@ class PublishedEntry(NamedTuple):
 class Published(NamedTuple):
     """Reports that agents published."""
 
-    of_client: dict[tuple[int | None, int], list[PublishedEntry]]
-    """Entries by client id and nonce."""
+    of_client: dict[ClientKey, list[PublishedEntry]]
     of_volume: dict[str, list[PublishedEntry]]
     of_image: dict[str, list[PublishedEntry]]
     """Entries by image name."""
@@ -199,6 +200,17 @@ def with_ceph(index: ClusterIndex, ceph: CephView | None) -> ClusterIndex:
     """Return the index with a newer view of Ceph."""
     snapshot = replace(index.snapshot, ceph=ceph)
     return index._replace(snapshot=snapshot, views=_all_views(ceph))
+
+
+def with_reports(index: ClusterIndex, reports: tuple[PublishedNode, ...]) -> ClusterIndex:
+    """Return the index with other reports of agents; unchanged if the API was not observed."""
+    kube = index.snapshot.kubernetes
+    if kube is None:
+        return index
+    kube = replace(kube, published=reports)
+    return index._replace(
+        snapshot=replace(index.snapshot, kubernetes=kube), published=_published(kube)
+    )
 
 
 def by_each(pairs: Iterable[tuple[_K, _T]]) -> dict[_K, list[_T]]:
@@ -367,7 +379,7 @@ def _without_images(node: PublishedNode) -> PublishedNode:
     return replace(node, mappings=unknown)
 
 
-def client_of(client_id: int | None, address: EntityAddress) -> tuple[int | None, int]:
+def client_of(client_id: int | None, address: EntityAddress) -> ClientKey:
     """Return a key for a client in a cluster, independent of the spelling of its address."""
     return client_id, address.nonce
 

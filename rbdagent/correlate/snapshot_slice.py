@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from rbdagent.correlate.cluster_index import (
+    ClientKey,
     ClusterIndex,
     Key,
     PublishedEntry,
@@ -450,6 +451,47 @@ def _workloads(index: ClusterIndex, pods: Iterable[Pod]) -> Iterable[Workload]:
 # --------------------------------------------------------------------------------------------------
 
 
+class WantedReports(NamedTuple):
+    """What the mappings that agents report have in common with a target."""
+
+    volumes: frozenset[str]
+    """Names of PVs."""
+    images: frozenset[str]
+    """Names of images."""
+    clients: frozenset[tuple[ClientKey, str]]
+    """Clients that watch an image, and their clusters: one mapping of a client proves its node."""
+    watched: frozenset[tuple[ClientKey, str]]
+    """The same clients, and the ids of the images that they watch."""
+
+
+def wanted_reports(index: ClusterIndex, targets: Iterable[Target]) -> WantedReports:
+    """Return what the mappings that the parts for these targets contain have in common with them.
+
+    The parts also contain every mapping of an unknown image.
+    """
+    found = [_wanted(_objects(index, _seed(index, target))) for target in targets]
+    return WantedReports(
+        volumes=frozenset().union(*(wanted.volumes for wanted in found)),
+        images=frozenset().union(*(wanted.images for wanted in found)),
+        clients=frozenset().union(*(wanted.clients for wanted in found)),
+        watched=frozenset().union(*(wanted.watched for wanted in found)),
+    )
+
+
+def _wanted(objects: _Objects) -> WantedReports:
+    watching = [
+        (client_of(watcher.client, watcher.address), view) for view, watcher in _watchers(objects)
+    ]
+    return WantedReports(
+        volumes=frozenset(volume.name for volume in objects.volumes),
+        images=objects.images,
+        clients=frozenset((client, view.fsid) for client, view in watching),
+        watched=frozenset(
+            (client, view.image_id) for client, view in watching if view.image_id is not None
+        ),
+    )
+
+
 def _watchers(objects: _Objects) -> Iterator[tuple[ImageView, Watcher]]:
     for cluster in objects.views:
         for _, view in cluster:
@@ -466,23 +508,16 @@ def _nodes_of(index: ClusterIndex, objects: _Objects) -> set[str]:
 
 def _published(index: ClusterIndex, objects: _Objects) -> list[PublishedEntry]:
     """Return the reports of agents about the images, and about the clients that watch them."""
-    known = index.published
-    entries = [
-        entry for volume in objects.volumes for entry in known.of_volume.get(volume.name, ())
-    ]
-    entries += [entry for name in objects.images for entry in known.of_image.get(name, ())]
-    for view, watcher in _watchers(objects):
-        theirs = known.of_client.get(client_of(watcher.client, watcher.address), [])
-        # One mapping of a client proves its node; the mappings of the image are already included.
-        ours = (entry for entry in theirs if entry.mapping.fsid == view.fsid)
-        first = next(ours, None)
-        entries += [] if first is None else [first]
-        entries += [entry for entry in theirs if _is_of(entry, view)]
+    known, wanted = index.published, _wanted(objects)
+    entries = [entry for name in wanted.volumes for entry in known.of_volume.get(name, ())]
+    entries += [entry for name in wanted.images for entry in known.of_image.get(name, ())]
+    for client, fsid in wanted.clients:
+        theirs = known.of_client.get(client, ())
+        entries += [entry for entry in theirs if entry.mapping.fsid == fsid][:1]
+    for client, image_id in wanted.watched:
+        theirs = known.of_client.get(client, ())
+        entries += [entry for entry in theirs if entry.mapping.image_id == image_id]
     return entries
-
-
-def _is_of(entry: PublishedEntry, view: ImageView) -> bool:
-    return view.image_id is not None and entry.mapping.image_id == view.image_id
 
 
 def _reports(index: ClusterIndex, entries: Iterable[PublishedEntry]) -> tuple[PublishedNode, ...]:

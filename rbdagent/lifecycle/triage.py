@@ -44,7 +44,13 @@ from rbdagent.verdicts.volume_verdict import may_volume_be_shared
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rbdagent.model import KubeEvent, PersistentVolumeClaim, VolumeAttachment
+    from rbdagent.model import (
+        KubeEvent,
+        ObjectRef,
+        PersistentVolumeClaim,
+        PublishedMapping,
+        VolumeAttachment,
+    )
 
 _OF_CONTAINERS: Final = frozenset({"Unhealthy", "BackOff"})
 """Reasons of warning events that do not concern volumes and are frequent in a cluster."""
@@ -148,7 +154,7 @@ class Triage:
         if not all(self._is_user_healthy(user, driver) for user in users):
             return False
         using = [user for user in users if not is_finished(user)]
-        nodes = {user.node_name for user in using if user.node_name}
+        nodes = _nodes_of(using)
         if len(nodes) > 1 and not may_volume_be_shared(volume):
             return False
         if len(using) > 1 and volume.access_modes == ("ReadWriteOncePod",):
@@ -177,6 +183,32 @@ class Triage:
             report.mapping.verdict is Verdict.IN_USE and report.node.name in nodes
             for report in told
         )
+
+    def suspects(self, node: str, mapping: PublishedMapping, scope: Scope) -> bool:
+        """Return whether the report of a mapping may make a target in the scope a suspect.
+
+        Only reports that this returns True for can make :meth:`falls_on` return True. The report of
+        an image in use cannot, if no PV has the image or no claim has the PV.
+        """
+        if mapping.verdict is not Verdict.IN_USE:
+            return True
+        claims = [volume.claim for volume in self._volumes_of(mapping) if volume.claim is not None]
+        return any(
+            scope.namespace in {None, claim.namespace} and node not in self._nodes_using(claim)
+            for claim in claims
+        )
+
+    def _volumes_of(self, mapping: PublishedMapping) -> Iterator[PersistentVolume]:
+        """Yield the PVs that :meth:`_is_reported_healthy` compares with the report of a mapping."""
+        known = self._whole.volumes
+        named = known.by_name.get(mapping.persistent_volume or "")
+        if named is not None:
+            yield named
+        image = "" if mapping.spec is None else mapping.spec.name
+        yield from (volume for volume, _ in known.joins.by_image_name.get(image, ()))
+
+    def _nodes_using(self, claim: ObjectRef) -> set[str]:
+        return _nodes_of(user for user in self._users(key_of(claim)) if not is_finished(user))
 
     def _attachments_of(self, volume: PersistentVolume) -> Iterator[VolumeAttachment]:
         known = self._whole.attachments
@@ -237,6 +269,10 @@ class Triage:
         if target.kind is TargetKind.POD:
             pods = [self._whole.pods.by_key[key]]
         return any(pod.phase == "Pending" or pod.deleting_since is not None for pod in pods)
+
+
+def _nodes_of(pods: Iterable[Pod]) -> set[str]:
+    return {pod.node_name for pod in pods if pod.node_name}
 
 
 def _is_complaint(event: KubeEvent) -> bool:

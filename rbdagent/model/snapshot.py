@@ -45,6 +45,8 @@ class CollectScope(Flag):
     """The objects that the lifecycle of the volume depends on, and the logs of the node."""
     EVERYTHING = auto()
     """All objects of the cluster or of the target's namespace, because no volume is named."""
+    ALL_REPORTS = auto()
+    """Every mapping that agents report, not only those that the objects to judge need."""
 
 
 class Sources(Stored, frozen=True, kw_only=True):

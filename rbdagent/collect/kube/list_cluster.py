@@ -31,6 +31,7 @@ from rbdagent.collect.kube.requests import (
     listed,
     within,
 )
+from rbdagent.collect.kube.stored_reports import STORED, StoredReports
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
     Gap,
@@ -58,7 +59,11 @@ _EVENTS = tuple[KubeEvent, ...] | NotObserved
 
 
 def observe_cluster(
-    access: KubeAccess, *, namespace: str | None, node_name: str
+    access: KubeAccess,
+    *,
+    namespace: str | None,
+    node_name: str,
+    stored: StoredReports | None = None,
 ) -> tuple[KubeView | None, Source]:
     """Return all API objects that volumes depend on.
 
@@ -66,6 +71,7 @@ def observe_cluster(
         access: API server and credentials.
         namespace: of the claims, pods and events; None for all namespaces.
         node_name: this node, whose pods are also requested.
+        stored: keeps what agents published; None to return it in the view.
 
     Returns:
         The view, or None with the reason why there is none. If the API refused only some kinds,
@@ -73,7 +79,7 @@ def observe_cluster(
     """
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-        view, gaps = _request_all(api, namespace, node_name)
+        view, gaps = _request_all(api, namespace, node_name, stored)
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
     refused = _refused(view)
@@ -90,7 +96,7 @@ def _refused(view: KubeView) -> NotObserved | None:
 
 
 def _request_all(
-    api: Api, namespace: str | None, node_name: str
+    api: Api, namespace: str | None, node_name: str, stored: StoredReports | None
 ) -> tuple[KubeView, tuple[Gap, ...]]:
     """Send all requests, then wait for the answers one after the other."""
     pods = _ask_pods(api, namespace, node_name)
@@ -102,7 +108,7 @@ def _request_all(
     csi_nodes = listed(api, CSI_NODES, read.csi_node)
     life = request_lifecycle(api)
     workloads = list_workloads(api, namespace)
-    published = begin_reports(api)
+    published = begin_reports(api) if stored is None else stored.begin(api)
     found_pods, scope = pods()
     found_events, further = events()
     found_claims, found_volumes = claims(), volumes()
@@ -125,7 +131,8 @@ def _request_all(
         published=published(),
     )
     view = with_lifecycle(view, lifecycle)
-    return view, (*lifecycle_gaps(view), *gap("RBDNodes", view.published), *further)
+    unseen = () if view.published is STORED else gap("RBDNodes", view.published)
+    return view, (*lifecycle_gaps(view), *unseen, *further)
 
 
 def _in_progress(listed: tuple[_V, ...] | NotObserved) -> tuple[_V, ...]:

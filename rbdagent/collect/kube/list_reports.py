@@ -89,8 +89,10 @@ def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
     api = Api(credentials(access), timeout_s=access.timeout_s)
     try:
         listing = api.list(RBD_MAPPINGS)
-        summaries = _by_node(_summaries(api, api.list(RBD_NODES)), frozenset())
-        yield from _joined(summaries, objects(listing, _mapping, what="RBDMapping", ahead=False))
+        summaries = _by_node(summaries_in(api, api.list(RBD_NODES)), frozenset())
+        yield from _joined(
+            summaries, objects(listing, read_mapping, what="RBDMapping", ahead=False)
+        )
     except StatusError as error:
         if error.status != NOT_FOUND:
             raise
@@ -110,9 +112,9 @@ def _joined(
     """
     rest = dict(summaries)
     for node, theirs in groupby(mappings, key=lambda found: found.node):
-        yield _report(node, rest.pop(node, None), list(theirs), None)
+        yield node_report(node, rest.pop(node, None), list(theirs), None)
     for node, summary in rest.items():
-        yield _report(node, summary, [], None)
+        yield node_report(node, summary, [], None)
 
 
 def begin_reports(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
@@ -124,8 +126,8 @@ def begin_reports(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObser
 
     def wait() -> tuple[PublishedNode, ...] | NotObserved:
         try:
-            found = list(_unless_missing(objects(mappings, _mapping, what="RBDMapping")))
-            summaries = _unless_missing(_summaries(api, nodes))
+            found = list(unless_missing(objects(mappings, read_mapping, what="RBDMapping")))
+            summaries = unless_missing(summaries_in(api, nodes))
             return _reports(found, _by_node(summaries), None)
         except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
             return not_observed(error, RBD_MAPPINGS)
@@ -182,7 +184,7 @@ def reports_about(
         api = Api(credentials(access), timeout_s=access.timeout_s)
         summaries: Mapping[str, PublishedSummary | NotObserved | None]
         if nodes is None:
-            every = _unless_missing(_summaries(api, api.list(RBD_NODES)))
+            every = unless_missing(summaries_in(api, api.list(RBD_NODES)))
             summaries = _by_node(every, keys | {labels.UNKNOWN_IMAGE})
         else:
             summaries = _summaries_named(api, nodes)
@@ -210,7 +212,7 @@ def reports_of_nodes(
     return {
         name: summary
         if isinstance(summary, NotObserved)
-        else _report(name, summary, theirs, None)
+        else node_report(name, summary, theirs, None)
         if (theirs := [one for one in found if one.node == name]) or summary is not None
         else None
         for name, summary in summaries.items()
@@ -229,7 +231,7 @@ def _names(api: Api, node_labels: Sequence[str]) -> dict[str, str] | None:
     names: dict[str, str] = {}
     for label, listing in listings:
         read_label = partial(_devices, label)
-        for node, devices in _unless_missing(objects(listing, read_label, what="RBDNode")):
+        for node, devices in unless_missing(objects(listing, read_label, what="RBDNode")):
             if devices is None:
                 return None
             names |= {labels.mapping_name(node, device): node for device in devices}
@@ -245,7 +247,7 @@ def _named(api: Api, names: Mapping[str, str], known: FoundMappings) -> FoundMap
     """Return the named RBDMappings, or NotObserved if one of them was not observed."""
     there = {labels.mapping_name(one.node, one.mapping.device) for one in known.mappings}
     asked = [api.ask(f"{RBD_MAPPINGS}/{quote(name)}") for name in names.keys() - there]
-    found = all_observed([found_object(request, _mapping) for request in asked])
+    found = all_observed([found_object(request, read_mapping) for request in asked])
     if isinstance(found, NotObserved):
         return found
     return FoundMappings(found, frozenset(names.values()))
@@ -258,12 +260,12 @@ def _selected(api: Api, wanted: Sequence[str]) -> tuple[ReadMapping, ...]:
     found = (
         one
         for listing in listings
-        for one in _unless_missing(objects(listing, _mapping, what="RBDMapping"))
+        for one in unless_missing(objects(listing, read_mapping, what="RBDMapping"))
     )
     return tuple({(one.node, one.mapping.device): one for one in found}.values())
 
 
-def _unless_missing(found: Iterator[Any]) -> Iterator[Any]:
+def unless_missing(found: Iterator[Any]) -> Iterator[Any]:
     """Yield what was found; nothing if the API has no such resource: then no agent publishes it.
 
     An RBDNode shows that mappings are missing.
@@ -278,7 +280,8 @@ def _unless_missing(found: Iterator[Any]) -> Iterator[Any]:
 # Reports ------------------------------------------------------------------------------------------
 
 
-def _mapping(data: Json) -> ReadMapping:
+def read_mapping(data: Json) -> ReadMapping:
+    """Parse an RBDMapping."""
     status = data["status"]
     return ReadMapping(status["node"], status["observedAt"], read.rbd_mapping(status))
 
@@ -295,11 +298,11 @@ def _reports(
     for one in found:
         by_node.setdefault(one.node, []).append(one)
     return tuple(
-        _report(name, summaries.get(name), theirs, keys) for name, theirs in by_node.items()
+        node_report(name, summaries.get(name), theirs, keys) for name, theirs in by_node.items()
     )
 
 
-def _report(
+def node_report(
     name: str,
     summary: PublishedSummary | NotObserved | None,
     found: Sequence[ReadMapping],
@@ -385,7 +388,7 @@ def _by_node(
     }
 
 
-def _summaries(api: Api, listing: Listing) -> Iterator[PublishedSummary]:
+def summaries_in(api: Api, listing: Listing) -> Iterator[PublishedSummary]:
     """Yield the RBDNodes of a list, each with the time at which its agent renewed its Lease."""
     leases = _Leases(api)
     for summary in objects(listing, read.rbd_node, what="RBDNode"):

@@ -1,0 +1,339 @@
+"""The reports that ``diagnose -A`` keeps lead to the same answer as all reports."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from rbdagent.correlate.cluster_index import (
+    ClusterIndex,
+    cluster_index_of,
+    with_ceph,
+    with_reports,
+)
+from rbdagent.correlate.snapshot_slice import part_of
+from rbdagent.lifecycle.cluster_report import report_cluster
+from rbdagent.lifecycle.needed_reports import needed_reports, suspicious_reports
+from rbdagent.lifecycle.targets import Scope, subjects_of
+from rbdagent.lifecycle.triage import targets_to_diagnose
+from rbdagent.model import (
+    BlocklistEntry,
+    ImageSpec,
+    KubeView,
+    PublishedMapping,
+    PublishedNode,
+    Snapshot,
+    Target,
+    Verdict,
+    Watcher,
+    observed_of,
+)
+from rbdagent.parse.selector import parse_selector
+from tests.support.random_clusters import COUNT, GONE, NODES, Maker, address
+from tests.support.snapshots import COOKIE, FSID, JUST_NOW, LONG_AGO, OTHER_FSID, UNSEEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SCOPES: Final = (
+    Scope(),
+    Scope(namespace="shop"),
+    Scope(selector=parse_selector("app=web")),
+    Scope(namespace="bank", selector=parse_selector("app!=web")),
+)
+_LABELS: Final = (("app", "web"),)
+
+
+# --------------------------------------------------------------------------------------------------
+# Clusters
+# --------------------------------------------------------------------------------------------------
+
+
+def a_mapping(random: Random, node: str, device: int) -> PublishedMapping:
+    """Return a mapping: most are healthy, and the others differ in one or more ways."""
+    number = random.randrange(COUNT)
+    if random.random() < 0.4:
+        # The pods of every third volume are on the same node.
+        number = next((one for one in range(COUNT) if NODES[one % 3] == node), number)
+    client = random.choice((int(node[-1]), int(node[-1]), 7))
+    name = random.choice((*[f"image-{number}"] * 5, f"former-{number}", "image-nowhere"))
+    spec = ImageSpec(pool=random.choice(("k8s", "k8s", "former")), name=name)
+    return PublishedMapping(
+        device=f"/dev/{random.choice(('rbd', 'rbd', 'rbd', 'nbd'))}{device}",
+        verdict=random.choice((*[Verdict.IN_USE] * 12, *Verdict)),
+        fsid=random.choice((FSID, FSID, FSID, OTHER_FSID, None)),
+        spec=random.choice((*[spec] * 9, None)),
+        image_id=random.choice((*[f"id-{number}"] * 4, "id-0", None)),
+        client_id=client,
+        client_address=random.choice((*[address(node)] * 5, address("worker-7"), None)),
+        read_only=random.choice((False, False, True, None)),
+        persistent_volume=random.choice((*[f"pv-{number}"] * 3, f"pv-{number ^ 1}", None)),
+    )
+
+
+def a_report(random: Random, node: str) -> PublishedNode:
+    mappings = tuple(a_mapping(random, node, device) for device in range(random.randrange(7)))
+    return PublishedNode(
+        name=node,
+        observed_at=random.choice((JUST_NOW, JUST_NOW, LONG_AGO)),
+        mappings=UNSEEN if random.random() < 0.1 else mappings,
+        incomplete=random.choice(("", "", "", "not all of its RBDMappings were found")),
+        every_client=random.choice((True, True, False)),
+    )
+
+
+def watch(maker: Maker, random: Random) -> None:
+    """Let clients of any node watch some images."""
+    for number, view in enumerate(maker.views):
+        node = random.choice((*NODES, GONE))
+        watcher = Watcher(address=address(node), client=int(node[-1]), cookie=COOKIE)
+        maker.views[number] = replace(view, watchers=(watcher, *observed_of(view.watchers)))
+
+
+def reported_cluster(random: Random, changes: int) -> Snapshot:
+    """Return a cluster, so many changes away from a healthy one, with a report of most nodes."""
+    maker = Maker(random)
+    for _ in range(changes):
+        maker.change()
+    if random.random() < 0.5:
+        for _ in range(COUNT):
+            maker.a_view()
+        watch(maker, random)
+    if random.random() < 0.2:
+        maker.blocklist.append(BlocklistEntry(network=address(random.choice(NODES)).ip))
+    maker.of_kube.pop("published", None)
+    nodes = random.sample((*NODES, GONE), random.randrange(2, 5))
+    maker.published = [a_report(random, node) for node in nodes]
+    maker.claims[1] = replace(maker.claims[1], labels=_LABELS)
+    return random.choice((maker.made, maker.from_afar))()
+
+
+CLUSTERS: Final = st.builds(
+    reported_cluster, st.randoms(use_true_random=False), st.integers(min_value=0, max_value=6)
+)
+
+
+def healthy_with(*mappings: tuple[str, PublishedMapping]) -> Maker:
+    """Return a healthy cluster whose agents report these mappings."""
+    maker = Maker(Random(0))
+    maker.published = [
+        PublishedNode(
+            name=node,
+            observed_at=JUST_NOW,
+            mappings=tuple(mapping for theirs, mapping in mappings if theirs == node),
+        )
+        for node in NODES
+    ]
+    return maker
+
+
+def in_use(number: int, node: str, **changes: object) -> tuple[str, PublishedMapping]:
+    made = PublishedMapping(
+        device=f"/dev/rbd{number}",
+        verdict=Verdict.IN_USE,
+        fsid=FSID,
+        spec=ImageSpec(pool="k8s", name=f"image-{number}"),
+        image_id=f"id-{number}",
+        client_id=int(node[-1]),
+        client_address=address(node),
+        read_only=False,
+        persistent_volume=f"pv-{number}",
+    )
+    return node, replace(made, **changes)
+
+
+# --------------------------------------------------------------------------------------------------
+# The same answer
+# --------------------------------------------------------------------------------------------------
+
+
+def kube_of(snapshot: Snapshot) -> KubeView:
+    assert snapshot.kubernetes is not None
+    return snapshot.kubernetes
+
+
+def with_published(snapshot: Snapshot, reports: tuple[PublishedNode, ...]) -> Snapshot:
+    return replace(snapshot, kubernetes=replace(kube_of(snapshot), published=reports))
+
+
+def before_ceph(snapshot: Snapshot, scope: Scope) -> ClusterIndex:
+    """Return the index with the reports that are kept before Ceph answers."""
+    reports = observed_of(kube_of(snapshot).published)
+    index = cluster_index_of(replace(with_published(snapshot, ()), ceph=None))
+    index = with_reports(index, suspicious_reports(index, scope, reports))
+    return with_reports(index, needed_reports(index, scope, reports))
+
+
+def reduced(snapshot: Snapshot, scope: Scope = Scope()) -> Snapshot:  # noqa: B008 - immutable
+    """Return a snapshot with the reports that are kept, as the collector selects them."""
+    index = with_ceph(before_ceph(snapshot, scope), snapshot.ceph)
+    reports = observed_of(kube_of(snapshot).published)
+    return with_published(snapshot, needed_reports(index, scope, reports))
+
+
+def parts_of_suspects(index: ClusterIndex, scope: Scope) -> dict[Target, Snapshot]:
+    return {target: part_of(index, target) for target in targets_to_diagnose(index, scope)}
+
+
+@settings(max_examples=300)
+@given(snapshot=CLUSTERS, scope=st.sampled_from(_SCOPES))
+def test_reduced_reports_lead_to_the_same_answer(snapshot: Snapshot, scope: Scope) -> None:
+    # The collector knows the namespace, and not the labels.
+    fewer = reduced(snapshot, Scope(namespace=scope.namespace))
+    assert report_cluster(fewer, scope) == report_cluster(snapshot, scope)
+    whole, part = cluster_index_of(snapshot), cluster_index_of(fewer)
+    assert subjects_of(part, scope) == subjects_of(whole, scope)
+    assert parts_of_suspects(part, scope) == parts_of_suspects(whole, scope)
+
+
+@settings(max_examples=300)
+@given(snapshot=CLUSTERS, scope=st.sampled_from(_SCOPES[:2]))
+def test_ceph_and_the_logs_are_queried_about_the_same_targets(
+    snapshot: Snapshot, scope: Scope
+) -> None:
+    before = before_ceph(snapshot, scope)
+    whole = cluster_index_of(replace(snapshot, ceph=None))
+    assert parts_of_suspects(before, scope) == parts_of_suspects(whole, scope)
+    for ceph in (None, snapshot.ceph):
+        # The first answer has the blocklist, which may lead to further images.
+        asked = targets_to_diagnose(with_ceph(before, ceph), scope)
+        assert asked == targets_to_diagnose(with_ceph(whole, ceph), scope)
+
+
+# --------------------------------------------------------------------------------------------------
+# What is kept
+# --------------------------------------------------------------------------------------------------
+
+
+def kept(maker: Maker) -> set[tuple[str, str]]:
+    """Return node and device of the mappings that are kept; the answer must be the same."""
+    snapshot = maker.from_afar()
+    fewer = reduced(snapshot)
+    assert report_cluster(fewer) == report_cluster(snapshot)
+    reports = observed_of(kube_of(fewer).published)
+    assert [report.name for report in reports] == [report.name for report in maker.published]
+    return {(report.name, one.device) for report in reports for one in observed_of(report.mappings)}
+
+
+HEALTHY: Final = tuple(in_use(number, NODES[number % 3]) for number in range(COUNT))
+
+
+def test_no_mapping_of_a_healthy_volume_is_kept() -> None:
+    foreign = in_use(7, NODES[0], persistent_volume=None)
+    assert kept(healthy_with(*HEALTHY, foreign)) == set()
+
+
+def test_no_mapping_of_a_healthy_shared_volume_is_kept() -> None:
+    maker = healthy_with(*HEALTHY, in_use(0, NODES[1]))
+    shared = {"access_modes": ("ReadWriteMany",), "volume_mode": "Block"}
+    maker.volumes[0] = replace(maker.volumes[0], **shared)
+    second = replace(maker.pods[0].ref, name="web-9", uid="pod-9")
+    maker.pods.append(replace(maker.pods[0], ref=second, node_name=NODES[1]))
+    assert kept(maker) == set()
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        in_use(0, NODES[2]),
+        in_use(0, NODES[2], persistent_volume=None),
+        in_use(0, NODES[2], spec=ImageSpec(pool="k8s", name="former")),
+        in_use(0, NODES[2], verdict=Verdict.ORPHANED),
+    ],
+    ids=["node without a pod", "by its image", "by its PV", "not in use"],
+)
+def test_one_report_against_a_volume_keeps_all_its_reports(
+    further: tuple[str, PublishedMapping],
+) -> None:
+    """Also those of nodes that come earlier in the list."""
+    assert kept(healthy_with(*HEALTHY, further)) == {
+        (NODES[0], "/dev/rbd0"),
+        (NODES[2], "/dev/rbd0"),
+    }
+
+
+def _kill_pod(maker: Maker) -> None:
+    maker.pods[0] = replace(maker.pods[0], deleting_since=LONG_AGO)
+
+
+def _list_node(maker: Maker) -> None:
+    maker.blocklist = [BlocklistEntry(network=address(NODES[0]).ip)]
+
+
+def _hide_pods(maker: Maker) -> None:
+    maker.of_kube["pods"] = UNSEEN
+
+
+@pytest.mark.parametrize(
+    ("become", "numbers"),
+    [(_kill_pod, {0}), (_list_node, {0, 3}), (_hide_pods, {0, 1, 2, 3, 4})],
+    ids=["unhealthy for another reason", "blocklisted node", "pods not observed"],
+)
+def test_reports_of_each_suspect_are_kept(
+    become: Callable[[Maker], None], numbers: set[int]
+) -> None:
+    maker = healthy_with(*HEALTHY)
+    become(maker)
+    assert kept(maker) == {(NODES[number % 3], f"/dev/rbd{number}") for number in numbers}
+
+
+def test_reports_without_observed_volumes_are_those_of_no_target() -> None:
+    maker = healthy_with(*HEALTHY)
+    maker.of_kube["persistent_volumes"] = UNSEEN
+    assert kept(maker) == set()
+
+
+def test_device_whose_image_is_unknown_is_kept() -> None:
+    unknown = in_use(7, NODES[1], spec=None, image_id=None, persistent_volume=None)
+    assert kept(healthy_with(*HEALTHY, unknown)) == {(NODES[1], "/dev/rbd7")}
+
+
+def watched_image(maker: Maker, node: str) -> None:
+    """Make volume 0 a suspect whose image a client on a node watches."""
+    _kill_pod(maker)
+    maker.a_view()
+    watcher = Watcher(address=address(node), client=int(node[-1]), cookie=COOKIE)
+    maker.views = [
+        replace(
+            (maker.views or maker.other_views)[0],
+            spec=ImageSpec(pool="k8s", name="image-0"),
+            fsid=FSID,
+            image_id="id-0",
+            watchers=(watcher,),
+            transient_watchers=(),
+        )
+    ]
+    maker.other_views = []
+
+
+def test_one_mapping_of_a_watchers_client_is_kept_and_each_of_its_image() -> None:
+    """The node still shows the former name of an image that was renamed."""
+    renamed = in_use(
+        9,
+        NODES[1],
+        spec=ImageSpec(pool="k8s", name="former"),
+        image_id="id-0",
+        persistent_volume=None,
+    )
+    maker = healthy_with(*HEALTHY, renamed)
+    watched_image(maker, NODES[1])
+    # Volumes 1 and 4 are mapped by the client that watches the image.
+    assert kept(maker) == {
+        (NODES[0], "/dev/rbd0"),
+        (NODES[1], "/dev/rbd1"),
+        (NODES[1], "/dev/rbd9"),
+    }
+
+
+def test_volume_outside_the_namespace_does_not_matter() -> None:
+    """Pods of other namespaces are not listed: no node seems to have one."""
+    maker = healthy_with(*HEALTHY)
+    maker.claims = [claim for claim in maker.claims if claim.ref.namespace == "shop"]
+    maker.pods = [pod for pod in maker.pods if pod.ref.namespace == "shop"]
+    fewer = reduced(maker.from_afar(), Scope(namespace="shop"))
+    assert {report.mappings for report in observed_of(kube_of(fewer).published)} == {()}
