@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from rbdagent.correlate.image_identity import (
+    clusters_of,
     identity_of_mapping,
     mappings_of,
     nodes_of,
@@ -46,13 +47,12 @@ from rbdagent.model import (
     Snapshot,
     VolumeAttachment,
     Workload,
-    derived,
     observed_of,
 )
 from rbdagent.parse.handle import attachment_name
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
 
 _T = TypeVar("_T")
@@ -133,8 +133,10 @@ class Published(NamedTuple):
     of_volume: dict[str, list[PublishedEntry]]
     of_image: dict[str, list[PublishedEntry]]
     """Entries by image name."""
+    of_image_id: dict[str, list[PublishedEntry]]
     reports: tuple[PublishedNode, ...]
-    """The reports of all nodes, only with the devices whose image is unknown and may be any."""
+    """The reports of all nodes, only with the mappings that any target may need, see
+    :func:`with_common_only`."""
 
 
 class Views(NamedTuple):
@@ -190,7 +192,7 @@ def cluster_index_of(snapshot: Snapshot) -> ClusterIndex:
             (workload.ref.namespace, workload.name): workload
             for workload in observed_of(kube.workloads)
         },
-        published=_published(kube),
+        published=_published(snapshot),
         views=_all_views(snapshot.ceph),
         here=_local_index(snapshot, pods),
     )
@@ -199,7 +201,8 @@ def cluster_index_of(snapshot: Snapshot) -> ClusterIndex:
 def with_ceph(index: ClusterIndex, ceph: CephView | None) -> ClusterIndex:
     """Return the index with a newer view of Ceph."""
     snapshot = replace(index.snapshot, ceph=ceph)
-    return index._replace(snapshot=snapshot, views=_all_views(ceph))
+    published = index.published._replace(reports=_common_reports(snapshot))
+    return index._replace(snapshot=snapshot, published=published, views=_all_views(ceph))
 
 
 def with_reports(index: ClusterIndex, reports: tuple[PublishedNode, ...]) -> ClusterIndex:
@@ -207,10 +210,8 @@ def with_reports(index: ClusterIndex, reports: tuple[PublishedNode, ...]) -> Clu
     kube = index.snapshot.kubernetes
     if kube is None:
         return index
-    kube = replace(kube, published=reports)
-    return index._replace(
-        snapshot=replace(index.snapshot, kubernetes=kube), published=_published(kube)
-    )
+    snapshot = replace(index.snapshot, kubernetes=replace(kube, published=reports))
+    return index._replace(snapshot=snapshot, published=_published(snapshot))
 
 
 def by_each(pairs: Iterable[tuple[_K, _T]]) -> dict[_K, list[_T]]:
@@ -346,7 +347,8 @@ def spelled(ip: str) -> str:
         return ip
 
 
-def _published(kube: KubeView | None) -> Published:
+def _published(snapshot: Snapshot) -> Published:
+    kube = snapshot.kubernetes
     nodes = () if kube is None else observed_of(kube.published)
     entries = [
         PublishedEntry(number, node, mapping)
@@ -367,16 +369,58 @@ def _published(kube: KubeView | None) -> Published:
         of_image=by_each(
             (entry.mapping.spec.name, entry) for entry in entries if entry.mapping.spec
         ),
-        reports=tuple(_without_images(node) for node in nodes),
+        of_image_id=by_each(
+            (entry.mapping.image_id, entry) for entry in entries if entry.mapping.image_id
+        ),
+        reports=_common_reports(snapshot),
     )
 
 
-def _without_images(node: PublishedNode) -> PublishedNode:
-    unknown = derived(
-        node.mappings,
-        lambda mappings: tuple(mapping for mapping in mappings if mapping.image is None),
+def _common_reports(snapshot: Snapshot) -> tuple[PublishedNode, ...]:
+    kube, nonces = snapshot.kubernetes, blocklisted_nonces(snapshot.ceph)
+    nodes = () if kube is None else observed_of(kube.published)
+    return tuple(with_common_only(node, nonces) for node in nodes)
+
+
+def blocklisted_nonces(ceph: CephView | None) -> frozenset[int]:
+    """Return the nonces of the single clients on a blocklist; few other clients have the same."""
+    return frozenset(
+        entry.nonce
+        for cluster in clusters_of(ceph)
+        for entry in observed_of(cluster.blocklist)
+        if entry.nonce
     )
-    return replace(node, mappings=unknown)
+
+
+def with_common_only(
+    report: PublishedNode,
+    nonces: frozenset[int],
+    is_kept: Callable[[PublishedMapping], bool] = lambda _: False,
+) -> PublishedNode:
+    """Return a report with the mappings that any target may need, and those that are kept.
+
+    Any target may need a device whose image is unknown, because it may be any image, and the
+    mappings of a client that is on a blocklist, because RBD306 names all devices of that client.
+    ``every_client`` is then true if no mapping of such a client may be missing.
+
+    Args:
+        report: of a node.
+        nonces: of the clients on a blocklist.
+        is_kept: whether another mapping is kept.
+    """
+    if isinstance(report.mappings, NotObserved):
+        return report
+    kept = (
+        mapping
+        for mapping in report.mappings
+        if mapping.spec is None or _has_nonce(mapping, nonces) or is_kept(mapping)
+    )
+    are_known = all(mapping.client_address is not None for mapping in report.mappings)
+    return replace(report, mappings=tuple(kept), every_client=report.every_client and are_known)
+
+
+def _has_nonce(mapping: PublishedMapping, nonces: frozenset[int]) -> bool:
+    return mapping.client_address is not None and mapping.client_address.nonce in nonces
 
 
 def client_of(client_id: int | None, address: EntityAddress) -> ClientKey:

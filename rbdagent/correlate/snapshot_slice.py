@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from rbdagent.model import (
         KubeEvent,
         PersistentVolume,
-        PublishedMapping,
         PublishedNode,
         VolumeAttachment,
         Watcher,
@@ -82,6 +81,7 @@ class _Objects(NamedTuple):
     users: tuple[Pod, ...]
     images: frozenset[str]
     """Image names."""
+    image_ids: frozenset[str]
     views: tuple[tuple[tuple[int, ImageView], ...], ...]
     """For each cluster, its numbered views."""
     words: frozenset[str]
@@ -237,6 +237,7 @@ def _objects(index: ClusterIndex, seed: _Seed) -> _Objects:
         claims=frozenset(claims),
         users=_users(index, seed, claims, handles, images),
         images=images,
+        image_ids=frozenset(ids),
         views=views,
         words=frozenset(
             {
@@ -458,36 +459,34 @@ class WantedReports(NamedTuple):
     """Names of PVs."""
     images: frozenset[str]
     """Names of images."""
+    image_ids: frozenset[str]
+    """An image that was renamed since it was mapped has its former name on the node, and its id."""
     clients: frozenset[tuple[ClientKey, str]]
     """Clients that watch an image, and their clusters: one mapping of a client proves its node."""
-    watched: frozenset[tuple[ClientKey, str]]
-    """The same clients, and the ids of the images that they watch."""
 
 
 def wanted_reports(index: ClusterIndex, targets: Iterable[Target]) -> WantedReports:
     """Return what the mappings that the parts for these targets contain have in common with them.
 
-    The parts also contain every mapping of an unknown image.
+    The parts also contain what :func:`with_common_only` keeps.
     """
     found = [_wanted(_objects(index, _seed(index, target))) for target in targets]
     return WantedReports(
         volumes=frozenset().union(*(wanted.volumes for wanted in found)),
         images=frozenset().union(*(wanted.images for wanted in found)),
+        image_ids=frozenset().union(*(wanted.image_ids for wanted in found)),
         clients=frozenset().union(*(wanted.clients for wanted in found)),
-        watched=frozenset().union(*(wanted.watched for wanted in found)),
     )
 
 
 def _wanted(objects: _Objects) -> WantedReports:
-    watching = [
-        (client_of(watcher.client, watcher.address), view) for view, watcher in _watchers(objects)
-    ]
     return WantedReports(
         volumes=frozenset(volume.name for volume in objects.volumes),
         images=objects.images,
-        clients=frozenset((client, view.fsid) for client, view in watching),
-        watched=frozenset(
-            (client, view.image_id) for client, view in watching if view.image_id is not None
+        image_ids=objects.image_ids,
+        clients=frozenset(
+            (client_of(watcher.client, watcher.address), view.fsid)
+            for view, watcher in _watchers(objects)
         ),
     )
 
@@ -511,17 +510,15 @@ def _published(index: ClusterIndex, objects: _Objects) -> list[PublishedEntry]:
     known, wanted = index.published, _wanted(objects)
     entries = [entry for name in wanted.volumes for entry in known.of_volume.get(name, ())]
     entries += [entry for name in wanted.images for entry in known.of_image.get(name, ())]
+    entries += [entry for one in wanted.image_ids for entry in known.of_image_id.get(one, ())]
     for client, fsid in wanted.clients:
         theirs = known.of_client.get(client, ())
         entries += [entry for entry in theirs if entry.mapping.fsid == fsid][:1]
-    for client, image_id in wanted.watched:
-        theirs = known.of_client.get(client, ())
-        entries += [entry for entry in theirs if entry.mapping.image_id == image_id]
     return entries
 
 
 def _reports(index: ClusterIndex, entries: Iterable[PublishedEntry]) -> tuple[PublishedNode, ...]:
-    """Return the reports of all nodes, with these mappings and those whose image is unknown.
+    """Return the reports of all nodes, with these mappings and those that any target may need.
 
     A recent report of a node counts even if it contains nothing about the target.
     """
@@ -530,14 +527,10 @@ def _reports(index: ClusterIndex, entries: Iterable[PublishedEntry]) -> tuple[Pu
         return index.published.reports
     found = list(index.published.reports)
     for number, theirs in by_node.items():
-        found[number] = replace(theirs[0].node, mappings=_in_order(theirs))
+        common = observed_of(found[number].mappings)
+        wanted = {id(one) for one in (*common, *(entry.mapping for entry in theirs))}
+        every = observed_of(theirs[0].node.mappings)
+        found[number] = replace(
+            found[number], mappings=tuple(one for one in every if id(one) in wanted)
+        )
     return tuple(found)
-
-
-def _in_order(entries: list[PublishedEntry]) -> tuple[PublishedMapping, ...]:
-    wanted = {id(entry.mapping) for entry in entries}
-    return tuple(
-        mapping
-        for mapping in observed_of(entries[0].node.mappings)
-        if id(mapping) in wanted or mapping.image is None
-    )

@@ -2,20 +2,18 @@
 
 Triage checks each report alone (`Triage.suspects`), so the suspects are those of all reports. Then
 only the mappings in the part of a suspect are needed: those of its PVs and images, one of each
-client that watches its images, and the devices whose image is unknown. They contain every report
-for which their target is a suspect.
+client that watches its images, and those that any target may need. They contain every report for
+which their target is a suspect.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from rbdagent.correlate.cluster_index import client_of
+from rbdagent.correlate.cluster_index import blocklisted_nonces, client_of, with_common_only
 from rbdagent.correlate.snapshot_slice import WantedReports, wanted_reports
 from rbdagent.lifecycle.triage import Triage, targets_to_diagnose
-from rbdagent.model import NotObserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +34,7 @@ def suspicious_reports(
         reports: of all agents.
     """
     triage = Triage(index)
-    return _reduced(reports, lambda node, mapping: triage.suspects(node, mapping, scope))
+    return _reduced(index, reports, lambda node, mapping: triage.suspects(node, mapping, scope))
 
 
 def needed_reports(
@@ -51,7 +49,7 @@ def needed_reports(
         reports: of all agents.
     """
     wanted = _Wanted(wanted_reports(index, targets_to_diagnose(index, scope)))
-    return _reduced(reports, lambda _, mapping: wanted.has(mapping))
+    return _reduced(index, reports, lambda _, mapping: wanted.has(mapping))
 
 
 class _Wanted:
@@ -68,30 +66,24 @@ class _Wanted:
             return True
         if mapping.spec is not None and mapping.spec.name in wanted.images:
             return True
+        return mapping.image_id in wanted.image_ids or self._is_proof(mapping)
+
+    def _is_proof(self, mapping: PublishedMapping) -> bool:
+        """Return whether it is the first mapping of a watcher's client."""
         if mapping.client_address is None:
             return False
-        client = client_of(mapping.client_id, mapping.client_address)
-        if (client, mapping.fsid) in self._unproven:
-            self._unproven.remove((client, mapping.fsid))
-            return True
-        return (client, mapping.image_id) in wanted.watched
+        proof = client_of(mapping.client_id, mapping.client_address), mapping.fsid
+        is_first = proof in self._unproven
+        self._unproven.discard(proof)
+        return is_first
 
 
 def _reduced(
-    reports: Iterable[PublishedNode], is_kept: Callable[[str, PublishedMapping], bool]
+    index: ClusterIndex,
+    reports: Iterable[PublishedNode],
+    is_kept: Callable[[str, PublishedMapping], bool],
 ) -> tuple[PublishedNode, ...]:
-    """Return reports with some mappings, and with those whose image is unknown: it may be any."""
-    return tuple(_with_only(report, is_kept) for report in reports)
-
-
-def _with_only(
-    report: PublishedNode, is_kept: Callable[[str, PublishedMapping], bool]
-) -> PublishedNode:
-    if isinstance(report.mappings, NotObserved):
-        return report
-    kept = (
-        mapping
-        for mapping in report.mappings
-        if mapping.spec is None or is_kept(report.name, mapping)
+    nonces = blocklisted_nonces(index.snapshot.ceph)
+    return tuple(
+        with_common_only(report, nonces, partial(is_kept, report.name)) for report in reports
     )
-    return replace(report, mappings=tuple(kept))

@@ -34,8 +34,9 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.selector import parse_selector
-from tests.support.random_clusters import COUNT, GONE, NODES, Maker, address
-from tests.support.snapshots import COOKIE, FSID, JUST_NOW, LONG_AGO, OTHER_FSID, UNSEEN
+from tests.support.random_clusters import COUNT, NODES, Maker, address
+from tests.support.random_reports import SECOND, reported_cluster
+from tests.support.snapshots import COOKIE, FSID, JUST_NOW, LONG_AGO, UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,71 +47,6 @@ _SCOPES: Final = (
     Scope(selector=parse_selector("app=web")),
     Scope(namespace="bank", selector=parse_selector("app!=web")),
 )
-_LABELS: Final = (("app", "web"),)
-
-
-# --------------------------------------------------------------------------------------------------
-# Clusters
-# --------------------------------------------------------------------------------------------------
-
-
-def a_mapping(random: Random, node: str, device: int) -> PublishedMapping:
-    """Return a mapping: most are healthy, and the others differ in one or more ways."""
-    number = random.randrange(COUNT)
-    if random.random() < 0.4:
-        # The pods of every third volume are on the same node.
-        number = next((one for one in range(COUNT) if NODES[one % 3] == node), number)
-    client = random.choice((int(node[-1]), int(node[-1]), 7))
-    name = random.choice((*[f"image-{number}"] * 5, f"former-{number}", "image-nowhere"))
-    spec = ImageSpec(pool=random.choice(("k8s", "k8s", "former")), name=name)
-    return PublishedMapping(
-        device=f"/dev/{random.choice(('rbd', 'rbd', 'rbd', 'nbd'))}{device}",
-        verdict=random.choice((*[Verdict.IN_USE] * 12, *Verdict)),
-        fsid=random.choice((FSID, FSID, FSID, OTHER_FSID, None)),
-        spec=random.choice((*[spec] * 9, None)),
-        image_id=random.choice((*[f"id-{number}"] * 4, "id-0", None)),
-        client_id=client,
-        client_address=random.choice((*[address(node)] * 5, address("worker-7"), None)),
-        read_only=random.choice((False, False, True, None)),
-        persistent_volume=random.choice((*[f"pv-{number}"] * 3, f"pv-{number ^ 1}", None)),
-    )
-
-
-def a_report(random: Random, node: str) -> PublishedNode:
-    mappings = tuple(a_mapping(random, node, device) for device in range(random.randrange(7)))
-    return PublishedNode(
-        name=node,
-        observed_at=random.choice((JUST_NOW, JUST_NOW, LONG_AGO)),
-        mappings=UNSEEN if random.random() < 0.1 else mappings,
-        incomplete=random.choice(("", "", "", "not all of its RBDMappings were found")),
-        every_client=random.choice((True, True, False)),
-    )
-
-
-def watch(maker: Maker, random: Random) -> None:
-    """Let clients of any node watch some images."""
-    for number, view in enumerate(maker.views):
-        node = random.choice((*NODES, GONE))
-        watcher = Watcher(address=address(node), client=int(node[-1]), cookie=COOKIE)
-        maker.views[number] = replace(view, watchers=(watcher, *observed_of(view.watchers)))
-
-
-def reported_cluster(random: Random, changes: int) -> Snapshot:
-    """Return a cluster, so many changes away from a healthy one, with a report of most nodes."""
-    maker = Maker(random)
-    for _ in range(changes):
-        maker.change()
-    if random.random() < 0.5:
-        for _ in range(COUNT):
-            maker.a_view()
-        watch(maker, random)
-    if random.random() < 0.2:
-        maker.blocklist.append(BlocklistEntry(network=address(random.choice(NODES)).ip))
-    maker.of_kube.pop("published", None)
-    nodes = random.sample((*NODES, GONE), random.randrange(2, 5))
-    maker.published = [a_report(random, node) for node in nodes]
-    maker.claims[1] = replace(maker.claims[1], labels=_LABELS)
-    return random.choice((maker.made, maker.from_afar))()
 
 
 CLUSTERS: Final = st.builds(
@@ -312,7 +248,7 @@ def watched_image(maker: Maker, node: str) -> None:
 
 
 def test_one_mapping_of_a_watchers_client_is_kept_and_each_of_its_image() -> None:
-    """The node still shows the former name of an image that was renamed."""
+    """A node still shows the former name of an image that was renamed."""
     renamed = in_use(
         9,
         NODES[1],
@@ -328,6 +264,16 @@ def test_one_mapping_of_a_watchers_client_is_kept_and_each_of_its_image() -> Non
         (NODES[1], "/dev/rbd1"),
         (NODES[1], "/dev/rbd9"),
     }
+
+
+def test_mappings_of_a_client_on_the_blocklist_are_kept() -> None:
+    """They are of another client than those of the suspects: RBD306 names all its devices."""
+    second = {"client_id": SECOND, "client_address": replace(address(NODES[0]), nonce=SECOND)}
+    maker = healthy_with(*HEALTHY, in_use(8, NODES[0], **second), in_use(9, NODES[0], **second))
+    watched_image(maker, NODES[0])
+    maker.blocklist = [BlocklistEntry(network=address(NODES[0]).ip, nonce=SECOND)]
+    # The pods of volumes 0 and 3 are on this node.
+    assert kept(maker) == {(NODES[0], f"/dev/rbd{number}") for number in (0, 3, 8, 9)}
 
 
 def test_volume_outside_the_namespace_does_not_matter() -> None:

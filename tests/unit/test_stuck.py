@@ -29,8 +29,12 @@ from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.lifecycle.targets import Scope, subjects_of
 from rbdagent.lifecycle.triage import images_to_query
 from rbdagent.model import (
+    BlocklistEntry,
     ClusterReport,
     Finding,
+    ImagePresence,
+    ImageSpec,
+    ImageView,
     KubeView,
     Lifecycle,
     NotObserved,
@@ -39,6 +43,8 @@ from rbdagent.model import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
+    PublishedMapping,
+    PublishedNode,
     Requirement,
     Severity,
     Snapshot,
@@ -46,19 +52,24 @@ from rbdagent.model import (
     SourceState,
     Target,
     TargetKind,
+    Verdict,
     observed_of,
 )
 from rbdagent.parse.selector import parse_selector
 from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, Many, many
-from tests.support.random_clusters import GIB, Maker, some_cluster
+from tests.support.random_clusters import GIB, Maker, address, some_cluster
+from tests.support.random_reports import reported_cluster
 from tests.support.rule_rows.families import FAMILIES
-from tests.support.snapshots import DRIVER, LONG_AGO, NOW, UNSEEN, event
+from tests.support.snapshots import DRIVER, FSID, JUST_NOW, LONG_AGO, NOW, UNSEEN, event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 CLUSTERS: Final = st.builds(
     some_cluster, st.randoms(use_true_random=False), st.integers(min_value=0, max_value=8)
+)
+REPORTED: Final = st.builds(
+    reported_cluster, st.randoms(use_true_random=False), st.integers(min_value=0, max_value=4)
 )
 MANY: Final = settings(max_examples=300)
 
@@ -159,11 +170,83 @@ def test_events_of_the_same_second_keep_their_order_in_a_part() -> None:
 
 
 @MANY
-@given(snapshot=CLUSTERS)
+@given(snapshot=CLUSTERS | REPORTED)
 def test_triage_drops_no_target_with_a_serious_finding(
     snapshot: Snapshot,
 ) -> None:
     assert codes_by_target(report_cluster(snapshot)) == unfiltered(snapshot)
+
+
+def reported(*changes: dict[str, Any]) -> Snapshot:
+    """Return a cluster in which volume 0 is a suspect, and an agent reports these mappings."""
+    maker = Maker(Random(0))
+    maker.pods[0] = replace(maker.pods[0], deleting_since=LONG_AGO)
+    image = ImageSpec(pool="k8s", name="image-0")
+    maker.views = [
+        ImageView(
+            spec=image,
+            fsid=FSID,
+            presence=ImagePresence.PRESENT,
+            image_id="id-0",
+            watchers=(),
+        )
+    ]
+    maker.blocklist = [BlocklistEntry(network=address("worker-1").ip, nonce=77)]
+    first = PublishedMapping(
+        device="/dev/rbd0",
+        verdict=Verdict.IN_USE,
+        fsid=FSID,
+        spec=image,
+        image_id="id-0",
+        client_id=1,
+        client_address=address("worker-1"),
+    )
+    mappings = tuple(replace(first, **change) for change in ({}, *changes))
+    maker.published = [
+        PublishedNode(name="worker-1", observed_at=JUST_NOW, mappings=mappings),
+    ]
+    return maker.from_afar()
+
+
+OTHER: Final = {"spec": ImageSpec(pool="k8s", name="other"), "image_id": "id-9"}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {
+                **OTHER,
+                "device": "/dev/rbd9",
+                "client_id": 77,
+                "client_address": replace(address("worker-1"), nonce=77),
+            },
+            "matches its client of /dev/rbd9",
+        ),
+        (
+            {**OTHER, "device": "/dev/nbd9", "client_id": None, "client_address": None},
+            "Whether this client has a device mapped was not observed",
+        ),
+        ({**OTHER, "device": "/dev/rbd9"}, "matches a former client of it"),
+    ],
+    ids=["client on the blocklist", "unknown client", "another client"],
+)
+def test_part_has_what_the_client_of_a_blocklist_entry_has_mapped(
+    change: dict[str, Any], text: str
+) -> None:
+    snapshot, target = reported(change), pvc("shop", "data-0")
+    life = life_in(part_of(cluster_index_of(snapshot), target))
+    (finding,) = (finding for finding in life.findings if finding.code == "RBD306")
+    assert text in finding.message
+    assert life.findings == life_in(alone(snapshot, target)).findings
+
+
+def test_part_has_an_image_that_was_renamed_since_it_was_mapped() -> None:
+    renamed = {"device": "/dev/rbd9", "spec": ImageSpec(pool="k8s", name="former")}
+    snapshot, target = reported(renamed), pvc("shop", "data-0")
+    part = life_in(part_of(cluster_index_of(snapshot), target))
+    devices = {holder.published.device for holder in part.diagnosis.use.holders if holder.published}
+    assert devices == {"/dev/rbd0", "/dev/rbd9"}
 
 
 def without(part: str, seen: Snapshot) -> Snapshot:
