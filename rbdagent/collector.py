@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from rbdagent.collect.failure import failed, gaps_in, not_observed
+from rbdagent.collect.kube.connection import Connection
 from rbdagent.collect.monitors import monitors_in, with_monitors
 from rbdagent.collect.node.contained import KeptNode, NodeAnswer, node_begun, start_node_worker
 from rbdagent.collect.parallel import Awaited, awaiting, start
@@ -45,7 +46,6 @@ from rbdagent.model import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.collect.kube.list_reports import FoundMappings
     from rbdagent.collect.kube.stored_reports import StoredReports
     from rbdagent.config import Settings
@@ -121,7 +121,8 @@ def collect_snapshot(
         _begin_node(settings, workers and workers.node, deadline) as node_answer,
     ):
         stored = _begin_stored(also)
-        ask_kube = partial(_kube, target, settings, also, stored)
+        connection = None if settings.kube is None else Connection(settings.kube)
+        ask_kube = partial(_kube, target, settings, also, connection, stored)
         kube_answer = _begin_kube(ask_kube, settings, kube, own, awaited)
         from rbdagent.correlate import images_of
 
@@ -143,7 +144,7 @@ def collect_snapshot(
         seen = seen if index is None else index.snapshot
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
         with_logs = _begin_logs(seen, settings, also, index)
-        reports = _begin_reports(seen, settings, also, awaited)
+        reports = _begin_reports(seen, settings, also, connection, awaited)
         with awaiting(awaited, _CEPH, _limit_of_ceph_s(settings)):
             with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline, meanwhile.prepare)
     with awaiting(awaited, _LOGS, settings.timeout_s):
@@ -248,7 +249,11 @@ def _begin_logs(
 
 
 def _begin_reports(
-    seen: Snapshot, settings: Settings, also: CollectScope, awaited: Awaited
+    seen: Snapshot,
+    settings: Settings,
+    also: CollectScope,
+    connection: Connection | None,
+    awaited: Awaited,
 ) -> Callable[[Snapshot, float], Sequence[PublishedNode | NotObserved]]:
     """Start to request the RBDMappings of the target; return a function that requests the rest.
 
@@ -257,9 +262,8 @@ def _begin_reports(
     those of nodes with a watch. The function needs the answer of Ceph. A snapshot of this node, or
     for an unmap, needs no report of other nodes.
     """
-    access = settings.kube
     not_wanted = seen.target.kind is TargetKind.NONE or CollectScope.UNMAP_GUARDS in also
-    if access is None or not_wanted or seen.kubernetes is None:
+    if connection is None or not_wanted or seen.kubernetes is None:
         return lambda *_: ()
     from rbdagent.collect.kube.list_reports import FoundMappings, mappings_with, reports_of
     from rbdagent.correlate import correlate
@@ -267,14 +271,14 @@ def _begin_reports(
     from rbdagent.correlate.volume_names import names_of_use
 
     lookup = lookup_of(names_of_use(correlate(seen)))
-    begun = start([lambda: mappings_with(access, lookup)])
+    begun = start([lambda: mappings_with(connection, lookup)])
 
     def reports(snapshot: Snapshot, deadline: float) -> Sequence[PublishedNode | NotObserved]:
         with awaiting(awaited, _API, _limit_of_api_s(settings)):
             (found,) = begun(deadline)
             if not isinstance(found, FoundMappings):
                 return [_without_reports(found)]
-            further = start([lambda: _further_reports(snapshot, access, found)])
+            further = start([lambda: _further_reports(snapshot, connection, found)])
             # Ceph may have used all the time.
             (answer,) = further(max(deadline, time.monotonic() + _EXTRA_S))
         return (
@@ -285,7 +289,7 @@ def _begin_reports(
 
 
 def _further_reports(
-    snapshot: Snapshot, access: KubeAccess, found: FoundMappings
+    snapshot: Snapshot, connection: Connection, found: FoundMappings
 ) -> list[PublishedNode | NotObserved]:
     """Return the reports about the target, with the mappings that Ceph's answer leads to.
 
@@ -301,7 +305,7 @@ def _further_reports(
     ceph, node = snapshot.ceph, snapshot.node
     views = () if ceph is None else [view for one in ceph.clusters for view in one.images]
     lookup = further_lookup(views, [one.mapping for one in found.mappings])
-    more = mappings_with(access, lookup, known=found)
+    more = mappings_with(connection, lookup, known=found)
     if not isinstance(more, NotObserved):
         found = found.with_more(more)
     use = correlate(with_published(snapshot, reports_of(found)))
@@ -309,7 +313,7 @@ def _further_reports(
     if any(_holds(holder) for holder in use.holders):
         here = "" if node is None else node.node_name
         nodes = {*found.nodes, *nodes_of_strangers(use, here)}
-    reports = reports_about(access, found, keys_of(names, views), nodes)
+    reports = reports_about(connection, found, keys_of(names, views), nodes)
     if isinstance(reports, NotObserved):
         return [reports]
     observed, unseen = separated(reports)
@@ -523,22 +527,26 @@ def _begin_node(
 
 
 def _kube(
-    target: Target, settings: Settings, also: CollectScope, stored: StoredReports | None
+    target: Target,
+    settings: Settings,
+    also: CollectScope,
+    connection: Connection | None,
+    stored: StoredReports | None,
 ) -> KubeAnswer:
-    if settings.kube is None:
+    if connection is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     if CollectScope.EVERYTHING in also:
         from rbdagent.collect.kube.list_cluster import observe_cluster
 
         return observe_cluster(
-            settings.kube,
+            connection,
             namespace=target.namespace or None,
             node_name=settings.node_name,
             stored=stored,
         )
     from rbdagent.collect.kube.list_target import observe_kube
 
-    return observe_kube(settings.kube, target, node_name=settings.node_name, also=also)
+    return observe_kube(connection, target, node_name=settings.node_name, also=also)
 
 
 _Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress], float]
@@ -652,9 +660,8 @@ def _ceph(
         mapping.client_address for mapping in mappings if mapping.client_address is not None
     )
     try:
-        begun.ask((images, known, deadline))
-        meanwhile()
-        answer = begun.receive(deadline + _EXTRA_S)
+        question = images, known, deadline
+        answer = begun.answer(question, deadline + _EXTRA_S, meanwhile=meanwhile)
     except TimeoutError:
         reason, hint = "Ceph: no answer in time", "ceph -s shows whether the cluster answers at all"
     except WorkerExitedError:

@@ -85,9 +85,19 @@ class Worker(Generic[_Question, _Answer]):
         os.close(self._answer_in)
         return is_closed and has_ended(self.pid, options=0)
 
-    def answer(self, question: _Question, deadline: float) -> _Answer:
-        """Send a question, and wait for the answer; see :meth:`ask` and :meth:`receive`."""
+    def answer(
+        self,
+        question: _Question,
+        deadline: float,
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> _Answer:
+        """Send a question, call ``meanwhile``, and wait for the answer.
+
+        See :meth:`ask` and :meth:`receive`.
+        """
         self.ask(question)
+        meanwhile()
         return self.receive(deadline)
 
     def ask(self, question: _Question) -> None:
@@ -144,13 +154,20 @@ class PersistentWorker(Generic[_Question, _Answer]):
         self._stuck: int | None = None
         """The process that could not be ended."""
 
-    def answer(self, question: _Question, deadline: float) -> _Answer:
+    def answer(
+        self,
+        question: _Question,
+        deadline: float,
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> _Answer:
         """Send a question, and wait for the answer, see :meth:`Worker.answer`.
 
         Raises:
             UninterruptibleError: the previous process still runs; no second one is started.
         """
         self.ask(question)
+        meanwhile()
         return self.receive(deadline)
 
     def ask(self, question: _Question) -> None:

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.cli import run
+from rbdagent.collect.kube.connection import Connection
 from rbdagent.collect.kube.list_cluster import observe_cluster
 from rbdagent.collector import _query_suspect_images
 from rbdagent.correlate.cluster_index import cluster_index_of
@@ -95,7 +96,7 @@ def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
 
 
 def look(access: KubeAccess, namespace: str | None = None) -> tuple[KubeView, Source]:
-    view, source = observe_cluster(access, namespace=namespace, node_name="n1")
+    view, source = observe_cluster(Connection(access), namespace=namespace, node_name="n1")
     assert view is not None
     return view, source
 
@@ -210,7 +211,7 @@ def test_server_that_refuses_everything_is_a_failed_source(
 ) -> None:
     for path in ("/api/v1/pods", "/api/v1/persistentvolumeclaims", *OF_CLUSTER):
         api.broken[path] = refuse(403)
-    view, source = observe_cluster(access, namespace=None, node_name="n1")
+    view, source = observe_cluster(Connection(access), namespace=None, node_name="n1")
     assert view is None
     assert (source.state, source.gaps) == (SourceState.FAILED, ())
     assert "is forbidden" in source.reason

@@ -18,6 +18,7 @@ from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.publish import Publisher
 from rbdagent.cli.agent import _Kubernetes
 from rbdagent.collect.kube.access_review import check_kube
+from rbdagent.collect.kube.connection import Connection
 from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.kube.list_reports import published_nodes, reports_of_nodes
 from rbdagent.collect.kube.list_target import observe_kube
@@ -95,7 +96,7 @@ def target(name: str = VOLUME, kind: TargetKind = TargetKind.PERSISTENT_VOLUME) 
 
 
 def look(access: KubeAccess, wanted: Target | None = None) -> tuple[KubeView | None, Source]:
-    return observe_kube(access, wanted or target(), node_name="n1")
+    return observe_kube(Connection(access), wanted or target(), node_name="n1")
 
 
 def test_volume_leads_to_claim_pods_nodes_attachment_and_events(access: KubeAccess) -> None:
@@ -360,7 +361,10 @@ def pending(api: FakeApi) -> FakeApi:
 
 def look_at_life(access: KubeAccess) -> KubeView:
     view, _ = observe_kube(
-        access, target("c12", TargetKind.CLAIM), node_name="n1", also=CollectScope.LIFECYCLE
+        Connection(access),
+        target("c12", TargetKind.CLAIM),
+        node_name="n1",
+        also=CollectScope.LIFECYCLE,
     )
     assert view is not None
     return view
@@ -426,7 +430,10 @@ def test_refused_list_for_the_lifecycle_is_a_gap(
 ) -> None:
     pending.broken[path] = refuse(403)
     _, source = observe_kube(
-        access, target("c12", TargetKind.CLAIM), node_name="n1", also=CollectScope.LIFECYCLE
+        Connection(access),
+        target("c12", TargetKind.CLAIM),
+        node_name="n1",
+        also=CollectScope.LIFECYCLE,
     )
     assert [gap.fact for gap in source.gaps] == [fact]
 
@@ -435,7 +442,7 @@ def test_lists_for_the_lifecycle_are_no_gap_without_it(
     pending: FakeApi, access: KubeAccess
 ) -> None:
     pending.broken["/apis/storage.k8s.io/v1/storageclasses"] = refuse(403)
-    _, source = observe_kube(access, target("c12", TargetKind.CLAIM), node_name="n1")
+    _, source = observe_kube(Connection(access), target("c12", TargetKind.CLAIM), node_name="n1")
     assert source.gaps == ()
 
 
@@ -985,7 +992,7 @@ ELSEWHERE = seen_by_agent(
 def reports_on(access: KubeAccess, seen: Snapshot = ELSEWHERE) -> Snapshot:
     """Return a snapshot with what who-holds requests of agents."""
     settings = replace(NOWHERE, kube=access)
-    wait = look_module._begin_reports(seen, settings, CollectScope.NOTHING, {})
+    wait = look_module._begin_reports(seen, settings, CollectScope.NOTHING, Connection(access), {})
     return look_module.with_published(seen, wait(seen, time.monotonic() + 10))
 
 

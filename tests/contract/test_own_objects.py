@@ -17,6 +17,7 @@ from rbdagent.agent import loop, objects
 from rbdagent.agent.loop import Agent
 from rbdagent.agent.objects import OwnObjects
 from rbdagent.collect.kube import get_by_name
+from rbdagent.collect.kube.connection import Connection
 from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.kube.list_target import observe_kube
 from rbdagent.collect.node.roots import NodeRoots
@@ -476,7 +477,9 @@ def test_requests_by_name_lead_to_the_same_verdicts_as_lists(
     fresh = OwnObjects(world.access, NODE)
     for change in changes:
         change(world)
-    everything = told_by(world.snapshot(*observe_kube(world.access, ALL, node_name=NODE)))
+    everything = told_by(
+        world.snapshot(*observe_kube(Connection(world.access), ALL, node_name=NODE))
+    )
     for _ in range(2):
         assert told_by(world.look()) == everything
         world.later()
@@ -698,7 +701,7 @@ def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
         asked: Target, _: Settings, *, kube: Any = None, own: Any = None, **__: Any
     ) -> Snapshot:
         if kube is None and own is None:
-            kube = observe_kube(world.access, asked, node_name=NODE)
+            kube = observe_kube(Connection(world.access), asked, node_name=NODE)
         return world.snapshot(*(kube or own(world.node())))
 
     monkeypatch.setattr(loop, "collect_snapshot", look)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from rbdagent.collect.kube.connection import Connection
 from rbdagent.collect.kube.list_cluster import observe_cluster
 from rbdagent.collect.kube.stored_reports import STORED, StoredReports
 from rbdagent.model import NotObserved
@@ -57,7 +58,9 @@ def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
 
 
 def view_of(access: KubeAccess, stored: StoredReports | None = None) -> tuple[KubeView, Source]:
-    view, source = observe_cluster(access, namespace=None, node_name="n9", stored=stored)
+    view, source = observe_cluster(
+        Connection(access), namespace=None, node_name="n9", stored=stored
+    )
     assert view is not None
     return view, source
 
@@ -97,7 +100,7 @@ def _hide_devices(api: FakeApi) -> None:
 
 
 def _separate(api: FakeApi) -> None:
-    """Let the mappings of one node be between those of another, as names may be sorted."""
+    """Place a mapping of one node behind those of another, as a list by name may have it."""
     api.lists["rbdmappings"] += rbd_mappings("n1", mapping(8))
     api.lists["rbdnodes"][0]["status"]["mapped"] += 1
 

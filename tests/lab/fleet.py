@@ -21,6 +21,7 @@ from rbdagent.agent.heartbeat import Heartbeat
 from rbdagent.agent.publish import Publisher
 from rbdagent.agent.publish_mappings import MappingPublisher
 from rbdagent.collect.kube.client import Api
+from rbdagent.collect.kube.connection import Connection as OneConnection
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from rbdagent.collect.kube.list_reports import FoundMappings, mappings_with, reports_about
 from rbdagent.collect.kube.requests import RBD_NODES
@@ -283,20 +284,21 @@ class Agent:
     def holders_of(self, number: int) -> None:
         """Request what agents published about one of this node's images, as `who-holds` does."""
         image = self.published.mappings[number % len(self.published.mappings)]["image"]
-        found = mappings_with(self._access, lookup_of_image(image["name"]))
+        connection = OneConnection(self._access)
+        found = mappings_with(connection, lookup_of_image(image["name"]))
         assert isinstance(found, FoundMappings)
         assert found.nodes == {self.node}
         views = [snapshots.image_view(image_id=image["id"], watchers=())]
-        by_id = mappings_with(self._access, further_lookup(views, ()), known=found)
+        by_id = mappings_with(connection, further_lookup(views, ()), known=found)
         assert by_id == FoundMappings((), frozenset({self.node}))
         keys = labels.image_keys(image["name"], image["id"])
-        reports = reports_about(self._access, found, keys, {self.node})
+        reports = reports_about(connection, found, keys, {self.node})
         assert _incomplete(reports) == [""]
 
     def without_holder(self) -> None:
         """Request what shows that no node has an image mapped, as `who-holds` does."""
         keys = labels.image_keys("csi-vol-free", "f00")
-        reports = reports_about(self._access, FoundMappings(), keys, None)
+        reports = reports_about(OneConnection(self._access), FoundMappings(), keys, None)
         assert {*_incomplete(reports)} == {""}
 
     def connect(self) -> None:

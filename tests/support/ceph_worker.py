@@ -17,7 +17,7 @@ class FakeCephWorker:
         self.view = view
         self.asked: list[Any] = []
 
-    def answer(self, question: Any, _deadline: float) -> Any:  # noqa: ANN401 - as asked
+    def answer(self, question: Any, _deadline: float, **_: Any) -> Any:  # noqa: ANN401 - as asked
         images, _, _ = question
         self.asked.append(images)
         if self.view is None:

@@ -63,7 +63,7 @@ def a_report(random: Random, node: str) -> PublishedNode:
 
 
 def watch(maker: Maker, random: Random) -> None:
-    """Let clients of any node watch some images."""
+    """Add to each image a watcher with a client of any node."""
     for number, view in enumerate(maker.views):
         node = random.choice((*NODES, GONE))
         client = random.choice((int(node[-1]), SECOND))

@@ -18,8 +18,9 @@ from rbdagent.collect.ceph import connection as observe_cluster
 from rbdagent.collect.ceph import images as observe_ceph
 from rbdagent.collect.ceph.images import CephReader, check_ceph
 from rbdagent.collect.failure import DEFECT, as_source_error
-from rbdagent.collect.kube import list_reports
+from rbdagent.collect.kube import connection, list_reports
 from rbdagent.collect.kube import list_target as observe_kube
+from rbdagent.collect.kube.connection import Connection
 from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.node import contained, volume_logs
 from rbdagent.collect.node import observer as observe_node
@@ -63,7 +64,7 @@ class InThisProcess:
     def __init__(self) -> None:
         self._answer = look._ceph_worker(NOWHERE, {}, opens_images=True)()
 
-    def answer(self, question: Any, _deadline: float) -> Any:
+    def answer(self, question: Any, _deadline: float, **_: Any) -> Any:
         return self._answer(question)
 
 
@@ -255,9 +256,11 @@ def _observed(tmp_path: Path, images: list[ImageIdentity]) -> Any:
 def test_published_reports_are_not_observed_after_an_error(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
-    monkeypatch.setattr(list_reports, "credentials", raising(error))
-    mappings = list_reports.mappings_with(ACCESS, labels.Lookup((), ("a=b",)))
-    every = list_reports.reports_about(ACCESS, list_reports.FoundMappings(), frozenset(), None)
+    for module in (list_reports, connection):
+        monkeypatch.setattr(module, "credentials", raising(error))
+    there = Connection(ACCESS)
+    mappings = list_reports.mappings_with(there, labels.Lookup((), ("a=b",)))
+    every = list_reports.reports_about(there, list_reports.FoundMappings(), frozenset(), None)
     named = list_reports.reports_of_nodes(ACCESS, ["worker-2"])
     for found in (mappings, every, named["worker-2"]):
         assert isinstance(found, NotObserved)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rbdagent.collect.kube.client import Api
-from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from rbdagent.collect.kube.list_provisioning import (
     TargetObjects,
     gap,
@@ -52,6 +50,9 @@ from rbdagent.parse import kubernetes as read
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rbdagent.collect.kube.client import Api
+    from rbdagent.collect.kube.connection import Connection
+
 _V = TypeVar("_V", PersistentVolumeClaim, PersistentVolume)
 _OF_VOLUMES: Final = "involvedObject.kind=PersistentVolume"
 _PODS = tuple[Pod, ...] | NotObserved
@@ -59,7 +60,7 @@ _EVENTS = tuple[KubeEvent, ...] | NotObserved
 
 
 def observe_cluster(
-    access: KubeAccess,
+    connection: Connection,
     *,
     namespace: str | None,
     node_name: str,
@@ -68,7 +69,7 @@ def observe_cluster(
     """Return all API objects that volumes depend on.
 
     Args:
-        access: API server and credentials.
+        connection: to the API server.
         namespace: of the claims, pods and events; None for all namespaces.
         node_name: this node, whose pods are also requested.
         stored: keeps what agents published; None to return it in the view.
@@ -78,7 +79,7 @@ def observe_cluster(
         these are NotObserved in the view and gaps of the source.
     """
     try:
-        api = Api(credentials(access), timeout_s=access.timeout_s)
+        api = connection.api()
         view, gaps = _request_all(api, namespace, node_name, stored)
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from rbdagent.collect.kube.client import Listing
+    from rbdagent.collect.kube.connection import Connection
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.parse.labels import Lookup
 
@@ -139,17 +140,17 @@ def begin_reports(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObser
 
 
 def mappings_with(
-    access: KubeAccess, lookup: Lookup, *, known: FoundMappings = _NO_MAPPINGS
+    connection: Connection, lookup: Lookup, *, known: FoundMappings = _NO_MAPPINGS
 ) -> FoundMappings | NotObserved:
     """Return the RBDMappings that a lookup leads to.
 
     Args:
-        access: API server and credentials.
+        connection: to the API server.
         lookup: of images, clients or volumes.
         known: mappings that need not be requested again.
     """
     try:
-        api = Api(credentials(access), timeout_s=access.timeout_s)
+        api = connection.api()
         if 0 < len(lookup.node_labels) <= _MOST_LABELS:
             names = _names(api, lookup.node_labels)
             if names is not None and len(names) <= _MOST_NAMED:
@@ -166,7 +167,7 @@ def reports_of(found: FoundMappings) -> tuple[PublishedNode, ...]:
 
 
 def reports_about(
-    access: KubeAccess,
+    connection: Connection,
     found: FoundMappings,
     keys: frozenset[str],
     nodes: Collection[str] | None,
@@ -174,14 +175,14 @@ def reports_about(
     """Return the reports of nodes about one image; NotObserved for a node that may map it too.
 
     Args:
-        access: API server and credentials.
+        connection: to the API server.
         found: the RBDMappings of the image and of clients that watch it.
         keys: of the image, as RBDNodes have them.
         nodes: whose RBDNodes are requested by name; None for all nodes, which shows that no other
             node maps the image.
     """
     try:
-        api = Api(credentials(access), timeout_s=access.timeout_s)
+        api = connection.api()
         summaries: Mapping[str, PublishedSummary | NotObserved | None]
         if nodes is None:
             every = unless_missing(summaries_in(api, api.list(RBD_NODES)))

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rbdagent.collect.kube.client import PendingRequest
+    from rbdagent.collect.kube.connection import Connection
 
 _T = TypeVar("_T")
 
@@ -76,7 +77,7 @@ _NOT_ASKED: Final = NotObserved(reason="not queried: only an unmap needs it")
 
 
 def observe_kube(
-    access: KubeAccess,
+    connection: Connection,
     target: Target,
     *,
     node_name: str,
@@ -86,7 +87,7 @@ def observe_kube(
     """Return the API objects that belong to the target.
 
     Args:
-        access: API server and credentials.
+        connection: to the API server.
         target: the TARGET argument; for an image, handle or device every PV is listed.
         node_name: this node, for its pods and its attachments.
         images: the images of the node's devices, when the target is a device.
@@ -102,7 +103,7 @@ def observe_kube(
     """
     del images  # The correlation matches PVs; the list is the same for every image.
     try:
-        api = Api(credentials(access), timeout_s=access.timeout_s)
+        api = connection.api()
         view, gaps = _TargetReader(api, node_name).view(target, also)
     except NotFoundError:
         raise
