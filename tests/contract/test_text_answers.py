@@ -277,7 +277,7 @@ def test_step_that_waits_is_not_in_progress(load: Callable[[str], Snapshot]) -> 
     ("name", "holder"),
     [
         ("founding_pinned", "Holder worker-1 /dev/rbd0 client.4150 certain"),
-        ("evicted_from_a_silent_node", "Holder played-cut, device unknown client.4165 probable"),
+        ("evicted_from_a_silent_node", "Holder played-cut client.4165 probable"),
         ("held_by_a_stranger", "Holder node unknown client.4995 pod <not observed>"),
     ],
 )

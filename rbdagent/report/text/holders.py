@@ -101,11 +101,11 @@ def _holder(found: HolderVerdict, snapshot: Snapshot, headline: str) -> str:
 
 
 def _place(holder: Holder) -> str:
-    """Return node and device in words."""
+    """Return the node, and the device if it is known: another node's is not, without its agent."""
     if holder.node is None:
         return "node unknown"
     device = _device(holder)
-    return f"{holder.node}, device unknown" if device == UNKNOWN else f"{holder.node} {device}"
+    return holder.node if device == UNKNOWN else f"{holder.node} {device}"
 
 
 def _client(holder: Holder) -> str:
