@@ -16,10 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlparse
+
+from rbdagent.parse import labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +51,7 @@ class _Cluster(NamedTuple):
     nodes: int
     mappings: int
     has_claims: bool
-    """`diagnose` reads all claims: without any, its memory is that of the reports."""
+    """`diagnose` keeps all objects of a cluster; without any, its memory is that of the reports."""
 
 
 class _Cost(NamedTuple):
@@ -168,22 +171,23 @@ def _serve(cluster: _Cluster, writer: Any) -> None:  # noqa: ANN401 - a Connecti
 
 
 def _rbd_node(number: int, mappings: int) -> Json:
-    """Return an RBDNode with two keys for each mapping."""
+    """Return an RBDNode with two keys for each mapping, as its agent writes them."""
     first = number * mappings
     return {
         "metadata": {
             "name": f"node-{number:05}",
             "labels": {
-                f"image.rbdagent.dev/{key}": f"rbd{one - first}"
+                labels.image_label(key): f"rbd{one - first}"
                 for one in range(first, first + mappings)
-                for key in (f"{one:012x}", f"id-{one:012x}")
+                for key in labels.image_keys(_image(one), _image_id(one))
             },
         },
         "status": {
             "observedAt": _now(),
-            "bootID": f"{number:08x}-1d5e-4a6e-9c0f-3d8f6a6d2b11",
+            "bootID": str(_uuid("boot", number)),
             "mapped": mappings,
             "imageLabels": 2 * mappings,
+            "clients": [_client_address(number)],
         },
     }
 
@@ -194,7 +198,7 @@ def _rbd_mapping(number: int, mappings: int) -> Json:
     known = {"node": f"node-{node:05}", "observedAt": _now()}
     return {
         "metadata": {"name": f"node-{node:05}.rbd{device}"},
-        "status": known | _mapping(number, device),
+        "status": known | _mapping(number, node, device),
     }
 
 
@@ -202,20 +206,21 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def _mapping(number: int, device: int) -> Json:
+def _mapping(number: int, node: int, device: int) -> Json:
     orphaned = {"verdict": "Orphaned", "findings": ["RBD101"]}
-    in_use = {"verdict": "InUse", "findings": [], "pods": [f"shop/web-{number}"]}
+    pod = f"shop/web-{_uuid('pod', number).hex[:10]}"
+    in_use = {"verdict": "InUse", "findings": [], "pods": [pod]}
     return {
         "device": f"/dev/rbd{device}",
         "image": {
             "fsid": "6f1c1d5e-6d3b-4a6e-9c0f-3d8f6a6d2b11",
             "pool": "k8s",
             "radosNamespace": "",
-            "name": f"csi-vol-{number:08x}-38a0-4ea3-b195-e9fd0fb11689",
-            "id": f"{number:012x}",
+            "name": _image(number),
+            "id": _image_id(number),
         },
-        "clientID": 4000 + number,
-        "clientAddress": f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:0/{number}",
+        "clientID": 4000 + node,
+        "clientAddress": _client_address(node),
         "readOnly": False,
         "persistentVolume": _volume(number),
         "reasons": [
@@ -228,7 +233,25 @@ def _mapping(number: int, device: int) -> Json:
 
 
 def _volume(number: int) -> str:
-    return f"pvc-{number:08x}-8106-4cb4-948f-997d0d5f6de1"
+    return f"pvc-{_uuid('volume', number)}"
+
+
+def _image(number: int) -> str:
+    return f"csi-vol-{_uuid('image', number)}"
+
+
+def _image_id(number: int) -> str:
+    return _uuid("id", number).hex[:12]
+
+
+def _client_address(node: int) -> str:
+    """Return the address of the client of a node, which krbd shares between its mappings."""
+    return f"10.0.{node >> 8 & 255}.{node & 255}:0/{_uuid('client', node).int & 0x7FFFFFFF}"
+
+
+def _uuid(of: str, number: int) -> uuid.UUID:
+    """Return a UUID that is as hard to compress as a random one."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{of}/{number}")
 
 
 def _claim(number: int, _: int) -> Json:
