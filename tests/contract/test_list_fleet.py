@@ -14,6 +14,7 @@ from rbdagent.cli.kept_output import KeptOutput
 from rbdagent.cli.output import data_text, now_utc
 from rbdagent.collect.kube.list_reports import published_nodes
 from rbdagent.collect.kube.requests import RBD_MAPPINGS
+from rbdagent.model import observed_of
 from rbdagent.report.json.mappings import PublishedList, published_node
 from rbdagent.report.schema import schema
 from tests.support.cli_runner import FORMS, ask
@@ -272,6 +273,20 @@ def test_parts_are_the_text_that_is_written_at_once(
     nodes = list(published_nodes(access))
     assert [node.name for node in nodes] == ["n1", "n2", "n3", "n6", "n4", "n5"]
     assert listed("-o", output).stdout == whole(nodes, output)
+
+
+def test_mappings_of_a_node_between_those_of_another_are_one_report(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """The API server lists objects by name, and a node may be named like another and a domain."""
+    publish_only(
+        api, ("a", (mapping(0, device="/dev/nbd0"), mapping(1))), ("a.r", (mapping(2),)), ("b", ())
+    )
+    api.lists["rbdmappings"].sort(key=lambda item: item["metadata"]["name"])
+    nodes = {node.name: node for node in published_nodes(access)}
+    assert list(nodes) == ["a.r", "a", "b"]
+    assert [len(observed_of(node.mappings)) for node in nodes.values()] == [1, 2, 0]
+    assert not any(node.incomplete for node in nodes.values())
 
 
 def test_list_matches_its_schema(listed: Callable[..., Done]) -> None:

@@ -10,7 +10,6 @@ the keys of all images that their nodes map, so that a missing mapping is recogn
 from __future__ import annotations
 
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -107,15 +106,30 @@ def published_nodes(access: KubeAccess) -> Iterator[PublishedNode]:
 def _joined(
     summaries: dict[str, PublishedSummary], mappings: Iterable[ReadMapping]
 ) -> Iterator[PublishedNode]:
-    """Yield the reports of nodes; the mappings of a node follow each other.
+    """Yield the reports of nodes.
 
     Nodes without mappings are at the end: whether a node has any is known only there.
     """
     rest = dict(summaries)
-    for node, theirs in groupby(mappings, key=lambda found: found.node):
-        yield node_report(node, rest.pop(node, None), list(theirs), None)
+    for node, theirs in _grouped(mappings):
+        yield node_report(node, rest.pop(node, None), theirs, None)
     for node, summary in rest.items():
         yield node_report(node, summary, [], None)
+
+
+def _grouped(mappings: Iterable[ReadMapping]) -> Iterator[tuple[str, list[ReadMapping]]]:
+    """Yield nodes with their mappings, from a list in order of the names, ``NODE.DEVICE``.
+
+    The mappings of the node ``a.r`` are between those of the node ``a``: ``a.nbd0``, ``a.r.rbd0``,
+    ``a.rbd0``.
+    """
+    begun: dict[str, list[ReadMapping]] = {}
+    for one in mappings:
+        ended = [node for node in begun if not f"{one.node}.".startswith(f"{node}.")]
+        for node in ended:
+            yield node, begun.pop(node)
+        begun.setdefault(one.node, []).append(one)
+    yield from begun.items()
 
 
 def begin_reports(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
