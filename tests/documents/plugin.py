@@ -14,6 +14,7 @@ import click
 
 from rbdagent.catalog import CATALOG, explanation
 from rbdagent.cli import cli
+from rbdagent.report.text.explain import list_line
 from tests.support.cli_runner import ROOT, ask
 
 PLUGIN: Final = ROOT / "plugin" / "kubectl-rbdagent"
@@ -38,7 +39,7 @@ def as_generated(text: str) -> str:
 def _findings() -> str:
     r"""Return the findings: ``#= `` and the line of a list, then the explanation behind ``#: ``."""
     return "".join(
-        f"#= {entry.code}   {entry.severity:<8}   {entry.name:<28}   {entry.summary}\n"
+        f"#= {list_line(entry)}\n"
         + "".join(f"#: {line}".rstrip() + "\n" for line in _explanation(entry.code))
         for entry in CATALOG.values()
     )
