@@ -13,6 +13,7 @@ import pickle
 import select
 import signal
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rbdagent.errors import RbdagentError
@@ -41,7 +42,34 @@ class UninterruptibleError(RbdagentError):
     """The other process cannot be ended: it is in an uninterruptible wait in the kernel."""
 
 
-class Worker(Generic[_Question, _Answer]):
+class _Answering(ABC, Generic[_Question, _Answer]):
+    """Answers one question after the other."""
+
+    @abstractmethod
+    def ask(self, question: _Question) -> None:
+        """Send a question."""
+
+    @abstractmethod
+    def receive(self, deadline: float) -> _Answer:
+        """Wait for the answer until a time of the monotonic clock."""
+
+    def answer(
+        self,
+        question: _Question,
+        deadline: float,
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> _Answer:
+        """Send a question, call ``meanwhile``, and wait for the answer.
+
+        See :meth:`ask` and :meth:`receive`.
+        """
+        self.ask(question)
+        meanwhile()
+        return self.receive(deadline)
+
+
+class Worker(_Answering[_Question, _Answer]):
     """A forked process that answers questions; start it before this process has threads."""
 
     def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
@@ -84,21 +112,6 @@ class Worker(Generic[_Question, _Answer]):
         is_closed = _is_closed(self._answer_in, time.monotonic() + _ENDING_S)
         os.close(self._answer_in)
         return is_closed and has_ended(self.pid, options=0)
-
-    def answer(
-        self,
-        question: _Question,
-        deadline: float,
-        *,
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> _Answer:
-        """Send a question, call ``meanwhile``, and wait for the answer.
-
-        See :meth:`ask` and :meth:`receive`.
-        """
-        self.ask(question)
-        meanwhile()
-        return self.receive(deadline)
 
     def ask(self, question: _Question) -> None:
         """Send a question; never send one after a timeout.
@@ -144,7 +157,7 @@ def _is_closed(answers: int, deadline: float) -> bool:
     return False
 
 
-class PersistentWorker(Generic[_Question, _Answer]):
+class PersistentWorker(_Answering[_Question, _Answer]):
     """A process for many questions: after a failure the next question starts a new one."""
 
     def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
@@ -154,24 +167,12 @@ class PersistentWorker(Generic[_Question, _Answer]):
         self._stuck: int | None = None
         """The process that could not be ended."""
 
-    def answer(
-        self,
-        question: _Question,
-        deadline: float,
-        *,
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> _Answer:
-        """Send a question, and wait for the answer, see :meth:`Worker.answer`.
+    def ask(self, question: _Question) -> None:
+        """Send a question, see :meth:`Worker.ask`.
 
         Raises:
             UninterruptibleError: the previous process still runs; no second one is started.
         """
-        self.ask(question)
-        meanwhile()
-        return self.receive(deadline)
-
-    def ask(self, question: _Question) -> None:
-        """Send a question, see :meth:`Worker.ask` and :meth:`answer`."""
         if self._worker is None:
             self._check_previous_ended()
             self._worker = Worker(self._begin)
