@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 class Momentary(NamedTuple):
-    """A verdict on a device, and whether a mount in another namespace is the reason."""
+    """A verdict on a device, whether the device is mounted, and its pods that the API has not."""
 
     device: str
     verdict: Verdict
     is_mounted: bool
+    unknown_pod_uids: tuple[str, ...]
 
 
 def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
@@ -28,13 +29,16 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
     unmaps a volume, the device can be read before the unmap and the watch after it: it seems to be
     `Unwatched`. While kubelet mounts or unmounts a volume, the kernel lists its file system, and no
     mount; or the mount is seen in the namespace of the CSI plugin, and not in the host's, which was
-    read earlier: it seems to be `Pinned`. A second observation shows whether the state lasts.
+    read earlier: it seems to be `Pinned`. kubelet removes a deleted pod from the API right after it
+    unmounts the pod's volumes: a mount that was read before, and pods that were listed after, look
+    like a force-deleted pod. A second observation shows whether the state lasts.
     """
     return frozenset(
         Momentary(
             verdict.holder.mapping.device,
             verdict.verdict,
             bool(mounts_of(verdict.holder.mapping)),
+            verdict.holder.unknown_pod_uids,
         )
         for diagnosis in diagnoses
         for verdict in diagnosis.local
@@ -46,5 +50,6 @@ def _is_momentary(verdict: HolderVerdict) -> bool:
     mapping = verdict.holder.mapping
     if verdict.verdict is Verdict.PINNED:
         on_host = any(mount.namespace.is_host for mount in mounts_of(mapping))
-        return not (on_host or openers_of(mapping) or stacked_on(mapping))
-    return verdict.verdict is Verdict.UNWATCHED
+        if not (on_host or openers_of(mapping) or stacked_on(mapping)):
+            return True
+    return verdict.verdict is Verdict.UNWATCHED or bool(verdict.holder.unknown_pod_uids)

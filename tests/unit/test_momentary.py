@@ -11,6 +11,8 @@ from rbdagent.model import Verdict
 from rbdagent.verdicts.momentary import momentary
 from tests.support.agent_loop import rounds
 from tests.support.snapshots import (
+    POD_PATH,
+    POD_UID,
     container,
     diagnosis_of,
     from_worker_2,
@@ -31,6 +33,7 @@ TRACES: Final = {"kernel_traces": ("/proc/fs/ext4/rbd0",)}
 UNWATCHED: Final = world(of_image={"watchers": ()})
 MOUNTING: Final = world(mapped=TRACES)
 MOUNTED_MEANWHILE: Final = world(mapped={"mounts": (mount(namespace=container(None)),), **TRACES})
+UNMOUNTED_MEANWHILE: Final = world(mapped={"mounts": (mount(path=POD_PATH),)})
 IN_USE: Final = world(in_kube={"pods": (pod(),)})
 
 
@@ -40,18 +43,20 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
         (UNWATCHED, Verdict.UNWATCHED),
         (MOUNTING, Verdict.PINNED),
         (MOUNTED_MEANWHILE, Verdict.PINNED),
+        (UNMOUNTED_MEANWHILE, Verdict.IN_USE),
     ],
     ids=[
         "the watch is read after the unmap",
         "the mount is read before the file system",
         "the host's mounts are read before those of the plugin",
+        "the mounts are read before the unmount, the pods after it",
     ],
 )
 def test_change_during_the_observation_looks_like_a_danger(
     snapshot: Snapshot, verdict: Verdict
 ) -> None:
     assert judged(snapshot).verdict is verdict
-    ((device, found, _),) = momentary((diagnosis_of(snapshot),))
+    ((device, found, *_),) = momentary((diagnosis_of(snapshot),))
     assert (device, found) == (DEVICE, verdict)
 
 
@@ -87,6 +92,15 @@ def test_each_step_of_kubelet_may_meet_an_observation() -> None:
     assert _observed([UNWATCHED, MOUNTING, IN_USE]) == (Verdict.IN_USE, 0)
     assert _observed([MOUNTED_MEANWHILE, MOUNTING, IN_USE]) == (Verdict.IN_USE, 0)
     assert _observed([UNWATCHED, MOUNTING, MOUNTING, IN_USE]) == (Verdict.PINNED, 1)
+
+
+def test_pod_that_ends_during_the_observation_is_not_lost() -> None:
+    assert _observed([UNMOUNTED_MEANWHILE, world(), IN_USE]) == (Verdict.ORPHANED, 1)
+
+
+def test_another_lost_pod_is_observed_again() -> None:
+    other = world(mapped={"mounts": (mount(path=POD_PATH.replace(POD_UID, "other")),)})
+    assert _observed([UNMOUNTED_MEANWHILE, other, world()]) == (Verdict.ORPHANED, 0)
 
 
 def test_danger_that_lasts_is_reported_after_two_observations() -> None:
