@@ -1307,8 +1307,12 @@ def _how_to_observe(
     if not of_nodes_alone:
         return (check_here(case),)
     attached = {attachment.node_name for attachment in observed_of(case.use.attachments)}
-    there = (query_on_node(case, node) for node in sorted(attached - {case.here}))
-    return (*there, kubectl("get rbdnodes"))
+    there = tuple(query_on_node(case, node) for node in sorted(attached - {case.here}))
+    kube = case.snapshot.kubernetes
+    if kube is not None and observed_of(kube.published):
+        return (*there, kubectl("get rbdnodes"))
+    # No agent publishes in this cluster: it may not even have the resource.
+    return there or (command("rbdagent who-holds --print-runbook", case.ask),)
 
 
 RULES: Final = (

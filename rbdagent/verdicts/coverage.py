@@ -6,6 +6,7 @@ to this snapshot, or to its agent, whose report must be fresh.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
@@ -63,16 +64,24 @@ def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _unreported(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
-    """Yield a line that names nodes without a fresh report, unhealthy ones first, at most five."""
+    """Yield a line about the nodes without a fresh report, unhealthy ones first.
+
+    At most five nodes are named; many nodes without an agent are only counted.
+    """
     reporting = reporting_nodes(snapshot)
     unreported = [node for node in others if node.name not in reporting]
-    if not unreported:
-        return
     last = {report.name: report for report in reports(snapshot)}
     unreported.sort(key=lambda node: (node.ready is True and not node.out_of_service, node.name))
-    named = [_described(node, last.get(node.name), snapshot) for node in unreported[:_MOST_NAMES]]
-    more = f" and {len(unreported) - len(named)} more nodes" if len(unreported) > len(named) else ""
-    yield f"what is mapped on {', '.join(named)}{more}"
+    states = [_state(node, last.get(node.name), snapshot) for node in unreported]
+    more = len(unreported) - _MOST_NAMES
+    if more > 0 and len(set(states)) == 1:
+        yield f"what is mapped on {len(unreported)} other nodes ({states[0]})"
+        return
+    names = [node.name for node in unreported]
+    described = groupby(zip(states[:_MOST_NAMES], names, strict=False), key=lambda pair: pair[0])
+    named = [f"{', '.join(name for _, name in pairs)} ({state})" for state, pairs in described]
+    if named:
+        yield f"what is mapped on {', '.join(named)}{f' and {more} more nodes' if more > 0 else ''}"
 
 
 def _without_node(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
@@ -96,15 +105,16 @@ def _in_another_pool(use: Volume, snapshot: Snapshot) -> Iterator[str]:
                 )
 
 
-def _described(node: Node, report: PublishedNode | None, snapshot: Snapshot) -> str:
+def _state(node: Node, report: PublishedNode | None, snapshot: Snapshot) -> str:
+    """Return the state of a node without a fresh report, and of its agent."""
     if node.out_of_service:
         state = "out of service, "
     else:
         state = "" if node.ready is True else "not Ready, "
     if report is None:
-        return f"{node.name} ({state}no agent reports)"
+        return f"{state}no agent reports"
     gap = f"; {report.incomplete}" if report.incomplete else ""
-    return f"{node.name} ({state}its agent last {confirmed(report, snapshot.observed_at)}{gap})"
+    return f"{state}its agent last {confirmed(report, snapshot.observed_at)}{gap}"
 
 
 def _in_volumes_in_use(others: list[Node], use: Volume) -> Iterator[str]:
