@@ -81,6 +81,22 @@ def option(*names: str, **settings: Any) -> Callable[[_F], _F]:  # noqa: ANN401 
     return click.option(*names, **settings)
 
 
+class HostDirectory(click.ParamType[str]):
+    """An absolute path on the host: the paths of mounts are compared with it."""
+
+    name = "directory"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the path without repeated slashes and without one at its end."""
+        path = str(value)
+        if not path.startswith("/"):
+            self.fail(f"{path!r} is not absolute: write the path on the host, such as "
+                      "/var/lib/kubelet", param, ctx)  # fmt: skip
+        return os.path.normpath(f"/{path.lstrip('/')}")
+
+
 CONFIG = option(
     "--config",
     is_eager=True,
@@ -140,7 +156,7 @@ _OBSERVING: Final = (
     option("--sysfs", type=FILE, default="/sys", show_default=True, help="The host's /sys."),
     option("--host-root", type=FILE, default="/", show_default=True,
             help="The host's root directory."),
-    option("--kubelet-root", multiple=True,
+    option("--kubelet-root", multiple=True, type=HostDirectory(),
             help="kubelet's root directory; may be repeated.  [default: detected]"),
     option("--ceph-conf", type=FILE, default="/etc/ceph/ceph.conf", show_default=True,
             help="Ceph configuration file."),

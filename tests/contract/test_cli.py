@@ -1136,6 +1136,7 @@ def test_flag_for_a_cluster_outranks_the_clusters_of_the_file(ask: Ask, tmp_path
         ('no-ceph = "maybe"', ("no-ceph", "{file}", "true or false")),
         ("procfs = 5", ("procfs", "{file}", "string in quotes")),
         ("kubelet-root = 7", ("kubelet-root", "{file}", "list of paths")),
+        ('kubelet-root = "kubelet"', ("--kubelet-root", "{file}", "not absolute")),
     ],
 )
 def test_a_bad_value_in_the_file_names_the_file(
@@ -1161,6 +1162,18 @@ def test_a_bad_value_of_the_environment_names_the_variable(
 def test_single_kubelet_root_may_be_a_string(ask: Ask, tmp_path: Path) -> None:
     file = str(written(tmp_path, 'kubelet-root = "/k"\n'))
     assert setting(ask(*CHECK, "--config", file), "--kubelet-root") == ("/k", file)
+
+
+@pytest.mark.usefixtures("config")
+def test_kubelet_root_is_normalized(ask: Ask) -> None:
+    """The paths of mounts are compared with it: with a slash at its end, none would match."""
+    assert setting(ask(*CHECK, "--kubelet-root", "//k//a/"), "--kubelet-root") == ("/k/a", "flag")
+
+
+def test_relative_kubelet_root_is_a_usage_error(ask: Ask) -> None:
+    done = ask(*CHECK, "--kubelet-root", "var/lib/kubelet")
+    assert done.code == 2
+    assert "'var/lib/kubelet' is not absolute: write the path on the host" in done.stderr
 
 
 def test_check_ignores_an_output_format_that_it_lacks(ask: Ask, tmp_path: Path) -> None:
