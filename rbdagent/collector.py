@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from rbdagent.collect.ceph_process import CEPH, CephAnswer, CephProcess, KeptCeph, connect
 from rbdagent.collect.failure import failed, gaps_in, not_observed
 from rbdagent.collect.kube.connection import Connection
-from rbdagent.collect.monitors import monitors_in, with_monitors
+from rbdagent.collect.monitors import with_monitors
 from rbdagent.collect.node.contained import KeptNode, NodeAnswer, node_begun, start_node_worker
 from rbdagent.collect.parallel import Awaited, awaiting, start
 from rbdagent.collect.worker import PersistentWorker, Worker, WorkerExitedError
@@ -25,7 +26,6 @@ from rbdagent.errors import NotFoundError
 from rbdagent.model import (
     CephView,
     CollectScope,
-    EntityAddress,
     Gap,
     ImageIdentity,
     ImagePresence,
@@ -44,7 +44,7 @@ from rbdagent.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rbdagent.collect.kube.list_reports import FoundMappings
     from rbdagent.collect.kube.stored_reports import StoredReports
@@ -62,7 +62,6 @@ _LATE_REPORTS = NotObserved(
 )
 _SKIPPED = "not queried, as requested"
 _API = "the Kubernetes API"
-_CEPH = "Ceph"
 _LOGS = "the logs of this node"
 _NODE = "this node"
 _NOT_QUERIED_YET = Source(state=SourceState.SKIPPED, reason="not queried yet")
@@ -108,7 +107,7 @@ def collect_snapshot(
         also: the requests in addition to those for the holders of the volume.
         kube: an earlier answer of the API, to use instead of new requests.
         own: requests only the API objects that belong to the node's view, instead of all objects.
-        workers: long-running processes that observe; if None, this call starts and ends its own.
+        workers: processes that observe; this call starts and ends those that are missing.
 
     Raises:
         NotFoundError: a source that would know the target answered, and the target does not exist.
@@ -145,14 +144,16 @@ def collect_snapshot(
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
         with_logs = _begin_logs(seen, settings, also, index)
         reports = _begin_reports(seen, settings, also, connection, awaited)
-        with awaiting(awaited, _CEPH, _limit_of_ceph_s(settings)):
+        with awaiting(awaited, CEPH, _limit_of_ceph_s(settings)):
             with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline, meanwhile.prepare)
-    with awaiting(awaited, _LOGS, settings.timeout_s):
-        snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
-    _check_target_exists(snapshot, images, settings)
-    if index is not None:
-        return _with_needed(snapshot, index, stored)
-    found = reports(snapshot, deadline)
+        if ceph_begun is not None:
+            ceph_begun.finish()
+        with awaiting(awaited, _LOGS, settings.timeout_s):
+            snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
+        _check_target_exists(snapshot, images, settings)
+        if index is not None:
+            return _with_needed(snapshot, index, stored)
+        found = reports(snapshot, deadline)
     return with_published(snapshot, found) if found else snapshot
 
 
@@ -211,7 +212,7 @@ def _query_ceph(
     seen: Snapshot,
     images: tuple[ImageIdentity, ...],
     index: ClusterIndex | None,
-    begun: Worker[_Question, _CephAnswer] | KeptCeph | None,
+    begun: CephProcess | KeptCeph | None,
     deadline: float,
     prepare: Callable[[], None],
 ) -> Snapshot:
@@ -221,7 +222,7 @@ def _query_ceph(
     the volumes that may have problems.
     """
 
-    def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
+    def ask(wanted: tuple[ImageIdentity, ...]) -> CephAnswer:
         return _ceph(
             begun, wanted, seen.node, deadline, to_all=index is not None, meanwhile=prepare
         )
@@ -406,8 +407,8 @@ def _log_names_to_search(index: ClusterIndex) -> tuple[LogNames, ...]:
 def _query_suspect_images(
     index: ClusterIndex,
     mapped: tuple[ImageIdentity, ...],
-    ask: Callable[[tuple[ImageIdentity, ...]], _CephAnswer],
-) -> _CephAnswer:
+    ask: Callable[[tuple[ImageIdentity, ...]], CephAnswer],
+) -> CephAnswer:
     """Query Ceph only about the volumes that may have problems, up to a maximum number.
 
     Only Ceph shows which clients are on the blocklist, so their images are queried afterwards.
@@ -478,7 +479,7 @@ def with_images(
     snapshot: Snapshot,
     images: tuple[ImageIdentity, ...],
     settings: Settings,
-    ceph: KeptCeph | None,
+    ceph: KeptCeph | CephProcess | None,
 ) -> Snapshot:
     """Return a snapshot with Ceph's answer about further images; unchanged without an answer."""
     if not images or snapshot.sources.ceph.state is SourceState.FAILED:
@@ -549,30 +550,14 @@ def _kube(
     return observe_kube(connection, target, node_name=settings.node_name, also=also)
 
 
-_Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress], float]
-_CephAnswer = tuple[CephView | None, Source]
-
-
-class KeptCeph(PersistentWorker[_Question, _CephAnswer]):
-    """The process that stays connected to Ceph; its successor knows the monitors of this one."""
-
-    def __init__(self, settings: Settings) -> None:
-        """Start the process."""
-        self._known: dict[str, tuple[str, ...]] = {}
-        super().__init__(_ceph_worker(settings, self._known, opens_images=False))
-
-    def receive(self, deadline: float) -> _CephAnswer:
-        """Wait for the answer, and store the monitors that it contains."""
-        answer = super().receive(deadline)
-        self._known |= monitors_in(answer[0])
-        return answer
-
-
 class Workers(NamedTuple):
-    """The long-running processes that observe; start them before this process has threads."""
+    """Processes that observe; start them before this process has threads."""
 
-    ceph: KeptCeph | None
-    """The process that stays connected to Ceph; None if Ceph is skipped."""
+    ceph: KeptCeph | CephProcess | None
+    """The process that stays connected to Ceph, or one that was started early, for one snapshot.
+
+    None if Ceph is skipped, or if each snapshot starts a process.
+    """
     node: KeptNode | None
 
     def end(self) -> None:
@@ -589,63 +574,31 @@ def start_workers(settings: Settings) -> Workers:
     importlib.import_module("rbdagent.collect.ceph.connection")
     roots = settings.roots
     return Workers(
-        ceph=None if settings.clusters is None else KeptCeph(settings),
+        ceph=None
+        if settings.clusters is None
+        else KeptCeph(settings.clusters, settings.monitor_lists),
         node=None if roots is None else start_node_worker(roots, settings.node_name),
     )
 
 
 def _begin_ceph(
-    settings: Settings, kept: KeptCeph | None
-) -> contextlib.AbstractContextManager[Worker[_Question, _CephAnswer] | KeptCeph | None]:
+    settings: Settings, given: KeptCeph | CephProcess | None
+) -> contextlib.AbstractContextManager[CephProcess | KeptCeph | None]:
     """Start to connect to Ceph; the other sources name the images to query."""
-    if kept is not None or settings.clusters is None:
-        return contextlib.nullcontext(kept)
-    return Worker(_ceph_worker(settings, {}, opens_images=True))
-
-
-def _ceph_worker(
-    settings: Settings, known: Mapping[str, tuple[str, ...]], *, opens_images: bool
-) -> Callable[[], Callable[[_Question], _CephAnswer]]:
-    """Return what a process for Ceph does, see :class:`Worker`.
-
-    Args:
-        settings: the clusters, and where their monitors are listed.
-        known: the last known monitors; the process sees those of the time when it starts.
-        opens_images: see :class:`CephReader`.
-    """
-
-    def begin() -> Callable[[_Question], _CephAnswer]:
-        from rbdagent.collect.ceph.images import CephReader
-
-        # Catch it here: the parent process may be unable to unpickle an exception of the bindings.
-        try:
-            clusters = with_monitors(settings.clusters or (), settings.monitor_lists, known)
-            begun = CephReader(clusters, opens_images=opens_images)
-        except Exception as error:  # noqa: BLE001 - a failure must not affect the other sources
-            failure = failed(error, _CEPH)
-            return lambda _: (None, failure)
-
-        def answer(question: _Question) -> _CephAnswer:
-            images, known, deadline = question
-            try:
-                return begun.images(images, known=known, deadline=deadline)
-            except Exception as error:  # noqa: BLE001 - as above
-                return None, failed(error, _CEPH)
-
-        return answer
-
-    return begin
+    if settings.clusters is None or not (given is None or isinstance(given, Worker)):
+        return contextlib.nullcontext(given)
+    return connect(settings.clusters, settings.monitor_lists, given)
 
 
 def _ceph(
-    begun: Worker[_Question, _CephAnswer] | KeptCeph | None,
+    begun: CephProcess | KeptCeph | None,
     images: tuple[ImageIdentity, ...],
     node: NodeView | None,
     deadline: float,
     *,
     to_all: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
-) -> _CephAnswer:
+) -> CephAnswer:
     """Query Ceph about images; with ``to_all``, query the general facts even without an image.
 
     ``meanwhile`` is called after the question was sent.
@@ -668,7 +621,7 @@ def _ceph(
         reason = "Ceph: the process that queried it ended without an answer"
         hint = "stderr has its last output; librados or librbd ended it"
     except Exception as error:  # noqa: BLE001 - as above
-        return None, failed(error, _CEPH)
+        return None, failed(error, CEPH)
     else:
         if isinstance(begun, PersistentWorker) and _is_incomplete(answer[1]):
             # A new process reads the configuration, the key and the list of monitors again, and

@@ -94,13 +94,23 @@ def snapshot_of(
             now=now_utc,
             meanwhile=Meanwhile(show, prepare),
             also=also,
-            workers=workers,
+            workers=workers or _started_early(chosen),
         )
     if click.get_current_context().params.get("debug"):
         from rbdagent.log import Log
 
         Log().debug("observed", seconds=round(time.monotonic() - started, 3))
     return found
+
+
+def _started_early(settings: Settings) -> Workers | None:
+    """Return the process for Ceph that the program started early; only the first call has it."""
+    from rbdagent.collector import Workers
+
+    loading = click.get_current_context().obj
+    if not loading or settings.clusters is None:
+        return None
+    return Workers(ceph=loading.pop(), node=None)
 
 
 _WANTED: Final = (

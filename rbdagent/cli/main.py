@@ -18,32 +18,39 @@ from rbdagent.parse.shown import shown, shown_lines
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rbdagent.collect.ceph_process import CephProcess
+
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], loading: list[CephProcess] | None = None) -> int:
     """Run one command and return its exit code; print a traceback only with ``--debug``.
 
     The exit codes: 0 success, with no finding at or above --fail-on; 1 no complete result; 2 usage
     error; 3 findings at or above --fail-on; 4 refused as unsafe.
+
+    Args:
+        arguments: the words after the name of the program.
+        loading: a process for Ceph, which the verb removes from this list if it uses it.
     """
     debug = "--debug" in arguments or os.environ.get("RBDAGENT_DEBUG") not in {None, "", "0"}
     if not debug:
-        return _run(arguments, debug=False)
+        return _run(arguments, loading, debug=False)
     from rbdagent.log import tracebacks_shown
 
     with tracebacks_shown():
-        return _run(arguments, debug=True)
+        return _run(arguments, loading, debug=True)
 
 
-def _run(arguments: Sequence[str], *, debug: bool) -> int:  # noqa: PLR0911 - one return for each way to end
+def _run(arguments: Sequence[str], loading: list[CephProcess] | None, *, debug: bool) -> int:  # noqa: PLR0911 - one return for each way to end
     try:
         code = cli.main(
             args=_decoded(arguments),
             prog_name=" ".join(program()),
             complete_var="_RBDAGENT_COMPLETE",
             standalone_mode=False,
+            obj=loading,
         )
     except click.exceptions.Exit as error:
         return error.exit_code

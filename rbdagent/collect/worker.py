@@ -68,16 +68,27 @@ class _Answering(ABC, Generic[_Question, _Answer]):
         meanwhile()
         return self.receive(deadline)
 
+    @abstractmethod
+    def finish(self) -> None:
+        """Declare that no question of this snapshot follows."""
+
 
 class Worker(_Answering[_Question, _Answer]):
     """A forked process that answers questions; start it before this process has threads."""
 
-    def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], Callable[[_Question], _Answer]] | None,
+        *,
+        load: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start the process.
 
         Args:
             begin: runs in the new process. It does the work that needs no question, and returns the
-                function that answers questions. Questions and answers are pickled.
+                function that answers questions. Questions and answers are pickled. None if
+                :meth:`begin` sends it.
+            load: runs in the new process before that.
         """
         question_in, self._question_out = os.pipe()
         self._answer_in, answer_out = os.pipe()
@@ -88,7 +99,7 @@ class Worker(_Answering[_Question, _Answer]):
             gc.freeze()
             _close_all_but(question_in, answer_out)
             _detach_standard_streams()
-            _work(begin, question_in, answer_out)
+            _work(load, begin, question_in, answer_out)
         os.close(question_in)
         os.close(answer_out)
 
@@ -105,6 +116,10 @@ class Worker(_Answering[_Question, _Answer]):
         """End the process."""
         self.end()
 
+    def finish(self) -> None:
+        """Kill the process, which ends while this one goes on; call `end` later."""
+        os.kill(self.pid, signal.SIGKILL)
+
     def end(self) -> bool:
         """Kill the process; return whether it has ended."""
         os.close(self._question_out)
@@ -112,6 +127,14 @@ class Worker(_Answering[_Question, _Answer]):
         is_closed = _is_closed(self._answer_in, time.monotonic() + _ENDING_S)
         os.close(self._answer_in)
         return is_closed and has_ended(self.pid, options=0)
+
+    def begin(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
+        """Send what the process begins with, pickled; the process was started without it.
+
+        Raises:
+            WorkerExitedError: the process has ended.
+        """
+        self._send(begin)
 
     def ask(self, question: _Question) -> None:
         """Send a question; never send one after a timeout.
@@ -121,8 +144,11 @@ class Worker(_Answering[_Question, _Answer]):
         Raises:
             WorkerExitedError: the process has ended.
         """
+        self._send(question)
+
+    def _send(self, value: object) -> None:
         try:
-            _write(self._question_out, question)
+            _write(self._question_out, value)
         except BrokenPipeError:
             raise WorkerExitedError from None
 
@@ -181,6 +207,9 @@ class PersistentWorker(_Answering[_Question, _Answer]):
     def receive(self, deadline: float) -> _Answer:
         """Wait for the answer, see :meth:`Worker.receive`."""
         return self._end_on_failure(lambda worker: worker.receive(deadline))
+
+    def finish(self) -> None:
+        """Keep the process for the next snapshot."""
 
     def _end_on_failure(self, call: Callable[[Worker[_Question, _Answer]], _Result]) -> _Result:
         if self._worker is None:
@@ -242,35 +271,40 @@ def _write(descriptor: int, value: object) -> None:
 
 
 def _read(descriptor: int, deadline: float | None = None) -> Any:  # noqa: ANN401 - any value
-    """Read a value that :func:`_write` wrote to the pipe.
+    """Read a value that :func:`_write` wrote to the pipe; another may follow it.
 
     Raises:
         TimeoutError: the value is not complete at the deadline.
         WorkerExitedError: the other end was closed before the value was complete.
     """
     received = bytearray()
-    while not _is_complete(received):
+    while missing := _missing(received):
         if not select.select([descriptor], [], [], _left_s(deadline))[0]:
             raise TimeoutError
-        chunk = os.read(descriptor, _CHUNK)
+        chunk = os.read(descriptor, min(missing, _CHUNK))
         if not chunk:
             raise WorkerExitedError
         received += chunk
     return pickle.loads(received[_LENGTH:])  # noqa: S301 - parent and child are one program
 
 
-def _is_complete(received: bytearray) -> bool:
+def _missing(received: bytes | bytearray) -> int:
+    """Return the number of bytes that are known to be missing: of the length, or of the value."""
     if len(received) < _LENGTH:
-        return False
-    return len(received) - _LENGTH >= int.from_bytes(received[:_LENGTH], "little")
+        return _LENGTH - len(received)
+    return _LENGTH + int.from_bytes(received[:_LENGTH], "little") - len(received)
 
 
 def _work(
-    begin: Callable[[], Callable[[_Question], _Answer]], question_in: int, answer_out: int
+    load: Callable[[], None],
+    begin: Callable[[], Callable[[_Question], _Answer]] | None,
+    question_in: int,
+    answer_out: int,
 ) -> None:
     """Answer questions until the parent ends, and exit without the parent's exit handlers."""
     try:
-        answer = begin()
+        load()
+        answer = (begin or _read(question_in))()
         while True:
             question: _Question = _read(question_in)
             try:

@@ -23,3 +23,6 @@ class FakeCephWorker:
         if self.view is None:
             raise TimeoutError
         return self.view, OBSERVED
+
+    def finish(self) -> None:
+        """Keep the process."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from msgspec.structs import replace
 
-from rbdagent import collector
 from rbdagent.collect.ceph import connection
 from rbdagent.collect.ceph import images as ceph_images
 from rbdagent.collect.ceph.connection import Cluster, reach_cure
 from rbdagent.collect.ceph.images import CephReader
+from rbdagent.collect.ceph_process import KeptCeph
 from rbdagent.collect.kube import monitors as kube_monitors
 from rbdagent.collect.kube.kubeconfig import MonitorList
 from rbdagent.collect.monitors import monitors_in, with_monitors
@@ -214,7 +214,7 @@ def test_the_next_process_begins_with_the_list_or_else_with_the_last_monitors(
     monkeypatch.setattr(ceph_images, "CephReader", FakeReader)
     listed["ceph"] = ("10.0.0.1",)
     settings = replace(NOWHERE, clusters=(access(tmp_path),), monitor_lists=(LIST,))
-    kept = collector.KeptCeph(settings)
+    kept = KeptCeph(settings.clusters or (), settings.monitor_lists)
     begun_with = []
     for found in (UNREAD, ("10.0.0.9",)):
         _, source = kept.answer(((), frozenset(), 0.0), time.monotonic() + 60)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from rbdagent import collector as look
 from rbdagent import preflight
 from rbdagent.cli import cli, run
+from rbdagent.collect import ceph_process
 from rbdagent.collect.ceph import connection as observe_cluster
 from rbdagent.collect.ceph import images as observe_ceph
 from rbdagent.collect.ceph.images import CephReader, check_ceph
@@ -62,10 +63,13 @@ class InThisProcess:
     """Fake of the forked process: queries Ceph in this process."""
 
     def __init__(self) -> None:
-        self._answer = look._ceph_worker(NOWHERE, {}, opens_images=True)()
+        self._answer = ceph_process.answers((), (), {}, opens_images=True)
 
     def answer(self, question: Any, _deadline: float, **_: Any) -> Any:
         return self._answer(question)
+
+    def finish(self) -> None:
+        pass
 
 
 class NodeInThisProcess:
@@ -81,6 +85,9 @@ class NodeInThisProcess:
 
     def receive(self, _deadline: float) -> Any:
         return self._answer(self._asked)
+
+    def finish(self) -> None:
+        pass
 
     def end(self) -> None:
         pass
@@ -150,6 +157,9 @@ class Broken:
     """Fake of a process whose answer cannot be read."""
 
     answer = staticmethod(raising(EOFError("pickle data was truncated")))
+
+    def finish(self) -> None:
+        pass
 
 
 def test_unreadable_answer_of_the_ceph_process_fails_ceph(healthy: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import sys
 import termios
 import textwrap
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,6 +46,35 @@ def test_answer_to_each_question_is_returned() -> None:
     with Worker(lambda: answer) as worker:
         assert worker.answer(("a", "b"), soon()) == ["a" * 100_000, "b" * 100_000]
         assert worker.answer(("c",), soon()) == ["c" * 100_000]
+
+
+def test_process_loads_modules_before_it_receives_its_work(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    def load() -> None:
+        (tmp_path / "pipe").write_text("loaded")
+
+    with Worker[str, str](None, load=load) as worker:
+        assert (tmp_path / "pipe").read_text() == "loaded"
+        worker.begin(partial(partial, str.replace, "a.b.c", "."))
+        assert worker.answer("/", soon()) == "a/b/c"
+
+
+def test_work_for_a_process_that_has_ended_is_refused() -> None:
+    with Worker[None, None](None) as worker:
+        worker.finish()
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(WorkerExitedError):
+            worker.begin(partial(partial, nothing))
+
+
+def test_finished_process_is_reaped_at_the_end() -> None:
+    worker = Worker(lambda: nothing)
+    worker.finish()
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    assert worker.end()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(worker.pid, 0)
 
 
 def test_process_starts_work_before_the_first_question(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def node_begun(
         nonlocal answer
         answer = begun or _contained(lambda: worker.receive(deadline))
         assert answer is not None  # noqa: S101 - an answer or a failure
+        worker.finish()
         return answer
 
     try:
