@@ -44,6 +44,8 @@ def check_all(settings: Settings, awaited: Awaited) -> tuple[CheckResult, ...]:
         ),
         ("kubernetes", "the Kubernetes API", functools.partial(_kube, settings)),
     ]
+    if settings.clusters is None:
+        calls.insert(1, ("ceph", "Ceph", lambda: (_skipped("ceph"),)))
 
     def checked(name: str, call: Callable[[], tuple[CheckResult, ...]]) -> tuple[CheckResult, ...]:
         with awaiting(awaited, name, settings.timeout_s):
@@ -59,8 +61,6 @@ def check_all(settings: Settings, awaited: Awaited) -> tuple[CheckResult, ...]:
             results += answer
         else:
             results.append(_unanswered(source, answer, settings))
-    if settings.clusters is None:
-        results.append(_skipped("ceph"))
     return tuple(results)
 
 

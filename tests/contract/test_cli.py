@@ -1164,6 +1164,12 @@ def test_single_kubelet_root_may_be_a_string(ask: Ask, tmp_path: Path) -> None:
     assert setting(ask(*CHECK, "--config", file), "--kubelet-root") == ("/k", file)
 
 
+def test_check_prints_skipped_sources_in_the_usual_order(ask: Ask) -> None:
+    done = ask("check", "--no-node", "--no-ceph", "--no-kube")
+    sections = [line for line in done.stdout.splitlines() if line and " " not in line]
+    assert sections == ["node", "ceph", "kubernetes"]
+
+
 @pytest.mark.usefixtures("config")
 def test_kubelet_root_is_normalized(ask: Ask) -> None:
     """The paths of mounts are compared with it: with a slash at its end, none would match."""
