@@ -7,6 +7,7 @@ verdicts and no rules.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import time
 from functools import partial
@@ -572,6 +573,8 @@ def start_workers(settings: Settings) -> Workers:
     # Imported before the fork: all processes then share these modules' memory.
     importlib.import_module("rbdagent.collect.node.observer")
     importlib.import_module("rbdagent.collect.ceph.connection")
+    # The garbage collector of this process would write to these pages, which copies them.
+    gc.freeze()
     roots = settings.roots
     return Workers(
         ceph=None
