@@ -47,9 +47,10 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
 
 
 def _is_momentary(verdict: HolderVerdict) -> bool:
+    if verdict.holder.unknown_pod_uids:
+        return True
     mapping = verdict.holder.mapping
     if verdict.verdict is Verdict.PINNED:
         on_host = any(mount.namespace.is_host for mount in mounts_of(mapping))
-        if not (on_host or openers_of(mapping) or stacked_on(mapping)):
-            return True
-    return verdict.verdict is Verdict.UNWATCHED or bool(verdict.holder.unknown_pod_uids)
+        return not (on_host or openers_of(mapping) or stacked_on(mapping))
+    return verdict.verdict is Verdict.UNWATCHED
