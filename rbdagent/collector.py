@@ -10,7 +10,7 @@ import contextlib
 import gc
 import importlib
 import time
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -144,9 +144,14 @@ def collect_snapshot(
         seen = seen if index is None else index.snapshot
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
         with_logs = _begin_logs(seen, settings, also, index)
-        reports = _begin_reports(seen, settings, also, connection, awaited)
+        begin_reports = cache(partial(_begin_reports, seen, settings, also, connection, awaited))
+
+        def while_ceph_answers() -> None:
+            begin_reports()
+            meanwhile.prepare()
+
         with awaiting(awaited, CEPH, _limit_of_ceph_s(settings)):
-            with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline, meanwhile.prepare)
+            with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline, while_ceph_answers)
         if ceph_begun is not None:
             ceph_begun.finish()
         with awaiting(awaited, _LOGS, settings.timeout_s):
@@ -154,7 +159,8 @@ def collect_snapshot(
         _check_target_exists(snapshot, images, settings)
         if index is not None:
             return _with_needed(snapshot, index, stored)
-        found = reports(snapshot, deadline)
+        # They begin here if Ceph was not queried.
+        found = begin_reports()(snapshot, deadline)
     return with_published(snapshot, found) if found else snapshot
 
 

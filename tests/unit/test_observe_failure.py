@@ -42,7 +42,7 @@ from tests.support.ceph_queries import access, identity, image, views
 from tests.support.snapshots import NOW, NOWHERE, OBSERVED, diagnosis_of, kube, node_view, target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 ERRORS: Final[tuple[tuple[Exception, str], ...]] = (
     (TypeError("expected int, got float"), "TypeError: expected int, got float"),
@@ -65,7 +65,10 @@ class InThisProcess:
     def __init__(self) -> None:
         self._answer = ceph_process.answers((), (), {}, opens_images=True)
 
-    def answer(self, question: Any, _deadline: float, **_: Any) -> Any:
+    def answer(
+        self, question: Any, _deadline: float, *, meanwhile: Callable[[], None] = lambda: None
+    ) -> Any:
+        meanwhile()
         return self._answer(question)
 
     def finish(self) -> None:
@@ -178,6 +181,25 @@ def test_interrupt_ends_the_program(healthy: pytest.MonkeyPatch, source: str) ->
     healthy.setattr(place, name, raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         snapshot_of()
+
+
+@pytest.mark.parametrize("clusters", [(), None])
+def test_reports_of_agents_are_requested_once_with_ceph_or_without(
+    healthy: pytest.MonkeyPatch, clusters: tuple[()] | None
+) -> None:
+    targets: list[str] = []
+
+    def begin(seen: Snapshot, *_: object) -> Callable[..., tuple[()]]:
+        targets.append(seen.target.name)
+        return lambda *_: ()
+
+    healthy.setattr(look, "_begin_reports", begin)
+    settings = replace(NOWHERE, kube=ACCESS, clusters=clusters)
+    ceph: Any = InThisProcess() if clusters is not None else None
+    node: Any = NodeInThisProcess()
+    workers = look.Workers(ceph=ceph, node=node)
+    look.collect_snapshot(target(), settings, now=lambda: NOW, workers=workers)
+    assert targets == [target().name]
 
 
 # --------------------------------------------------------------------------------------------------
