@@ -41,15 +41,17 @@ def main() -> None:
 def _loading(arguments: Sequence[str]) -> list[CephProcess]:
     """Start the process for Ceph if the verb most likely needs it.
 
-    It loads librados on another processor, while this process parses its command line.
+    It loads librados on another processor, while this process parses its command line. Not with
+    --debug: the process would not write the tracebacks of its failures.
     """
     if not _WITH_CEPH.intersection(arguments[:1]) or any(
         argument.startswith(_WITHOUT_CEPH) for argument in arguments
     ):
         return []
     from rbdagent.collect.ceph_process import start_loading
+    from rbdagent.collect.failure import is_debug
 
-    return [start_loading()]
+    return [] if is_debug(arguments) else [start_loading()]
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from rbdagent import __version__
 from rbdagent.cli.output import complain, program
+from rbdagent.collect.failure import is_debug
 from rbdagent.commands import sentence_of
 from rbdagent.errors import NotFoundError, RbdagentError, UsageError
 from rbdagent.parse.shown import shown, shown_lines
@@ -34,8 +34,7 @@ def run(arguments: Sequence[str], loading: list[CephProcess] | None = None) -> i
         arguments: the words after the name of the program.
         loading: a process for Ceph, which the verb removes from this list if it uses it.
     """
-    debug = "--debug" in arguments or os.environ.get("RBDAGENT_DEBUG") not in {None, "", "0"}
-    if not debug:
+    if not is_debug(arguments):
         return _run(arguments, loading, debug=False)
     from rbdagent.log import tracebacks_shown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.errors import RbdagentError, SourceError
@@ -9,12 +10,17 @@ from rbdagent.model import Gap, NotObserved, Source, SourceState, unobserved
 from rbdagent.parse.excerpt import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 LOGGER: Final = "rbdagent"
 """Name of the logger; its debug messages are written only with ``--debug`` (``rbdagent.log``)."""
 
 DEFECT: Final = "this is a defect of rbdagent: run it again with --debug and report what it prints"
+
+
+def is_debug(arguments: Sequence[str]) -> bool:
+    """Return whether the command line or the environment requests tracebacks."""
+    return "--debug" in arguments or os.environ.get("RBDAGENT_DEBUG") not in {None, "", "0"}
 
 
 def as_source_error(error: BaseException, subject: str) -> SourceError:

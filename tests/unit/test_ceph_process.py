@@ -80,10 +80,18 @@ def test_early_process_that_has_ended_is_a_failed_source() -> None:
         "who-holds web --from file.json",
         "who-holds web --from=file.json",
         "diagnose -A --no-ceph",
+        "who-holds web --debug",
     ],
 )
 def test_command_that_does_not_query_ceph_starts_no_process(words: str) -> None:
     assert _loading(words.split()) == []
+
+
+def test_no_process_starts_if_the_environment_requests_tracebacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RBDAGENT_DEBUG", "1")
+    assert _loading(["who-holds", "web"]) == []
 
 
 @pytest.mark.usefixtures("fake")
