@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class FakeReader:
-    """Fake of the connections: the reason names the clusters and the process."""
+    """Fake of the connections: the reason names the process."""
 
-    def __init__(self, clusters: Sequence[object], **_: object) -> None:
-        self._clusters = clusters
+    def __init__(self, _clusters: Sequence[object], **_: object) -> None:
+        pass
 
     def images(self, *_: object, **__: object) -> tuple[CephView | None, Source]:
         return None, Source(state=SourceState.OBSERVED, reason=f"{os.getpid()}")
