@@ -25,8 +25,12 @@ from tests.support.node_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from rbdagent.collect.parallel import Left
+
+    Item = tuple[str, int]
 
 USED: Final = f"40 28 252:0 / {volume_path(POD, 'a')} rw - ext4 /dev/rbd0 rw"
 OWN: Final = "41 28 252:16 / /data rw - ext4 /dev/rbd1 rw"
@@ -160,16 +164,21 @@ def test_hung_process_is_not_read_again_while_it_hangs(tree: Tree, hang: Hang) -
     assert gap_of(second, FILES) == gap_of(first, FILES)
 
 
-def test_a_process_that_answers_again_is_observed(tree: Tree, hang: Hang) -> None:
-    turns = Turns()
-    hang.path = "/66/cmdline"
-    tree.observe(turns)
-    hang.path = ""
+def release(hang: Hang) -> None:
+    """Release the hung process, and wait until it has been observed."""
     before = threading.enumerate()
     hang.released.set()
     for thread in before:
         if isinstance(thread, parallel._Runner):
             thread.join()
+
+
+def test_a_process_that_answers_again_is_observed(tree: Tree, hang: Hang) -> None:
+    turns = Turns()
+    hang.path = "/66/cmdline"
+    tree.observe(turns)
+    hang.path = ""
+    release(hang)
     _, source = tree.observe(turns)
     assert FILES not in {gap.fact for gap in source.gaps}
 
@@ -184,6 +193,24 @@ def test_the_file_system_that_does_not_answer_is_named(tree: Tree, hang: Hang, p
     _, source = tree.observe()
     reason = gap_of(source, FILES).reason
     assert reason.endswith(f"{path} does not answer, on fuse.sshfs (server:/share)")
+
+
+def test_process_that_answers_before_the_search_of_its_file_system_is_a_gap(
+    tree: Tree, hang: Hang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Turns.run
+
+    def run(
+        turns: Turns, items: Sequence[Item], work: Callable[[Item], None], **limits: float
+    ) -> Left[Item]:
+        if items == [("place", 66)]:
+            release(hang)
+        return real(turns, items, work, **limits)
+
+    monkeypatch.setattr(parallel.InTurn, "run", run)
+    hang.path = "/66/cmdline"
+    _, source = tree.observe()
+    assert "/66/cmdline does not answer" in gap_of(source, FILES).reason
 
 
 def test_error_of_one_process_does_not_affect_the_others(

@@ -211,10 +211,10 @@ class ProcessPass:
             entry = self._entries.get(item[1])
             at = entry.at if entry else f"{self._root}/{item[1]}"
             self._turns.notes[item] = f"{at} does not answer"
-        if what == "files" and new:
-            self._run("place", [pid for _, pid in new[:_MOST_PLACES]], self._describe)
         for item in left.hung:
             self._mark_unread(item[1], self._turns.notes[item])
+        if what == "files" and new:
+            self._run("place", [pid for _, pid in new[:_MOST_PLACES]], self._describe)
 
     def _contained(self, pid: int, observe: Callable[[int], None]) -> None:
         try:
@@ -231,11 +231,16 @@ class ProcessPass:
             entry.unread = why
 
     def _describe(self, pid: int) -> None:
-        """Add the file system that does not answer to the reason of a hanging process."""
+        """Add the file system that does not answer to the reason of a hanging process.
+
+        The process may have answered meanwhile: then it has no note any more.
+        """
         entry = self._entries[pid]
-        found = file_system_of(entry.directory, entry.at, Shares().of(None))
+        at = entry.at
+        found = file_system_of(entry.directory, at, Shares().of(None))
         if found:
-            self._turns.notes["files", pid] += f", on {found}"
+            entry.unread = f"{at} does not answer, on {found}"
+            self._turns.notes["files", pid] = entry.unread
 
     # One process ----------------------------------------------------------------------------------
 
