@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import time
@@ -65,6 +66,22 @@ def start(
         return answers
 
     return wait
+
+
+def once(call: Callable[..., _T]) -> Callable[..., _T]:
+    """Return a function that calls ``call`` once for the same arguments, for all threads.
+
+    Threads wait for a call that another thread has begun. The caches of functools do not:
+    functools.cached_property has no lock since Python 3.12 (python/cpython#87634).
+    """
+    calling = threading.Lock()
+    known = functools.cache(call)
+
+    def call_once(*arguments: Hashable) -> _T:
+        with calling:
+            return known(*arguments)
+
+    return call_once
 
 
 @contextlib.contextmanager

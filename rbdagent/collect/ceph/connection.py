@@ -5,7 +5,6 @@ librados waits indefinitely by default, so every call has a time limit.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import re
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from rbdagent.collect.failure import not_observed
+from rbdagent.collect.parallel import once
 from rbdagent.commands import command, line_of
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
@@ -141,6 +141,7 @@ class Cluster:
     def __init__(self, access: CephAccess) -> None:
         self.access = access
         self._contexts: dict[tuple[int | None, str, str], Any] = {}
+        self._watches_once = once(self._new_watches)
         missing = access.monitors_missing
         if missing is not None and not access.monitors:
             raise SourceError(f"{access.name}: {missing.reason}", hint=missing.hint)
@@ -284,9 +285,12 @@ class Cluster:
         own = parse_address_vector(self._handle.get_addrs(), where="own address")
         return next((entry for entry in entries if entry_hits(entry, own)), None)
 
-    @functools.cached_property
+    @property
     def watches(self) -> Watches | None:
         """Lists the watches of single objects; None if librados does not support it."""
+        return self._watches_once()
+
+    def _new_watches(self) -> Watches | None:
         # Needed for many images only: a query for one image need not load ctypes.
         from rbdagent.collect.ceph.list_watchers import Watches
 

@@ -32,7 +32,7 @@ from rbdagent.collect.ceph.connection import (
 )
 from rbdagent.collect.ceph.daemons import mirror_daemons, tasks_of
 from rbdagent.collect.failure import failed, gaps_in, not_observed
-from rbdagent.collect.parallel import all_of, start
+from rbdagent.collect.parallel import all_of, once, start
 from rbdagent.commands import command, line_of
 from rbdagent.errors import SourceError
 from rbdagent.model import (
@@ -278,11 +278,7 @@ def _calls(
         exists = _is_not_known
     (dumped,) = dumping(deadline)
     watchers = dumped if callable(dumped) else _watchers_by_request(cluster, deadline)
-
-    @functools.cache
-    def daemons(pool_id: int, namespace: str) -> tuple[ServiceAddress, ...] | NotObserved:
-        return mirror_daemons(cluster, pool_id, namespace)
-
+    daemons = once(functools.partial(mirror_daemons, cluster))
     return [
         lambda image=image: (  # type: ignore[misc]
             _image(cluster, image, known)
