@@ -1,6 +1,8 @@
 """Measure an idle agent of a node with 50 mappings beside prometheus-node-exporter for minutes.
 
-Both run on the processor of this machine and are scraped every 15 s. The agent reads the files of a
+Both run on the processor of this machine and are scraped every 15 s. The measurement begins and
+ends after an observation of the agent: a part of a cycle, which takes a minute, would count as a
+whole one or not at all. The agent reads the files of a
 real node that has mapped 50 images for running pods. It uses the lab's real Ceph cluster and the
 lab's real API server, which counts its requests (an API server metric, with a FlowSchema for only
 this user).
@@ -38,6 +40,7 @@ _MIB: Final = 80.0
 _OURS: Final = "127.0.0.1:19464"
 _THEIRS: Final = "127.0.0.1:19100"
 _FLOWS: Final = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+_OBSERVED_AT: Final = "rbdagent_last_complete_observation_timestamp_seconds"
 _COUNTED: Final = "apiserver_flowcontrol_dispatched_requests_total"
 
 
@@ -63,8 +66,10 @@ def main() -> int:
         mapped = wait_until(lambda: _mapped(lab), timeout_s=60, what="the agent to have looked")
         assert mapped == given.mappings, f"{mapped} mappings"
         _scraped(lab, _SETTLE_S)
+        _scraped_until_observed(lab)
         before = (ours.cpu_s(), theirs.cpu_s(), _asked(lab), time.monotonic())
         _scraped(lab, 60 * given.minutes)
+        _scraped_until_observed(lab)
         took = time.monotonic() - before[3]
         return _tell(
             percent=(100 * (ours.cpu_s() - before[0]) / took),
@@ -180,9 +185,29 @@ def _scraped(lab: Lab, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(min(_SCRAPE_S, max(0.0, end - time.monotonic())))
-        for address in (_OURS, _THEIRS):
-            command = ["ip", "netns", "exec", lab.netns, "curl", "-sf", f"http://{address}/metrics"]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        _observed_at(lab)
+
+
+def _scraped_until_observed(lab: Lab) -> None:
+    """Scrape until the agent has observed its node again."""
+    known = _observed_at(lab)
+    while _observed_at(lab) == known:
+        time.sleep(_SCRAPE_S)
+
+
+def _observed_at(lab: Lab) -> str:
+    """Scrape both; return when the agent observed its node last."""
+    ours, _ = (
+        subprocess.run(
+            ["ip", "netns", "exec", lab.netns, "curl", "-sf", f"http://{address}/metrics"],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+        for address in (_OURS, _THEIRS)
+    )
+    (at,) = re.findall(rf"^{_OBSERVED_AT} (\S+)$", ours, re.MULTILINE)
+    return str(at)
 
 
 class _Usage:
