@@ -12,7 +12,7 @@ import re
 from types import NoneType
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
 from rbdagent.model import Command
@@ -81,6 +81,17 @@ def as_unicode(name: str) -> str:
     if name.isascii() or not _SURROGATE.search(name):
         return name
     return _SURROGATE.sub(lambda match: f"\\x{ord(match[0]) & 0xFF:02x}", name)
+
+
+def all_as_unicode(value: _T) -> _T:
+    """Return a value of the model with :func:`as_unicode` applied to every text in it."""
+    try:
+        # UTF-8 refuses a lone surrogate. For the view of a node with 50 mappings, this takes 0.2 ms
+        # of processor time, and a visit of every text 1.8 ms.
+        msgpack.encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        return in_all_texts(value, as_unicode)
+    return value
 
 
 def in_all_texts(value: _T, change: Callable[[str], str]) -> _T:

@@ -462,7 +462,13 @@ TARGETS: Final = (
     _target(selector.parse_selector, _SELECTORS, _of_text(_selects), selector.selects),
     *(
         _target(function, _SECRETS, _of_text(function))
-        for function in (shown.shown, shown.shown_lines, shown.in_json, shown.as_unicode)
+        for function in (
+            shown.shown,
+            shown.shown_lines,
+            shown.in_json,
+            shown.as_unicode,
+            shown.all_as_unicode,
+        )
     ),
     _target(excerpt.printable, _LOGS, _of_text(excerpt.printable)),
     _target(excerpt.shortened, _LOGS, _of_text(excerpt.shortened)),

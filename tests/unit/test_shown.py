@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rbdagent.model import Severity
-from rbdagent.parse.shown import in_all_texts, in_json, shown, shown_lines
+from rbdagent.parse.shown import all_as_unicode, in_all_texts, in_json, shown, shown_lines
 from rbdagent.report.html.markup import el
 from rbdagent.report.text.holders import answer, names
 from rbdagent.report.text.layout import Layout
@@ -80,6 +80,21 @@ def test_all_texts_of_a_value_are_changed_and_no_other_part() -> None:
 def test_value_without_such_texts_is_the_same_object() -> None:
     seen = world(mapped={"openers": (opener(),)})
     assert in_all_texts(seen, shown) is seen
+
+
+@pytest.mark.parametrize("number", [1, 2**64])
+def test_bytes_that_are_not_utf8_are_escaped_in_all_texts(number: int) -> None:
+    name = b"caf\xe9".decode(errors="surrogateescape")
+    assert all_as_unicode((number, process(command=name))) == (
+        number,
+        process(command=r"caf\xe9"),
+    )
+
+
+@pytest.mark.parametrize("number", [1, 2**64])
+def test_value_in_unicode_is_the_same_object(number: int) -> None:
+    seen = (number, process(command="caf\xe9"))
+    assert all_as_unicode(seen) is seen
 
 
 def pinned_by(command: str) -> str:

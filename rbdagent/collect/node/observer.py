@@ -74,7 +74,7 @@ from rbdagent.model import (
     first_unobserved,
     observed_of,
 )
-from rbdagent.parse.shown import as_unicode, in_all_texts
+from rbdagent.parse.shown import all_as_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +113,7 @@ def observe_node(
         )
     try:
         # Names are converted only here, because until now they are paths of files to read.
-        return in_all_texts(_observe(roots, node_name, turns, deadline), as_unicode)
+        return all_as_unicode(_observe(roots, node_name, turns, deadline))
     except ParseError as error:
         return None, Source(state=SourceState.FAILED, reason=str(error))
 
