@@ -73,7 +73,9 @@ class KeptCeph(PersistentWorker[CephQuestion, CephAnswer]):
     def __init__(self, clusters: Sequence[CephAccess], lists: Sequence[MonitorList]) -> None:
         """Start the process."""
         self._known: dict[str, tuple[str, ...]] = {}
-        super().__init__(lambda: answers(clusters, lists, self._known, opens_images=False))
+        super().__init__(
+            lambda: answers(clusters, lists, self._known, opens_images=False), answers=CephAnswer
+        )
 
     def receive(self, deadline: float) -> CephAnswer:
         """Wait for the answer, and store the monitors that it contains."""

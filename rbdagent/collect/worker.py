@@ -14,7 +14,10 @@ import select
 import signal
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+import msgspec
 
 from rbdagent.errors import RbdagentError
 
@@ -184,12 +187,25 @@ def _is_closed(answers: int, deadline: float) -> bool:
 
 
 class PersistentWorker(_Answering[_Question, _Answer]):
-    """A process for many questions: after a failure the next question starts a new one."""
+    """A process for many questions: after a failure the next question starts a new one.
 
-    def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
-        """Start the process, see :class:`Worker`."""
-        self._begin = begin
-        self._worker: Worker[_Question, _Answer] | None = Worker(begin)
+    Its answers are in MessagePack: for the view of a node with 50 mappings, that takes 0.9 ms of
+    processor time, and pickle 5.5 ms. A process that answers once uses pickle, which needs no
+    decoder.
+    """
+
+    def __init__(
+        self, begin: Callable[[], Callable[[_Question], _Answer]], *, answers: object
+    ) -> None:
+        """Start the process.
+
+        Args:
+            begin: see :class:`Worker`.
+            answers: the type of the answers, which msgspec can decode.
+        """
+        self._begin = partial(_packing, begin)
+        self._decoder = msgspec.msgpack.Decoder(cast("type[_Answer]", answers))
+        self._worker: Worker[_Question, bytes | _Answer] | None = Worker(self._begin)
         self._stuck: int | None = None
         """The process that could not be ended."""
 
@@ -206,12 +222,15 @@ class PersistentWorker(_Answering[_Question, _Answer]):
 
     def receive(self, deadline: float) -> _Answer:
         """Wait for the answer, see :meth:`Worker.receive`."""
-        return self._end_on_failure(lambda worker: worker.receive(deadline))
+        packed = self._end_on_failure(lambda worker: worker.receive(deadline))
+        return self._decoder.decode(packed) if isinstance(packed, bytes) else packed
 
     def finish(self) -> None:
         """Keep the process for the next snapshot."""
 
-    def _end_on_failure(self, call: Callable[[Worker[_Question, _Answer]], _Result]) -> _Result:
+    def _end_on_failure(
+        self, call: Callable[[Worker[_Question, bytes | _Answer]], _Result]
+    ) -> _Result:
         if self._worker is None:
             raise WorkerExitedError
         try:
@@ -234,6 +253,24 @@ class PersistentWorker(_Answering[_Question, _Answer]):
             if not self._worker.end():
                 self._stuck = self._worker.pid
             self._worker = None
+
+
+def _packing(
+    begin: Callable[[], Callable[[_Question], _Answer]],
+) -> Callable[[_Question], bytes | _Answer]:
+    answer = begin()
+    return lambda question: _packed(answer(question))
+
+
+def _packed(answer: _Answer) -> bytes | _Answer:
+    """Return an answer in MessagePack; unchanged if it has a number or text that has no such form.
+
+    MessagePack has no integer of more than 64 bits, and no lone surrogate.
+    """
+    try:
+        return msgspec.msgpack.encode(answer)
+    except (OverflowError, UnicodeEncodeError):
+        return answer
 
 
 def _close_all_but(*kept: int) -> None:

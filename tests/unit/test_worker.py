@@ -192,7 +192,7 @@ def test_exit_of_the_parent_does_not_wait_for_the_process() -> None:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             return lambda _: os.kill(os.getpid(), signal.SIGSTOP)
 
-        worker = PersistentWorker(begin)
+        worker = PersistentWorker(begin, answers=None)
         worker.ask(None)
         os.waitid(os.P_PID, worker._worker.pid, os.WSTOPPED)
         print(worker._worker.pid)
@@ -227,7 +227,7 @@ def test_process_that_hangs_or_dies_is_replaced() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return os.getpid()
 
-    kept = PersistentWorker(lambda: answer)
+    kept = PersistentWorker(lambda: answer, answers=int)
     first = kept.answer("who", soon())
     assert kept.answer("who", soon()) == first
     with pytest.raises(WorkerExitedError):
@@ -247,7 +247,7 @@ def test_no_second_process_starts_beside_one_that_cannot_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Assert an error until the process ends: no signal ends an uninterruptible process."""
-    kept: PersistentWorker[None, int] = PersistentWorker(lambda: lambda _: os.getpid())
+    kept: PersistentWorker[None, int] = PersistentWorker(lambda: lambda _: os.getpid(), answers=int)
     first = kept.answer(None, soon())
     with monkeypatch.context() as stuck:
         stuck.setattr(worker_module, "_is_closed", lambda *_: False)
@@ -262,10 +262,19 @@ def test_no_second_process_starts_beside_one_that_cannot_end(
 
 
 def test_answer_that_was_not_received_is_discarded() -> None:
-    kept: PersistentWorker[str, str] = PersistentWorker(lambda: str.upper)
+    kept: PersistentWorker[str, str] = PersistentWorker(lambda: str.upper, answers=str)
     kept.ask("a")
     kept.end()
     assert kept.answer("b", soon()) == "B"
+    kept.end()
+
+
+@pytest.mark.parametrize("answer", [(1, "a"), (2**64, "a"), (1, "\ud800")])
+def test_process_for_many_questions_returns_any_number_and_text(answer: tuple[int, str]) -> None:
+    kept: PersistentWorker[None, tuple[int, str]] = PersistentWorker(
+        lambda: lambda _: answer, answers=tuple[int, str]
+    )
+    assert kept.answer(None, soon()) == answer
     kept.end()
 
 

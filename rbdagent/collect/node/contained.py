@@ -35,7 +35,7 @@ def start_node_worker(roots: NodeRoots, node_name: str) -> KeptNode:
 
     Call this before the current process has threads.
     """
-    return PersistentWorker(_observing(roots, node_name))
+    return PersistentWorker(_observing(roots, node_name), answers=NodeAnswer)
 
 
 @contextlib.contextmanager
