@@ -15,13 +15,13 @@ from rbdagent.correlate.image_identity import (
 )
 from rbdagent.correlate.node_usage import (
     Directories,
+    VolumeDirectories,
+    directories_of_volume,
     driver_registered,
     in_flight_of,
-    known_handles,
+    known_names,
     made_by_kubernetes,
-    pod_volumes_of,
     sibling_devices,
-    staging_of,
     unknown_pod_uids,
 )
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, reported_mappings
@@ -227,14 +227,13 @@ def local_holder(
     if node is None:
         msg = "a local mapping needs the node that shows it"
         raise ValueError(msg)
-    names = known_handles(mapping, names, directories)
+    names, found = known_names(mapping, names, directories)
     fsid = mapping.fsid or (names.image.fsid if names.image is not None else None)
     view = next((candidate for candidate in views if fsid is None or candidate.fsid == fsid), None)
     watcher = None if watch is None else watch[1]
     address = mapping.client_address or (None if watcher is None else watcher.address)
     client = mapping.client_id or (None if watcher is None else watcher.client)
     node_object = node_named(node.node_name, snapshot)
-    staging = staging_of(mapping, names, directories)
     return Holder(
         kind=HolderKind.KRBD if mapping.kind is DeviceKind.KRBD else HolderKind.NBD,
         node=node.node_name,
@@ -247,13 +246,13 @@ def local_holder(
         pods=pods_on(node.node_name, names, snapshot),
         unknown_pod_uids=unknown_pod_uids(mapping, snapshot),
         attachment=attachment_to(node.node_name, names, snapshot),
-        staging=staging,
-        pod_volumes=pod_volumes_of(mapping, names, directories),
+        staging=found.staging,
+        pod_volumes=found.pod_volumes,
         in_flight=in_flight_of(mapping, names, snapshot),
         node_object=node_object,
         in_volumes_in_use=in_volumes_in_use(node_object, names),
         driver_registered=driver_registered(node.node_name, names, snapshot, local=True),
-        is_kubernetes_managed=made_by_kubernetes(mapping, names, staging, metadata_of(view)),
+        is_kubernetes_managed=made_by_kubernetes(mapping, names, found.staging, metadata_of(view)),
         sibling_devices=sibling_devices(mapping, node),
     )
 
@@ -300,6 +299,9 @@ def _holder_elsewhere(
     is_local = node is not None and snapshot.node is not None and node == snapshot.node.node_name
     node_object = node_named(node, snapshot)
     unseen = NotObserved(reason="can be observed only on its own node")
+    found = VolumeDirectories(unseen, unseen)
+    if is_local:
+        found = directories_of_volume(None, names, directories)
     return Holder(
         kind=HolderKind.UNKNOWN,
         node=node,
@@ -308,8 +310,8 @@ def _holder_elsewhere(
         blocklisted_by=NotObserved(reason="its client is unknown"),
         pods=pods_on(node, names, snapshot),
         attachment=attachment_to(node, names, snapshot),
-        staging=staging_of(None, names, directories) if is_local else unseen,
-        pod_volumes=pod_volumes_of(None, names, directories) if is_local else unseen,
+        staging=found.staging,
+        pod_volumes=found.pod_volumes,
         in_flight=unseen,
         node_object=node_object,
         in_volumes_in_use=in_volumes_in_use(node_object, names),

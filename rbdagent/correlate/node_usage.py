@@ -41,7 +41,7 @@ from rbdagent.model import (
 from rbdagent.parse.kubelet import pod_uid_of_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _D = TypeVar("_D", StagingDirectory, PodVolumeDirectory)
 
@@ -132,17 +132,36 @@ def _directories_named(index: dict[str, list[_D]], words: Iterable[str]) -> list
     return sorted(found.values(), key=lambda directory: directory.path)
 
 
-def staging_of(
+class VolumeDirectories(NamedTuple):
+    """Kubelet's directories of one volume on this node."""
+
+    staging: tuple[StagingDirectory, ...] | NotObserved
+    pod_volumes: tuple[PodVolumeDirectory, ...] | NotObserved
+    """Below ``pods``."""
+
+
+def directories_of_volume(
     mapping: Mapping | None, names: VolumeNames, directories: Directories
-) -> tuple[StagingDirectory, ...] | NotObserved:
-    """Return the staging directories of the volume on this node."""
+) -> VolumeDirectories:
+    """Return the directories of the volume on this node."""
     mounted, known = _mounted_in(mapping), _Known.of(names)
-    return derived(
-        directories.staging,
-        lambda index: tuple(
-            directory
-            for directory in _directories_named(index, mounted | known.words)
-            if directory.path in mounted or _stages(directory, known)
+    words = mounted | known.words
+    return VolumeDirectories(
+        staging=derived(
+            directories.staging,
+            lambda index: tuple(
+                directory
+                for directory in _directories_named(index, words)
+                if directory.path in mounted or _stages(directory, known)
+            ),
+        ),
+        pod_volumes=derived(
+            directories.pod_volumes,
+            lambda index: tuple(
+                directory
+                for directory in _directories_named(index, words)
+                if directory.path in mounted or _publishes(directory, known)
+            ),
         ),
     )
 
@@ -198,21 +217,6 @@ def _mounted_in(mapping: Mapping | None) -> frozenset[str]:
     return frozenset(found)
 
 
-def pod_volumes_of(
-    mapping: Mapping | None, names: VolumeNames, directories: Directories
-) -> tuple[PodVolumeDirectory, ...] | NotObserved:
-    """Return the directories of the volume below kubelet's ``pods`` on this node."""
-    mounted, known = _mounted_in(mapping), _Known.of(names)
-    return derived(
-        directories.pod_volumes,
-        lambda index: tuple(
-            directory
-            for directory in _directories_named(index, mounted | known.words)
-            if directory.path in mounted or _publishes(directory, known)
-        ),
-    )
-
-
 def _publishes(directory: PodVolumeDirectory, known: _Known) -> bool:
     if directory.persistent_volume in known.volumes:
         return True
@@ -235,7 +239,7 @@ def leftovers_of(
     mounted = _mounted_in(mapping)
     return tuple(
         directory
-        for directory in observed_of(pod_volumes_of(mapping, names, directories))
+        for directory in observed_of(directories_of_volume(mapping, names, directories).pod_volumes)
         if directory.pod_uid not in known and directory.path not in mounted
     )
 
@@ -303,22 +307,30 @@ def _names_it(argument: str, words: frozenset[str]) -> bool:
     return any(word in parts for word in words if len(word) > 1)
 
 
-def known_handles(mapping: Mapping, names: VolumeNames, directories: Directories) -> VolumeNames:
-    """Return the names with the handles that only the node has (vol_data.json).
+def known_names(
+    mapping: Mapping, names: VolumeNames, directories: Directories
+) -> tuple[VolumeNames, VolumeDirectories]:
+    """Return the names with the handles that only the node has, and the volume's directories.
 
-    If the API is down or the PV is deleted, no other source has them.
+    If the API is down or the PV is deleted, no other source than vol_data.json has the handle. The
+    handle of a staging directory leads to the directories of pods.
     """
-    handles = set(names.handles)
-    staging = staging_of(mapping, names, directories)
-    for directory in observed_of(staging):
+    found = directories_of_volume(mapping, names, directories)
+    handles = names.handles | {*_handles_in(found)}
+    if handles == names.handles:
+        return names, found
+    names = replace(names, handles=handles)
+    return names, directories_of_volume(mapping, names, directories)
+
+
+def _handles_in(found: VolumeDirectories) -> Iterator[tuple[str, str]]:
+    for directory in observed_of(found.staging):
         if directory.driver and directory.volume_handle:
-            handles.add((directory.driver, directory.volume_handle))
-    published = pod_volumes_of(mapping, names, directories)
-    for entry in observed_of(published):
+            yield directory.driver, directory.volume_handle
+    for entry in observed_of(found.pod_volumes):
         data = entry.volume_data
         if isinstance(data, VolumeData) and data.driver and data.volume_handle:
-            handles.add((data.driver, data.volume_handle))
-    return replace(names, handles=frozenset(handles))
+            yield data.driver, data.volume_handle
 
 
 def volumes_on_node(mapping: Mapping, directories: Directories) -> frozenset[str]:
@@ -326,15 +338,12 @@ def volumes_on_node(mapping: Mapping, directories: Directories) -> frozenset[str
     backend = mapping.nbd.backend if mapping.nbd is not None else None
     handles = frozenset() if backend is None else frozenset({("", backend)})
     names = VolumeNames(image=identity_of_mapping(mapping), handles=handles)
-    # The handle of a staging directory leads to the directories of pods.
-    names = known_handles(mapping, names, directories)
-    staging = staging_of(mapping, names, directories)
-    published = pod_volumes_of(mapping, names, directories)
-    found = {
-        *(directory.persistent_volume for directory in observed_of(staging)),
-        *(entry.persistent_volume for entry in observed_of(published)),
+    _, found = known_names(mapping, names, directories)
+    volumes = {
+        *(directory.persistent_volume for directory in observed_of(found.staging)),
+        *(entry.persistent_volume for entry in observed_of(found.pod_volumes)),
     }
-    return frozenset(answer for answer in found if answer is not None)
+    return frozenset(volume for volume in volumes if volume is not None)
 
 
 def made_by_kubernetes(

@@ -22,7 +22,7 @@ from rbdagent.correlate.image_identity import (
 from rbdagent.correlate.node_usage import (
     Directories,
     directories_of,
-    known_handles,
+    known_names,
     leftovers_of,
     maps,
     unbacked_of,
@@ -88,11 +88,17 @@ class Indexed(NamedTuple):
     snapshot: Snapshot
     volumes: VolumeIndex
     directories: Directories
+    mappings: tuple[Mapping, ...]
 
 
 def indexed(snapshot: Snapshot, directories: Directories | None = None) -> Indexed:
     """Index the PVs and kubelet's directories of a snapshot; reuse the index of directories."""
-    return Indexed(snapshot, index_of(snapshot.kubernetes), directories or directories_of(snapshot))
+    return Indexed(
+        snapshot=snapshot,
+        volumes=index_of(snapshot.kubernetes),
+        directories=directories or directories_of(snapshot),
+        mappings=mappings_of(snapshot.node),
+    )
 
 
 def correlate(snapshot: Snapshot, directories: Directories | None = None) -> Volume:
@@ -121,7 +127,7 @@ def correlate_node(snapshot: Snapshot) -> tuple[Volume, ...]:
     found: list[Volume] = []
     seen: set[Mapping] = set()
     index = indexed(snapshot)
-    for mapping in mappings_of(snapshot.node):
+    for mapping in index.mappings:
         if mapping in seen:
             continue
         use = _use_of_mapping(mapping, index)
@@ -211,7 +217,7 @@ def names_of_mapping(mapping: Mapping, index: Indexed) -> VolumeNames:
     """Return every name of a mapping's image, according to the API and to the node."""
     image, chosen = _image_and_volumes_of(mapping, index.volumes)
     names = names_of(image, chosen, index.snapshot.kubernetes, index.volumes, index.snapshot.ceph)
-    return known_handles(mapping, names, index.directories)
+    return known_names(mapping, names, index.directories)[0]
 
 
 def _image_and_volumes_of(
@@ -249,10 +255,11 @@ def _use(
         # A target that is only an image name may mean an image in any cluster, so do not choose.
         by_name = target.kind is TargetKind.IMAGE
         volume = known.volumes[0] if known.volumes and not by_name else None
-        image = settled(image, volume, snapshot.node, snapshot.ceph)
-        known = names_of(image, chosen, kube, index.volumes, snapshot.ceph)
+        asked, image = image, settled(image, volume, snapshot.node, snapshot.ceph)
+        if image != asked:
+            known = names_of(image, chosen, kube, index.volumes, snapshot.ceph)
         views = views_of(image, snapshot.ceph)
-    local = tuple(mapping for mapping in mappings_of(snapshot.node) if maps(mapping, known))
+    local = tuple(mapping for mapping in index.mappings if maps(mapping, known))
     users = users_of(known, kube)
     volumes = known.volumes
     return Volume(

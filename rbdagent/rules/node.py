@@ -415,12 +415,14 @@ def same_name_other_image(case: RuleContext) -> Iterator[Finding]:
     image = case.use.image
     if image is None or (image.fsid is None and image.image_id is None):
         return
-    held = {holder_verdict.holder.mapping for holder_verdict in case.holder_verdicts}
     for mapping in mappings_of(case.snapshot.node):
-        other = identity_of_mapping(mapping)
-        if other is None or other.spec.name != image.spec.name:
+        spec = mapping.spec
+        if isinstance(spec, NotObserved) or spec.name != image.spec.name:
             continue
-        if other.spec.pool != image.spec.pool or mapping in held or same_image(image, other):
+        other = identity_of_mapping(mapping)
+        if other is None or spec.pool != image.spec.pool or same_image(image, other):
+            continue
+        if any(holder_verdict.holder.mapping == mapping for holder_verdict in case.holder_verdicts):
             continue
         yield finding(
             "RBD207",
