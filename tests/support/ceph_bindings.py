@@ -203,6 +203,20 @@ class ReadOpCtx:
         pass
 
 
+class Completion:
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def get_return_value(self) -> int:
+        return self.code
+
+    def call(
+        self, oncomplete: Callable[[Completion, bytes | None], None], content: bytes | None
+    ) -> Completion:
+        oncomplete(self, content)
+        return self
+
+
 class Ioctx:
     def __init__(self, cluster: FakeCeph, pool_id: int) -> None:
         self.cluster = cluster
@@ -223,13 +237,19 @@ class Ioctx:
         pass
 
     @typed
-    def read(self, key: str, length: int = 8192, offset: int = 0) -> bytes:
+    def aio_read(
+        self,
+        object_name: str,
+        length: int,
+        offset: int,
+        oncomplete: Any,
+    ) -> Completion:
         for image in self.images:
-            if cstr(key) == b"rbd_id." + cstr(image.name) and not image.in_trash:
+            if cstr(object_name) == b"rbd_id." + cstr(image.name) and not image.in_trash:
                 encoded = image.image_id.encode()
                 content = len(encoded).to_bytes(4, "little") + encoded
-                return content[offset : offset + length]
-        raise ObjectNotFound(f"Failed to read {key!r}", errno=errno.ENOENT)
+                return Completion(len(content)).call(oncomplete, content[offset : offset + length])
+        return Completion(-errno.ENOENT).call(oncomplete, None)
 
     def get_omap_vals_by_keys(
         self, read_op: ReadOp, keys: tuple[str, ...]

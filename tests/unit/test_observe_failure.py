@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,7 +38,7 @@ from rbdagent.model import (
     SourceState,
 )
 from rbdagent.parse import labels
-from tests.support.ceph_bindings import ceph, raising
+from tests.support.ceph_bindings import Completion, Ioctx, ceph, raising
 from tests.support.ceph_queries import access, identity, image, views
 from tests.support.snapshots import NOW, NOWHERE, OBSERVED, diagnosis_of, kube, node_view, target
 
@@ -275,6 +276,63 @@ def test_watchers_of_many_images_are_read_without_librbd(
     monkeypatch.setattr(observe_cluster, "rbd_module", raising(AssertionError("librbd was loaded")))
     view = _observed(tmp_path, [identity(name) for name in names])
     assert [seen.watchers for seen in views(view)] == [()] * 9
+
+
+def _with_one_read(
+    monkeypatch: pytest.MonkeyPatch, first_read: Callable[[Any], None]
+) -> list[ImageIdentity]:
+    """Return nine images; the read of the first one's object rbd_id.NAME ends as given."""
+    names = [f"image-{number}" for number in range(9)]
+    ceph(*(image(name) for name in names), answers={"dump_watchers": b"[]"}).install(monkeypatch)
+    real = Ioctx.aio_read
+
+    def read(context: Ioctx, name: str, length: int, offset: int, oncomplete: Any) -> object:
+        if name != "rbd_id.image-0":
+            return real(context, name, length, offset, oncomplete)
+        first_read(oncomplete)
+        return None
+
+    monkeypatch.setattr(Ioctx, "aio_read", read)
+    return [identity(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (errno.EACCES, "client.rbdagent has no permission to read it"),
+        (errno.ETIMEDOUT, "no answer within 2.5 s"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+def test_refused_read_of_an_image_concerns_only_this_image(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, reason: str
+) -> None:
+    images = _with_one_read(monkeypatch, lambda ended: ended(Completion(-code), None))
+    first, *others = (seen.watchers for seen in views(_observed(tmp_path, images)))
+    assert isinstance(first, NotObserved)
+    assert reason in first.reason
+    assert others == [()] * 8
+
+
+def test_read_of_an_image_that_cannot_begin_concerns_only_this_image(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    images = _with_one_read(monkeypatch, raising(ValueError("unexpected")))
+    first, *others = (seen.watchers for seen in views(_observed(tmp_path, images)))
+    assert isinstance(first, NotObserved)
+    assert others == [()] * 8
+
+
+def test_read_without_an_answer_concerns_only_this_image(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    images = _with_one_read(monkeypatch, lambda _: None)
+    look = CephReader([access(tmp_path)], opens_images=False)
+    view, _ = look.images(images, deadline=time.monotonic() + 1)
+    first, *others = (seen.watchers for seen in views(view))
+    assert isinstance(first, NotObserved)
+    assert "no answer" in first.reason
+    assert others == [()] * 8
 
 
 def _observed(tmp_path: Path, images: list[ImageIdentity]) -> Any:

@@ -8,8 +8,11 @@ that still hangs stays in a daemon thread, and its result is reported as not obs
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -273,7 +276,7 @@ def _calls(
     if len(named) < _MANY_IMAGES:
         return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
     dumping = start([lambda: _watchers_by_dump(cluster)])
-    (exists,) = all_of([lambda: _existing(cluster, named)], deadline)
+    (exists,) = all_of([lambda: _existing(cluster, named, deadline)], deadline)
     if not callable(exists):
         exists = _is_not_known
     (dumped,) = dumping(deadline)
@@ -618,39 +621,84 @@ def _header(image: ImageIdentity) -> str:
     return f"rbd_header.{image.image_id}"
 
 
-def _existing(cluster: Cluster, images: Sequence[ImageIdentity]) -> Callable[[ImageIdentity], bool]:
+def _existing(
+    cluster: Cluster, images: Sequence[ImageIdentity], deadline: float
+) -> Callable[[ImageIdentity], bool]:
     """Return a function that checks whether an image exists with its name and its id."""
-    if len(images) < _A_DIRECTORY_OF_IMAGES:
-        return lambda image: _is_named(cluster, image)
-    try:
-        found = _listed(cluster, images)
-    except UnicodeDecodeError:
+    if len(images) >= _A_DIRECTORY_OF_IMAGES:
         # The binding's iterator ends at a name that is not UTF-8.
-        return lambda image: _is_named(cluster, image)
-    return lambda image: (
-        (image.pool_id, image.spec.namespace, image.spec.name, image.image_id) in found
-    )
+        with contextlib.suppress(UnicodeDecodeError):
+            found = _listed(cluster, images)
+            return lambda image: (
+                (image.pool_id, image.spec.namespace, image.spec.name, image.image_id) in found
+            )
+    reads = {image: _read_id(cluster, image) for image in images}
+    return lambda image: _is_named(image, reads[image].wait(deadline))
 
 
 def _is_not_known(_: ImageIdentity) -> bool:
     return False
 
 
-def _is_named(cluster: Cluster, image: ImageIdentity) -> bool:
-    """Return whether the object rbd_id.NAME has the image's id.
+class _IdRead:
+    """A read of an image's object rbd_id.NAME, which librados does beside others."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._answer: bytes | Exception | None = None
+
+    def end(self, answer: bytes | Exception | None) -> None:
+        """Set the content of the object, or why it was not read; None if it does not exist."""
+        self._answer = answer
+        self._ended.set()
+
+    def on_complete(self, completion: Any, content: bytes | None) -> None:  # noqa: ANN401
+        """Receive the content from librados, or None and a code."""
+        code = completion.get_return_value()
+        is_refused = content is None and code != -errno.ENOENT
+        self.end(OSError(-code, os.strerror(-code)) if is_refused else content)
+
+    def wait(self, deadline: float) -> bytes | None:
+        """Return the content; None if the object does not exist.
+
+        Raises:
+            OSError: refused, or no answer in time.
+        """
+        if not self._ended.wait(max(0.0, deadline - time.monotonic())):
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def _read_id(cluster: Cluster, image: ImageIdentity) -> _IdRead:
+    """Start to read an image's object rbd_id.NAME.
+
+    A thread that waits for each of 50 reads takes 6.9 ms of processor time, and reads that run
+    beside each other 2.3 ms.
+    """
+    read = _IdRead()
+    try:
+        context = None if image.pool_id is None else cluster.pool(image)
+        if context is None:
+            read.end(None)
+        else:
+            context.aio_read(f"rbd_id.{image.spec.name}", _LONGEST_ID, 0, read.on_complete)
+    except Exception as error:  # noqa: BLE001 - wait() raises it: it concerns only this image
+        read.end(error)
+    return read
+
+
+def _is_named(image: ImageIdentity, content: bytes | None) -> bool:
+    """Return whether the content of the object rbd_id.NAME is the image's id.
 
     An image that was deleted, renamed or moved to the trash has no such object. Its content is the
     length of the id and the id (src/cls/rbd/cls_rbd.cc, set_id).
     """
-    context = None if image.pool_id is None else cluster.pool(image)
-    if context is None or image.image_id is None:
+    if content is None or image.image_id is None:
         return False
     encoded = image.image_id.encode()
-    try:
-        content = context.read(f"rbd_id.{image.spec.name}", length=_LONGEST_ID)
-    except cluster.rados.ObjectNotFound:
-        return False
-    return bool(content == len(encoded).to_bytes(4, "little") + encoded)
+    return content == len(encoded).to_bytes(4, "little") + encoded
 
 
 def _listed(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[tuple[Any, ...]]:
