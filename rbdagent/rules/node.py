@@ -44,7 +44,13 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import newest_pod_event
-from rbdagent.verdicts.evidence import Evidence, evidence_of, pod_names, process_text
+from rbdagent.verdicts.evidence import (
+    Evidence,
+    evidence_of,
+    hung_requests,
+    pod_names,
+    process_text,
+)
 from rbdagent.verdicts.timing import RETRY_S
 
 if TYPE_CHECKING:
@@ -283,7 +289,10 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
     evidence = [] if event is None else [f"{event.kind} {event.subject}: {event.message}"]
     is_certain = event is not None
     for holder_verdict in case.holder_verdicts:
-        found = evidence_of(holder_verdict.holder)
+        holder = holder_verdict.holder
+        if not observed_of(holder.in_flight) and not hung_requests(holder.mapping):
+            continue
+        found = evidence_of(holder)
         asleep = [
             process_text(operation.process)
             for operation in (*found.bringing_up, *found.tearing_down)

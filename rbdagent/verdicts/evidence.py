@@ -95,7 +95,7 @@ def evidence_of(holder: Holder) -> Evidence:
         traces=_traces(mapping),
         bringing_up=tuple(flight for flight in flights if not _is_teardown(flight)),
         tearing_down=tuple(flight for flight in flights if _is_teardown(flight)),
-        hung=_hung(mapping),
+        hung=hung_requests(mapping),
     )
 
 
@@ -153,7 +153,8 @@ def _traces(mapping: Mapping | None) -> tuple[str, ...]:
     return () if mapping is None else tuple(sorted(observed_of(mapping.kernel_traces)))
 
 
-def _hung(mapping: Mapping | None) -> tuple[str, ...]:
+def hung_requests(mapping: Mapping | None) -> tuple[str, ...]:
+    """Return the observed requests of a mapping to Ceph that have no answer yet."""
     return () if mapping is None else tuple(sorted(observed_of(mapping.hung_requests)))
 
 
