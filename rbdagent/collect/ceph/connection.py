@@ -34,13 +34,13 @@ from rbdagent.parse.address import (
     parse_blocklist_range,
 )
 from rbdagent.parse.excerpt import shortened
-from rbdagent.parse.faults import Call, Fault, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.collect.ceph.access import CephAccess
     from rbdagent.collect.ceph.list_watchers import Watches
+    from rbdagent.parse.faults import Call, Fault
 
 _T = TypeVar("_T")
 
@@ -175,6 +175,9 @@ class Cluster:
                 ) from error
 
     def _not_connected(self, error: Exception) -> SourceError:
+        # The table of error numbers is loaded only after a failure.
+        from rbdagent.parse.faults import Call, Fault
+
         client = f"{self.access.name}: client.{self.access.client_id}"
         match fault_in(Call.CONNECT, error):
             case Fault.DENIED:
@@ -219,6 +222,7 @@ class Cluster:
     def _unusable(self, client: str, error: Exception) -> SourceError:
         """Return the error that librados cannot use the type of the key, or reports no cause."""
         from rbdagent.collect.ceph.keys import can_use, librados_version
+        from rbdagent.parse.faults import Fault
         from rbdagent.parse.keyring import AES
 
         kind, version = self._key_type(), librados_version()
@@ -319,20 +323,25 @@ class Cluster:
             raise SourceError(
                 f"{self.access.name}: {prefix!r} failed: {error}", hint=reach_cure(self.access)
             ) from error
+        if code != 0:
+            raise self._monitor_error(prefix, code, status)
+        return _json_values(output, prefix)
+
+    def _monitor_error(self, prefix: str, code: int, status: str) -> SourceError:
+        from rbdagent.parse.faults import Call, Fault, fault_of
+
         fault = fault_of(Call.MONITOR, code)
         if fault is Fault.TIMED_OUT:
-            raise SourceError(
+            return SourceError(
                 f"{self.access.name}: no answer to {prefix!r} within {self.access.timeout_s:g} s",
                 hint=reach_cure(self.access),
             )
         if fault is Fault.NOT_KNOWN and prefix != _VERSION:
             self._check_version()
-        if code != 0:
-            raise SourceError(
-                f"{self.access.name}: {prefix!r} failed: {status or _errno_text(code)}",
-                hint=caps_cure(f"client.{self.access.client_id}"),
-            )
-        return _json_values(output, prefix)
+        return SourceError(
+            f"{self.access.name}: {prefix!r} failed: {status or _errno_text(code)}",
+            hint=caps_cure(f"client.{self.access.client_id}"),
+        )
 
     def _check_version(self) -> None:
         """Raise a SourceError if the monitors are too old to know the command.
@@ -413,6 +422,8 @@ class Cluster:
 
 def fault_in(call: Call, error: Exception) -> Fault | None:
     """Return the meaning of a failed call's errno; None if the table has none."""
+    from rbdagent.parse.faults import fault_of
+
     return fault_of(call, getattr(error, "errno", None))
 
 

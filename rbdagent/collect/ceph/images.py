@@ -63,7 +63,6 @@ from rbdagent.parse.address import (
     parse_address_vector,
     parse_client,
 )
-from rbdagent.parse.faults import Call, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -568,6 +567,9 @@ def _mirrored(cluster: Cluster, opened: Handle) -> bool | NotObserved:
 
 
 def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceError:
+    # The table of error numbers is loaded only after a failure.
+    from rbdagent.parse.faults import Call, Fault
+
     user = f"client.{cluster.access.client_id}"
     match fault_in(Call.IMAGE, error):
         case Fault.BLOCKLISTED:
