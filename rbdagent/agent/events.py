@@ -7,7 +7,6 @@ fill the API server. This is also true after a restart of the agent.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -27,6 +26,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.digests import sha256
 from rbdagent.parse.shown import shown
 from rbdagent.report.public import PublicText
 
@@ -70,7 +70,7 @@ class SentEvent(Struct, frozen=True, kw_only=True):
     def event_name(self) -> str:
         """The name of the Event: equal Events have equal names."""
         parts = (self.kind, self.namespace, self.name, self.uid, self.reason, self.message)
-        return f"{self.name}.{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+        return f"{self.name}.{sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
 def transitions(

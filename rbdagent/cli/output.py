@@ -197,16 +197,15 @@ def repeat_parts(once: Callable[[], Parts], *, watch: bool, until_well: bool = F
     """
     if not watch:
         return _passed(once(), print_text)
-    import hashlib
-
     from rbdagent.cli.kept_output import KeptOutput
+    from rbdagent.parse.digests import sha256
 
-    last = hashlib.sha256()
+    last = sha256()
     code = _passed(once(), print_text, _timeless_to(last.update))
     gc.enable()
     while not (until_well and code == 0):
         time.sleep(_WATCH_S)
-        output, digest = KeptOutput(), hashlib.sha256()
+        output, digest = KeptOutput(), sha256()
         try:
             code = _passed(once(), output.add, _timeless_to(digest.update))
         except SourceError as error:

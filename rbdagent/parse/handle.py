@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Final
 
 from msgspec import Struct
 
 from rbdagent.errors import ParseError
+from rbdagent.parse.digests import sha256
 
 _COMPOSED: Final = re.compile(
     r"(?P<version>[0-9a-f]{4})-(?P<length>[0-9a-f]{4})-(?P<rest>.+)", re.DOTALL
@@ -86,6 +86,8 @@ def parse_migrated_handle(handle: str) -> MigratedHandle:
 
 def migrated_handle(monitors: tuple[str, ...], pool: str, image: str) -> str:
     """Return the handle that kubelet uses for a migrated in-tree volume."""
+    import hashlib
+
     # csi-translation-lib uses the digest as a name, not for security.
     digest = hashlib.md5(",".join(monitors).encode(), usedforsecurity=False).hexdigest()
     return f"mig_mons-{digest}_image-{image.removeprefix(_IN_TREE_PREFIX)}_{pool.encode().hex()}"
@@ -93,12 +95,12 @@ def migrated_handle(monitors: tuple[str, ...], pool: str, image: str) -> str:
 
 def attachment_name(handle: str, driver: str, node: str) -> str:
     """Return the name of the VolumeAttachment of a CSI volume to a node, as kubelet computes it."""
-    return "csi-" + hashlib.sha256(f"{handle}{driver}{node}".encode()).hexdigest()
+    return "csi-" + sha256(f"{handle}{driver}{node}".encode()).hexdigest()
 
 
 def staging_hash(handle: str) -> str:
     """Return the name of a volume's staging directory below ``…/kubernetes.io/csi/<driver>``."""
-    return hashlib.sha256(handle.encode()).hexdigest()
+    return sha256(handle.encode()).hexdigest()
 
 
 def in_use_name(driver: str, handle: str) -> str:

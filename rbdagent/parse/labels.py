@@ -12,9 +12,10 @@ client of its node, whose value names the devices, and a reader requests their R
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rbdagent.parse.digests import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -129,4 +130,4 @@ def _key(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:32]
+    return sha256(text.encode(errors="backslashreplace")).hexdigest()[:32]

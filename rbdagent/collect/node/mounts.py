@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,6 +20,7 @@ from rbdagent.model import (
     UnbackedMount,
     observed_of,
 )
+from rbdagent.parse.digests import blake2b
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.parse.mountinfo import MountLine, parse_mount_line
@@ -110,7 +110,7 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
     """
     devices, roots = wanted.devices, wanted.roots
     found: list[MountLine] = []
-    digest, is_empty = hashlib.blake2b(digest_size=16), True
+    digest, is_empty = blake2b(digest_size=16), True
     unread: NotObserved | None = None
     kept = 0
     try:
