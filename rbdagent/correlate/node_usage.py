@@ -145,23 +145,25 @@ def directories_of_volume(
 ) -> VolumeDirectories:
     """Return the directories of the volume on this node."""
     mounted, known = _mounted_in(mapping), _Known.of(names)
-    words = mounted | known.words
     return VolumeDirectories(
-        staging=derived(
-            directories.staging,
-            lambda index: tuple(
-                directory
-                for directory in _directories_named(index, words)
-                if directory.path in mounted or _stages(directory, known)
-            ),
-        ),
-        pod_volumes=derived(
-            directories.pod_volumes,
-            lambda index: tuple(
-                directory
-                for directory in _directories_named(index, words)
-                if directory.path in mounted or _publishes(directory, known)
-            ),
+        staging=_belonging(directories.staging, mounted, known, _stages),
+        pod_volumes=_belonging(directories.pod_volumes, mounted, known, _publishes),
+    )
+
+
+def _belonging(
+    index: dict[str, list[_D]] | NotObserved,
+    mounted: frozenset[str],
+    known: _Known,
+    is_of_volume: Callable[[_D, _Known], bool],
+) -> tuple[_D, ...] | NotObserved:
+    """Return the directories on which the device is mounted, and those that name the volume."""
+    return derived(
+        index,
+        lambda by_name: tuple(
+            directory
+            for directory in _directories_named(by_name, mounted | known.words)
+            if directory.path in mounted or is_of_volume(directory, known)
         ),
     )
 
@@ -235,12 +237,13 @@ def leftovers_of(
     node, kube = snapshot.node, snapshot.kubernetes
     if node is None or not knows_every_pod_on(kube, node.node_name):
         return ()
-    known = uids_of_pods(kube)
+    uids = uids_of_pods(kube)
     mounted = _mounted_in(mapping)
+    found = _belonging(directories.pod_volumes, mounted, _Known.of(names), _publishes)
     return tuple(
         directory
-        for directory in observed_of(directories_of_volume(mapping, names, directories).pod_volumes)
-        if directory.pod_uid not in known and directory.path not in mounted
+        for directory in observed_of(found)
+        if directory.pod_uid not in uids and directory.path not in mounted
     )
 
 
