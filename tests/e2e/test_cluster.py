@@ -386,6 +386,8 @@ def test_agents_follow_the_monitors_without_an_upgrade(
     cluster.type("### Install the chart")
     cluster.wait_bound()
     cluster.wait_published("worker-1", volume)
+    # An agent writes its RBDNode after its RBDMappings.
+    cluster.wait_listed(*NODES)
     assert cluster.ceph_state("worker-1") == "failed"
     pods = cluster.agent_pods()
     cluster.list_monitors(scene.lab.ceph.monitor)
