@@ -64,7 +64,11 @@ _KERNEL_ARGUMENTS = (
 # Without ERMS and FSRM, with which the kernel and glibc copy by `rep movsb`: TCG emulates that byte
 # by byte, and a program starts a fifth slower. QEMU 10 has both. With SMAP, TCG keeps a table of
 # addresses more, and changes between the two at each copy from a program's memory.
-_CPU = "max,la57=off,-erms,-fsrm,-smap,-smep"
+# Without CX16: QEMU 7.2's cmpxchg16b leaves an operand of an earlier instruction in the flags
+# (helper_cmpxchg16b_unlocked computes them from a cc_op that was not stored). The kernel allocates
+# each object with it. An interrupt right after it saved EFLAGS 0x0acee74a, with the trap flag, and
+# the node panicked (double fault in kmem_cache_alloc_lru_noprof+0xc8, Linux 6.12.117).
+_CPU = "max,la57=off,-erms,-fsrm,-smap,-smep,-cx16"
 _EXPORT = "mount_tag=host,security_model=none,readonly=on,multidevs=remap"
 _SYSTEMD_ARGUMENTS = (
     " lab.systemd systemd.unit=multi-user.target systemd.firstboot=off systemd.show_status=off"
