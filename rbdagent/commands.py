@@ -122,7 +122,7 @@ class Template(Struct, frozen=True, kw_only=True):
     def names(self) -> frozenset[str]:
         """The names that the template needs."""
         given = (*self.values, *self.options, self.namespace or "", self.node or "")
-        return frozenset(name for word in given for name in _NAME.findall(word))
+        return frozenset(name for word in given for name in re.findall(_NAME, word))
 
     def filled(self, fields: Mapping[str, str]) -> Command | None:
         """Return the command; None if a name is not known."""
@@ -148,7 +148,7 @@ def template(
     return Template(begin=begin, values=values, options=options, namespace=namespace, node=node)
 
 
-_NAME: Final = re.compile(r"(?<!{){(\w+)}")
+_NAME: Final = r"(?<!{){(\w+)}"
 
 
 def filled(templates: Iterable[Template], fields: Mapping[str, str]) -> tuple[Command, ...]:

@@ -58,7 +58,7 @@ CLUSTER_KEYS: Final = (
 )  # fmt: skip
 """The keys that a ``[[ceph]]`` table may set."""
 
-_DURATION: Final = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?!s))?"
+_DURATION: Final = (r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?!s))?"
                               r"(?:(?P<s>\d+(?:\.\d+)?)s)?(?:(?P<ms>\d+)ms)?")  # fmt: skip
 _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -88,7 +88,7 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: it is not a duration, or not greater than zero.
     """
-    match = _DURATION.fullmatch(text.strip())
+    match = re.fullmatch(_DURATION, text.strip())
     if match is not None and any(match.groups()):
         seconds = sum(
             float(value) * _SECONDS[unit] for unit, value in match.groupdict().items() if value
@@ -141,7 +141,7 @@ def parse_config(text: str, *, where: str) -> dict[str, Any]:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         # The rest of the message of tomllib may quote the file, and --debug prints the cause.
-        place = _PLACE.search(str(error))
+        place = re.search(_PLACE, str(error))
         at = f" {place[0]}" if place else ""
         raise UsageError(f"{where}: not TOML{at}", hint=_WANTED) from None
     for key, value in data.items():
@@ -164,8 +164,8 @@ _MOST_DOTS: Final = 64
 """Maximum of dots in a line. tomllib takes 12 s for a dotted key of 64 KiB: its time grows with the
 square of the number of parts."""
 _WANTED: Final = '--config needs a file with lines such as: ceph-timeout = "10s"'
-_PLACE: Final = re.compile(r"\(at (?:line \d+, column \d+|end of document)\)\Z")
-_KEY: Final = re.compile(r"[A-Za-z][\w-]{0,39}", re.ASCII)
+_PLACE: Final = r"\(at (?:line \d+, column \d+|end of document)\)\Z"
+_KEY: Final = r"(?a)[A-Za-z][\w-]{0,39}"
 _SWITCHES: Final = frozenset({"no-ceph", "no-kube", "no-node", "unmap-staged"})
 _NUMBERS: Final = frozenset({"max-unmaps-per-hour"})
 _MOST_SECONDS: Final = 1e9
@@ -208,6 +208,6 @@ def _check_known(
     near = difflib.get_close_matches(key, keys, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(keys)}"
     # If the file is not a configuration file, a quoted key or a line in brackets may be secret.
-    is_setting = _KEY.fullmatch(key) is not None and not isinstance(value, dict | list)
+    is_setting = re.fullmatch(_KEY, key) is not None and not isinstance(value, dict | list)
     name = f" {prefix}{key}" if is_setting else ""
     raise UsageError(f"{where}: unknown key{name}", hint=hint)

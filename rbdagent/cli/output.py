@@ -249,7 +249,7 @@ def _timeless(text: str) -> str:
 
     from rbdagent.verdicts.timing import AGES
 
-    return " ".join(AGES.sub("", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "", text)).split())
+    return " ".join(re.sub(AGES, "", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "", text)).split())
 
 
 def layout_of(output: str = "table") -> Layout:

@@ -6,6 +6,7 @@ that concerns it.
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -282,7 +283,7 @@ def _cause_of(affected: AffectedObject) -> tuple[str, str]:
     subject = _nameless(finding.subject, own)
     if subject == finding.subject:
         return finding.code, subject
-    return finding.code, AGES.sub("*", _nameless(finding.message, own))
+    return finding.code, re.sub(AGES, "*", _nameless(finding.message, own))
 
 
 def _nameless(text: str, own: frozenset[str]) -> str:

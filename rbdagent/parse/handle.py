@@ -17,7 +17,7 @@ _TAIL: Final = re.compile(
     r"-(?P<pool>[0-9a-f]{16})-"
     r"(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
 )
-_MIGRATED: Final = re.compile(r"mig_mons-(?P<md5>[0-9a-f]{32})_image-(?P<image>.+)_(?P<pool>[^_]+)")
+_MIGRATED: Final = r"mig_mons-(?P<md5>[0-9a-f]{32})_image-(?P<image>.+)_(?P<pool>[^_]+)"
 
 # Prefix of the images of the in-tree provisioner. The handle of a migrated volume omits it.
 _IN_TREE_PREFIX: Final = "kubernetes-dynamic-pvc-"
@@ -71,7 +71,7 @@ def parse_migrated_handle(handle: str) -> MigratedHandle:
     Raises:
         ParseError: it is not the handle of a migrated volume.
     """
-    match = _MIGRATED.fullmatch(handle)
+    match = re.fullmatch(_MIGRATED, handle)
     expected = "mig_mons-<md5>_image-<uuid>_<pool name in hex>"
     if match is None:
         raise _not_composed(handle, expected)

@@ -14,7 +14,7 @@ _HEAD: Final = "-"
 _READS, _WRITES, _IN_FLIGHT, _DISCARDS, _FLUSHES = 0, 4, 8, 11, 15
 """Columns of a block device's ``stat`` (Documentation/block/stat.rst)."""
 _OLDEST_COLUMNS: Final = 11
-_COUNT: Final = re.compile(r"[0-9]{1,19}")
+_COUNT: Final = r"[0-9]{1,19}"
 """No number of 64 bits has more digits; Python refuses to parse one with thousands of them."""
 _LINGER_COLUMNS: Final = 7
 _REQUEST_COLUMNS: Final = 11
@@ -65,7 +65,7 @@ def parse_io_counters(text: str, *, where: str) -> IoCounters:
 
 
 def _is_count(column: str) -> bool:
-    return _COUNT.fullmatch(column) is not None and int(column) <= INT64_MAX
+    return re.fullmatch(_COUNT, column) is not None and int(column) <= INT64_MAX
 
 
 def parse_user(config_info: str) -> str | None:

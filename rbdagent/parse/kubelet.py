@@ -10,15 +10,15 @@ import msgspec
 from rbdagent.errors import ParseError
 from rbdagent.model import CsiImageMeta, ImageSpec, VolumeData
 
-_POD_UID: Final = re.compile(r"/pods/([^/]+)/volume(?:s|Devices)/")
+_POD_UID: Final = r"/pods/([^/]+)/volume(?:s|Devices)/"
 """The directory of a pod below the root directory of kubelet, which may be any path."""
-_BLOCK_POD_UID: Final = re.compile(r"/volumeDevices/(?:publish/[^/]+|[^/]+/dev)/([^/]+)$")
+_BLOCK_POD_UID: Final = r"/volumeDevices/(?:publish/[^/]+|[^/]+/dev)/([^/]+)$"
 """Block mode: a bind mount of the device node in ``plugins/kubernetes.io/csi/volumeDevices``."""
 
 
 def pod_uid_of_path(path: str) -> str | None:
     """Return the pod uid in a mount path that has kubelet's layout; None for any other path."""
-    found = _POD_UID.search(path) or _BLOCK_POD_UID.search(path)
+    found = re.search(_POD_UID, path) or re.search(_BLOCK_POD_UID, path)
     return found.group(1) if found else None
 
 

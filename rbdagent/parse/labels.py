@@ -34,12 +34,12 @@ _OF_CLIENT: Final = "client.rbdagent.dev/"
 _MANY_DEVICES: Final = "many"
 """The value of a label for more devices than fit into a value."""
 _BETWEEN: Final = "_"
-_DEVICES: Final = re.compile(r"(?:rbd|nbd)[0-9]+(?:_(?:rbd|nbd)[0-9]+)*")
+_DEVICES: Final = r"(?:rbd|nbd)[0-9]+(?:_(?:rbd|nbd)[0-9]+)*"
 _LONGEST_VALUE: Final = 63
 _KEY_DIGITS: Final = 12
 _MOST_VALUES: Final = 100
 """In one selector: a URL must not become too long."""
-_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VALUE: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LONGEST_NAME: Final = 253
 """Of an object (validation.DNS1123SubdomainMaxLength in apimachinery)."""
 
@@ -56,7 +56,7 @@ class Lookup(NamedTuple):
 
 def label_value(name: str) -> str:
     """Return a name as the value of a label."""
-    return name if _VALUE.fullmatch(name) else f"h-{_digest(name)}"
+    return name if re.fullmatch(_VALUE, name) else f"h-{_digest(name)}"
 
 
 def selectors(key: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def devices_value(devices: Iterable[str]) -> str:
 
 def devices_in(value: str) -> tuple[str, ...] | None:
     """Return the devices that the value of a label names; None if it does not name them."""
-    return tuple(value.split(_BETWEEN)) if _DEVICES.fullmatch(value) else None
+    return tuple(value.split(_BETWEEN)) if re.fullmatch(_DEVICES, value) else None
 
 
 def mapping_name(node: str, device: str) -> str:

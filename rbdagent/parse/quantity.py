@@ -22,9 +22,7 @@ _DECIMAL: Final = {
     "P": 15,
     "E": 18,
 }
-_QUANTITY: Final = re.compile(
-    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE]?)|[eE]([+-]?\d+))"
-)
+_QUANTITY: Final = r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE]?)|[eE]([+-]?\d+))"
 _LONGEST: Final = 64
 _MOST_POWER: Final = 64
 """A power of ten. Beyond it the result is the limit, 0 or 1, and costs memory and time."""
@@ -38,7 +36,7 @@ def parse_quantity(text: str) -> int:
     Raises:
         ParseError: the text is not a quantity.
     """
-    found = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    found = re.fullmatch(_QUANTITY, text) if len(text) <= _LONGEST else None
     if found is None:
         raise ParseError(
             what="a quantity",

@@ -6,6 +6,8 @@ does not show which of the two follows.
 The cost grows with the length of a text, for any text: a pattern does not read the same part twice.
 Only single characters are repeated possessively: Python before 3.11.5 matches possessive groups
 wrongly (https://github.com/python/cpython/issues/106052).
+
+Patterns that only some texts need are strings: re compiles them at their first use, and keeps them.
 """
 
 from __future__ import annotations
@@ -33,9 +35,13 @@ def without_secrets(text: str) -> str:
     return text
 
 
-def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+def _match(pattern: str, text: str, start: int) -> re.Match[str] | None:
+    return re.compile(pattern).match(text, start)
+
+
+def _end(pattern: str, text: str, start: int) -> int:
     """Return the end of a match that begins at ``start``; ``start`` if there is no match."""
-    found = pattern.match(text, start)
+    found = _match(pattern, text, start)
     return start if found is None else found.end()
 
 
@@ -44,7 +50,7 @@ def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
 # --------------------------------------------------------------------------------------------------
 
 
-def _names(anywhere: str, at_end: str) -> re.Pattern[str]:
+def _names(anywhere: str, at_end: str) -> str:
     """Return a pattern for words in names.
 
     A word of ``at_end`` matches only if no letter of the same case follows. Each alternative begins
@@ -56,7 +62,7 @@ def _names(anywhere: str, at_end: str) -> re.Pattern[str]:
         for word in words.split()
         for form in (word + lower, word.capitalize() + lower, word.upper() + upper)
     ]
-    return re.compile("|".join(forms))
+    return "|".join(forms)
 
 
 _STRONG: Final = (
@@ -66,20 +72,20 @@ _STRONG: Final = (
 _WEAK: Final = ("sess signature", "auth sig")
 """No value follows a colon and a blank: librados writes ``auth: unable to find a keyring``."""
 _STRONG_NAME: Final = _names(*_STRONG)
-_NAME: Final = _names(*map(" ".join, zip(_STRONG, _WEAK, strict=True)))
+_NAME: Final = re.compile(_names(*map(" ".join, zip(_STRONG, _WEAK, strict=True))))
 _WEAK_WORDS: Final = frozenset(" ".join(_WEAK).split())
-_REST_OF_NAME: Final = re.compile(r"[\w.-]*+")
-_HEADER: Final = re.compile(r"(?i:authorization|cookie2?|auth-[\w-]*)")
+_REST_OF_NAME: Final = r"[\w.-]*+"
+_HEADER: Final = r"(?i:authorization|cookie2?|auth-[\w-]*)"
 """The last part of the name of an HTTP header whose value has several words."""
-_SIGN: Final = re.compile(r"(?P<quote>\\*+[\"']?+)[ \t]*+(?P<sign>=>|:=|[=:])(?P<blank>\s*+)")
-_AFTER_FLAG: Final = re.compile(r"\\*+[\"']?+(?:,\s*+|\s++)(?!-)")
-_OPENING: Final = re.compile(r"[bBrRuU$]?\\*+[\"']")
+_SIGN: Final = r"(?P<quote>\\*+[\"']?+)[ \t]*+(?P<sign>=>|:=|[=:])(?P<blank>\s*+)"
+_AFTER_FLAG: Final = r"\\*+[\"']?+(?:,\s*+|\s++)(?!-)"
+_OPENING: Final = r"[bBrRuU$]?\\*+[\"']"
 _CLOSING: Final = {
-    '"': re.compile(r"(?<!\\)(?P<slashes>\\*+)\"(?P<goes_on>)"),
+    '"': r"(?<!\\)(?P<slashes>\\*+)\"(?P<goes_on>)",
     # A shell, and shlex.quote, write an apostrophe within apostrophes like this.
-    "'": re.compile(r"(?<!\\)(?P<slashes>\\*+)'(?P<goes_on>\\''|\"'\"'|)"),
+    "'": r"(?<!\\)(?P<slashes>\\*+)'(?P<goes_on>\\''|\"'\"'|)",
 }
-_UNQUOTED: Final = re.compile(
+_UNQUOTED: Final = (
     r"(?:(?:Bearer|Basic|Digest|Negotiate|Token|[|>][+-]?)\s++)?"
     r"(?:[\w.-]++:\s++)*\S*+(?:(?<=;)\s++[\w.-]++=\S*+)*"
 )
@@ -87,7 +93,7 @@ _UNQUOTED: Final = re.compile(
 
 Further names before the word (``token: secret: …``) and further cookies after it are included.
 """
-_LINE: Final = re.compile(r"[^\n]*+")
+_LINE: Final = r"[^\n]*+"
 
 
 def _without_named(text: str) -> str:
@@ -96,7 +102,7 @@ def _without_named(text: str) -> str:
     copied = at = 0
     while (name := _NAME.search(text, at)) is not None:
         at = _end(_REST_OF_NAME, text, name.end())
-        is_header = _HEADER.fullmatch(text, name.start(), at) is not None
+        is_header = re.fullmatch(_HEADER, text[name.start() : at]) is not None
         value = _start_of_value(text, name, at, is_header=is_header)
         if value is not None:
             at = _end_of_value(text, value, is_line=is_header and ":" in text[at:value])
@@ -108,18 +114,19 @@ def _without_named(text: str) -> str:
 
 def _start_of_value(text: str, name: re.Match[str], end: int, *, is_header: bool) -> int | None:
     """Return where the value of a name begins; None if no value follows the name."""
-    sign = _SIGN.match(text, end)
+    sign = _match(_SIGN, text, end)
     if sign is not None:
         may_be_prose = sign["sign"] == ":" and sign["blank"] and not sign["quote"]
         is_prose = may_be_prose and not is_header and _is_weak(text, name, end)
         return None if is_prose else sign.end()
-    blank = _AFTER_FLAG.match(text, end)
+    blank = _match(_AFTER_FLAG, text, end)
     return blank.end() if blank is not None and _is_flag(text, name.start()) else None
 
 
 def _is_weak(text: str, name: re.Match[str], end: int) -> bool:
-    is_strong = name[0].lower() not in _WEAK_WORDS or _STRONG_NAME.search(text, name.end(), end)
-    return not is_strong
+    if name[0].lower() not in _WEAK_WORDS:
+        return False
+    return re.compile(_STRONG_NAME).search(text, name.end(), end) is None
 
 
 def _is_flag(text: str, at: int) -> bool:
@@ -132,7 +139,7 @@ def _is_flag(text: str, at: int) -> bool:
 def _end_of_value(text: str, start: int, *, is_line: bool) -> int:
     if text.startswith(MASK, start):
         return start + len(MASK)
-    if (opening := _OPENING.match(text, start)) is not None:
+    if (opening := _match(_OPENING, text, start)) is not None:
         return _end_of_quoted(text, opening)
     if text.startswith(("{", "["), start):
         return len(text)
@@ -146,7 +153,7 @@ def _end_of_quoted(text: str, opening: re.Match[str]) -> int:
     doubles the number of backslashes before an inner quote and adds one.
     """
     level = opening[0].count("\\")
-    closing = _CLOSING[opening[0][-1]]
+    closing = re.compile(_CLOSING[opening[0][-1]])
     at = opening.end()
     while (found := closing.search(text, at)) is not None:
         at = found.end()
@@ -188,7 +195,7 @@ _ANNOUNCED: Final = (
         r"((?:PASSWORD|password|IDENTIFIED BY|identified by) )'(?:[^'\\]++|\\.?|'')*'?", re.DOTALL
     ),
 )
-_USERINFO: Final = re.compile(r"(?P<first>[^\s\"/@]*+)(?P<rest>[^\s\"]*)@")
+_USERINFO: Final = r"(?P<first>[^\s\"/@]*+)(?P<rest>[^\s\"]*)@"
 
 
 def _without_userinfo(text: str) -> str:
@@ -202,7 +209,7 @@ def _host_and_path(url: str) -> str:
 
     ``docker://HOST/NAME@sha256:…`` is the digest of an image.
     """
-    found = _USERINFO.match(url)
+    found = re.match(_USERINFO, url)
     if found is None or (found["rest"].startswith("/") and ":" not in found["first"]):
         return url
     return f"{MASK}@{url[found.end() :]}"
@@ -289,24 +296,21 @@ def _pattern(habit: _Habit) -> re.Pattern[str]:
 _HABITS: Final = {program: habit for habit in _PROGRAMS for program in habit.programs.split()}
 _MOST_HABITS: Final = 3
 """Only the last programs of one command are used, as in ``timeout 5 kubectl exec POD -- mysql``."""
-_FLAG: Final = re.compile(r"--?+[A-Za-z][\w.-]*+")
-_FLAG_ALONE: Final = re.compile(r"--[\w.-]++=?|-[A-Za-z]|")
-_UNTIL_SIGN: Final = re.compile(r"[^\s=:\"']*+(?P<sign>[=:])")
-_UNTIL_BLANK: Final = re.compile(r"[^\s\"']*+")
-_BLANK: Final = re.compile(r"\s")
+_FLAG: Final = r"--?+[A-Za-z][\w.-]*+"
+_FLAG_ALONE: Final = r"--[\w.-]++=?|-[A-Za-z]|"
+_UNTIL_SIGN: Final = r"[^\s=:\"']*+(?P<sign>[=:])"
+_UNTIL_BLANK: Final = r"[^\s\"']*+"
+_BLANK: Final = r"\s"
 _SHORTEST_SCRIPT: Final = len("zip -P x")
 _SHORTEST_NAMED: Final = len("pw=")
-_SHELL: Final = re.compile(
-    r"[;|&<>()`\n]++"
+_SHELL: Final = (
+    r"(?s)[;|&<>()`\n]++"
     r"|[^\s;|&<>()`'\"\\]++(?!['\"\\])"
-    r"|(?:[^\s;|&<>()`'\"\\]++|\\.?|'[^']*+'?|\"(?:[^\"\\]++|\\.?)*\"?)+",
-    re.DOTALL,
+    r"|(?:[^\s;|&<>()`'\"\\]++|\\.?|'[^']*+'?|\"(?:[^\"\\]++|\\.?)*\"?)+"
 )
 """The operators and the words of a shell; quoted text belongs to its word."""
-_QUOTED: Final = re.compile(
-    r"'(?P<single>[^']*+)'?|\"(?P<double>(?:[^\"\\]++|\\.?)*)\"?|\\(?P<one>.)", re.DOTALL
-)
-_ESCAPED: Final = re.compile(r"\\([\"\\$`])")
+_QUOTED: Final = r"(?s)'(?P<single>[^']*+)'?|\"(?P<double>(?:[^\"\\]++|\\.?)*)\"?|\\(?P<one>.)"
+_ESCAPED: Final = r"\\([\"\\$`])"
 _OPERATORS: Final = frozenset(";|&<>()`\n")
 _ENDS_COMMAND: Final = frozenset(";|&\n")
 _HERE: Final = "<<<"
@@ -369,14 +373,14 @@ class _Command:
             end = _end_of_name(word)
         if end:
             return word if end == len(word) else word[:end] + MASK
-        if not is_plain and word[0] == "-" and _FLAG.fullmatch(word):
+        if not is_plain and word[0] == "-" and re.fullmatch(_FLAG, word):
             if self._expected is None and _NAME.search(word):
                 self._expected = _Expected.SECRET_OR_FLAG
             return word
         program = word if is_plain else word.rpartition("/")[2].rpartition("=")[2]
         if (habit := _HABITS.get(program)) is not None:
             self._begin(_pattern(habit), program)
-        return word if is_plain or _BLANK.search(word) is None else self._script(word)
+        return word if is_plain or re.search(_BLANK, word) is None else self._script(word)
 
     def _end_of_flag(self, word: str) -> int:
         """Return the end of a flag whose secret is in the same word; 0 if there is none."""
@@ -406,18 +410,20 @@ class _Command:
         is_quoted = quote in "'\"" and word.endswith(quote) and len(word) >= _SHORTEST_SCRIPT
         if not is_quoted or self._depth == _DEEPEST:
             return word
-        plain = _QUOTED.sub(_without_quotes, word)
+        plain = re.sub(_QUOTED, _without_quotes, word)
         masked = _script_without_secrets(plain, self._depth + 1)
         return word if masked == plain else quote + masked + quote
 
 
 def _script_without_secrets(script: str, depth: int) -> str:
     command = _Command(depth)
-    return _SHELL.sub(lambda word: command.masked(word[0]), script)
+    return re.sub(_SHELL, lambda word: command.masked(word[0]), script)
 
 
 def _without_quotes(quoted: re.Match[str]) -> str:
-    return quoted["single"] or _ESCAPED.sub(r"\1", quoted["double"] or "") or quoted["one"] or ""
+    return (
+        quoted["single"] or re.sub(_ESCAPED, r"\1", quoted["double"] or "") or quoted["one"] or ""
+    )
 
 
 def _end_of_name(word: str) -> int:
@@ -427,7 +433,7 @@ def _end_of_name(word: str) -> int:
         return 0
     blank = _end(_UNTIL_BLANK, word, 0)
     while name is not None and name.start() < blank:
-        sign = _UNTIL_SIGN.match(word, name.end())
+        sign = _match(_UNTIL_SIGN, word, name.end())
         if sign is None:
             return 0
         if sign["sign"] == "=" or not _is_weak(word, name, sign.end()):

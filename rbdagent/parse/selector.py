@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _KEY: Final = r"(?P<key>(?:[A-Za-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)"
-_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)?", re.ASCII)
-_EXISTS: Final = re.compile(rf"(?P<no>!?)\s*{_KEY}", re.ASCII)
-_EQUALS: Final = re.compile(rf"{_KEY}\s*(?P<operator>==|=|!=)(?P<values>[^,]*)", re.ASCII)
-_LISTED: Final = re.compile(rf"{_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)", re.ASCII)
+_VALUE: Final = r"(?a:[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)?"
+_EXISTS: Final = rf"(?a)(?P<no>!?)\s*{_KEY}"
+_EQUALS: Final = rf"(?a){_KEY}\s*(?P<operator>==|=|!=)(?P<values>[^,]*)"
+_LISTED: Final = rf"(?a){_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)"
 _OPERATORS: Final = {"=": "In", "==": "In", "in": "In", "!=": "NotIn", "notin": "NotIn"}
 _PART: Final = re.compile(r"[^,(]*(?:\([^)]*\)?[^,(]*)*")
 """A part up to the next comma that is not in parentheses."""
@@ -47,13 +47,13 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _requirement(part: str, text: str) -> Requirement:
-    found = _EXISTS.fullmatch(part)
+    found = re.fullmatch(_EXISTS, part)
     if found is not None:
         operator = "DoesNotExist" if found["no"] else "Exists"
         return Requirement(key=found["key"], operator=operator, values=())
-    found = _EQUALS.fullmatch(part) or _LISTED.fullmatch(part)
+    found = re.fullmatch(_EQUALS, part) or re.fullmatch(_LISTED, part)
     values = () if found is None else tuple(map(str.strip, found["values"].split(",")))
-    if found is None or not all(map(_VALUE.fullmatch, values)):
+    if found is None or not all(re.fullmatch(_VALUE, value) for value in values):
         raise ParseError(what="a selector", where="-l", text=text, expected=_EXPECTED)
     return Requirement(key=found["key"], operator=_OPERATORS[found["operator"]], values=values)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _NO_TEXT: Final = frozenset({bool, int, float, NoneType})
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = "[\ud800-\udfff]"
 
 
 class _Escapes:
@@ -78,9 +78,9 @@ def as_unicode(name: str) -> str:
     Python represents such a byte as a lone surrogate (PEP 383). UTF-8 cannot encode a surrogate, so
     a single name would make the whole output fail.
     """
-    if name.isascii() or not _SURROGATE.search(name):
+    if name.isascii() or not re.search(_SURROGATE, name):
         return name
-    return _SURROGATE.sub(lambda match: f"\\x{ord(match[0]) & 0xFF:02x}", name)
+    return re.sub(_SURROGATE, lambda match: f"\\x{ord(match[0]) & 0xFF:02x}", name)
 
 
 def all_as_unicode(value: _T) -> _T:

@@ -28,8 +28,8 @@ KINDS: Final = {
     "pods": TargetKind.POD,
 }
 _NAMESPACED: Final = (TargetKind.CLAIM, TargetKind.POD)
-_DEVICE: Final = re.compile(r"(?:/dev/)?(?P<name>(?:rbd|nbd)[0-9]+)(?:p[0-9]+)?")
-_HANDLE: Final = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-[0-9a-f-]{36}|mig_mons-.+")
+_DEVICE: Final = r"(?:/dev/)?(?P<name>(?:rbd|nbd)[0-9]+)(?:p[0-9]+)?"
+_HANDLE: Final = r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-[0-9a-f-]{36}|mig_mons-.+"
 _MOST_PARTS: Final = 3
 
 
@@ -72,7 +72,7 @@ def parse_target(given: str, *, namespace: str | None) -> Target:
     kind = KINDS.get(parts[0].lower()) if len(parts) > 1 else None
     if kind is not None:
         return _object(given, kind, parts[1:], namespace)
-    if (device := _DEVICE.fullmatch(text)) is not None:
+    if (device := re.fullmatch(_DEVICE, text)) is not None:
         return Target(argument=given, kind=TargetKind.DEVICE, name=f"/dev/{device['name']}")
     if text.startswith("/dev/rbd/") and len(parts) > _MOST_PARTS:
         parts = parts[3:]
@@ -80,7 +80,7 @@ def parse_target(given: str, *, namespace: str | None) -> Target:
         raise UsageError(f"{given}: this is no RBD device", hint=f"a TARGET is {FORMS}")
     if len(parts) > 1:
         return _image(given, parts)
-    if _HANDLE.fullmatch(text):
+    if re.fullmatch(_HANDLE, text):
         return Target(argument=given, kind=TargetKind.VOLUME_HANDLE, name=text)
     return Target(argument=given, kind=TargetKind.PERSISTENT_VOLUME, name=text)
 

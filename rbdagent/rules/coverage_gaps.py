@@ -129,7 +129,7 @@ def clusters(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-_SILENCE: Final = re.compile(r"\bno (?:monitor answered|answer)\b")
+_SILENCE: Final = r"\bno (?:monitor answered|answer)\b"
 """Matches only the reasons of sources and facts that had no answer in time."""
 
 
@@ -152,17 +152,17 @@ def _late(case: RuleContext) -> NotObserved | Source | None:
     """Return the first source or fact of the image's cluster for which no answer came in time."""
     source, view = case.snapshot.sources.ceph, case.use.image_view
     if source.state is SourceState.FAILED:
-        return source if _SILENCE.search(source.reason) else None
+        return source if re.search(_SILENCE, source.reason) else None
     if view is not None:
         facts = (view.watchers, view.presence)
         late = (fact for fact in facts if isinstance(fact, NotObserved))
-        return next((fact for fact in late if _SILENCE.search(fact.reason)), None)
+        return next((fact for fact in late if re.search(_SILENCE, fact.reason)), None)
     fsid = None if case.use.image is None else case.use.image.fsid
     if cluster_with(fsid, case.snapshot) is not None:
         return None
     # Nothing is known about a cluster that failed, not even its fsid.
     unnamed = [view for view in clusters_of(case.snapshot.ceph) if view.fsid is None]
-    return next((view.source for view in unnamed if _SILENCE.search(view.source.reason)), None)
+    return next((view.source for view in unnamed if re.search(_SILENCE, view.source.reason)), None)
 
 
 def gaps(case: RuleContext) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from rbdagent.addresses import RUNBOOKS
 if TYPE_CHECKING:
     from rbdagent.model import LifecycleStep, Recovery, Sentence, Severity
 
-_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=CSI)(?=[A-Z])|(?<=RBD)(?=[A-Z])")
+_WORD: Final = r"(?<=[a-z])(?=[A-Z])|(?<=CSI)(?=[A-Z])|(?<=RBD)(?=[A-Z])"
 """Matches between two words of a name, also after an abbreviation."""
 
 
@@ -43,6 +43,6 @@ class Entry(Struct, frozen=True):
     @property
     def words(self) -> str:
         """The name in words, for a table without room for the summary: ``Mapping orphaned``."""
-        first, *others = _WORD.split(self.name)
+        first, *others = re.split(_WORD, self.name)
         lower = (word if word[:2].isupper() else word.lower() for word in others)
         return " ".join((first, *lower))

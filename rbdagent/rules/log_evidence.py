@@ -42,7 +42,7 @@ _EITHER: Final = frozenset({"RBD120", "RBD203"})
 """A volume between two steps, or with a hanging step, may be on the attach or the detach path."""
 _OF_THE_HOLDER: Final = frozenset({"RBD401"})
 """A pod on another node waits for a step of this node."""
-_DETACH_CALLS: Final = re.compile(r"\b(?:Node)?Un(?:mount|map|stage|publish)")
+_DETACH_CALLS: Final = r"\b(?:Node)?Un(?:mount|map|stage|publish)"
 """``NodeUnstageVolume``, ``UnmountDevice``, ``UnmapVolume.TearDownVolume``."""
 
 _MEANINGS: Final = (
@@ -178,7 +178,7 @@ def _is_of_steps(entry: LogEntry, steps: frozenset[LifecycleStep]) -> bool:
     """Return whether a log line is of one of the steps; a line without a call may be of any."""
     if not entry.call:
         return True
-    return not steps.isdisjoint(_BACK if _DETACH_CALLS.search(entry.call) else _THERE)
+    return not steps.isdisjoint(_BACK if re.search(_DETACH_CALLS, entry.call) else _THERE)
 
 
 def _line(source: str, entry: LogEntry, now: str) -> str:

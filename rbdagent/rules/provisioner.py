@@ -222,7 +222,7 @@ ENTRIES: Final = (
 BEGUN: Final = timedelta(minutes=3)
 """The provisioner of ceph-csi allows one call 150 s
 (deploy/rbd/kubernetes/csi-rbdplugin-provisioner.yaml@52fcb7b). After that it reports a failure."""
-_NEEDS_SELF_LINK: Final = re.compile(
+_NEEDS_SELF_LINK: Final = (
     r"(?:^|/)csi-provisioner:v?(?:0\.|1\.[0-2](?:\.|$)|1\.3\.[01]$)"
     r"|external_storage/|(?:^|/)(?:rbd|cephfs|nfs-client)-provisioner[:@]"
 )
@@ -237,7 +237,7 @@ _IN_TREE: Final = "kubernetes.io/"
 _HANDED: Final = "ExternalProvisioning"
 _BEGAN: Final = "Provisioning"
 _DONE: Final = "ProvisioningSucceeded"
-_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+_VERSION: Final = r"v?(\d+)\.(\d+)"
 
 
 def server_version(case: RuleContext) -> tuple[int, int] | None:
@@ -245,7 +245,7 @@ def server_version(case: RuleContext) -> tuple[int, int] | None:
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.version, NotObserved):
         return None
-    found = _VERSION.match(kube.version)
+    found = re.match(_VERSION, kube.version)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
@@ -734,7 +734,12 @@ def _outdated(case: RuleContext, pods: tuple[DriverPod, ...]) -> tuple[DriverPod
     if version is not None and version < _WITHOUT_SELF_LINK:
         return None
     return next(
-        ((pod, image) for pod in pods for image in pod.images if _NEEDS_SELF_LINK.search(image)),
+        (
+            (pod, image)
+            for pod in pods
+            for image in pod.images
+            if re.search(_NEEDS_SELF_LINK, image)
+        ),
         None,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -29,7 +29,7 @@ from rbdagent.parse.kubelet import pod_uid_of_path
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_STAGING_PATH = re.compile(
+_STAGING_PATH: Final = (
     r"/plugins/kubernetes\.io/csi/.+/globalmount(?:/|$)"
     r"|/volumeDevices/staging/"
     r"|/plugins/kubernetes\.io/rbd/mounts/"
@@ -133,7 +133,7 @@ def _owner_of(mount: Mount) -> str:
 
 def is_staging_path(path: str) -> bool:
     """Return whether kubelet's directory layout makes this path a staging path of a driver."""
-    return _STAGING_PATH.search(path) is not None
+    return re.search(_STAGING_PATH, path) is not None
 
 
 def _stacked(mapping: Mapping | None) -> tuple[BlockHolder, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -54,8 +53,8 @@ def is_young(then: str | None, now: str, grace: timedelta = GRACE) -> bool | Non
     return None if since is None else since < grace
 
 
-AGES: Final = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smh])*\b")
-"""Ages and times in a text: two outputs about the same state differ only in these."""
+AGES: Final = r"(?<![\w-])\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smh])*\b"
+"""Matches ages and times in a text: two outputs about the same state differ only in these."""
 
 
 def age_text(since: timedelta | None) -> str:

@@ -189,7 +189,7 @@ OWN_PATTERNS: Final = {
     # Image names of former provisioners, versions, paths, and texts that rbdagent itself prints.
     "entry": {"_WORD"},
     "provisioner": {"_NEEDS_SELF_LINK", "_VERSION"},
-    "timing": {"AGES"},
+    "cluster_report": {"AGES"},
     "evidence": {"_STAGING_PATH"},
     "coverage_gaps": {"_SILENCE"},
     "log_evidence": {"_DETACH_CALLS"},
@@ -202,8 +202,8 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
             yield path.stem, ast.parse(path.read_text())
 
 
-def names_compiled(module: ast.Module) -> set[str]:
-    """Return the names to which a module assigns a use of `re`; "" is a use without assignment."""
+def names_of_patterns(module: ast.Module) -> set[str]:
+    """Return the names of the patterns that a module passes to `re`; "" is one without a name."""
     uses = {
         id(syntax)
         for syntax in ast.walk(module)
@@ -212,19 +212,14 @@ def names_compiled(module: ast.Module) -> set[str]:
         and syntax.value.id == "re"
         and syntax.attr not in {"Pattern", "Match"}
     }
-    found: set[str] = set()
-    for syntax in ast.walk(module):
-        if isinstance(syntax, ast.AnnAssign | ast.Assign):
-            inside = {id(part) for part in ast.walk(syntax)} & uses
-            goal = syntax.target if isinstance(syntax, ast.AnnAssign) else syntax.targets[0]
-            if inside and isinstance(goal, ast.Name):
-                found.add(goal.id)
-                uses -= inside
-    return found | ({""} if uses else set())
+    calls = [syntax for syntax in ast.walk(module) if isinstance(syntax, ast.Call)]
+    patterns = [call.args[0] for call in calls if id(call.func) in uses]
+    found = {pattern.id if isinstance(pattern, ast.Name) else "" for pattern in patterns}
+    return found | ({""} if len(patterns) < len(uses) else set())
 
 
 def test_no_rule_has_a_pattern_for_foreign_texts() -> None:
-    found = {name: names_compiled(module) for name, module in modules()}
+    found = {name: names_of_patterns(module) for name, module in modules()}
     assert {name: names for name, names in found.items() if names} == OWN_PATTERNS
 
 
