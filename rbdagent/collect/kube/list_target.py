@@ -7,15 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
+from rbdagent.collect.failure import gaps_in
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
-from rbdagent.collect.kube.list_provisioning import (
-    TargetObjects,
-    gap,
-    lifecycle_gaps,
-    request_lifecycle,
-    with_lifecycle,
-)
 from rbdagent.collect.kube.requests import (
     ATTACHMENTS,
     CLAIMS,
@@ -109,8 +103,12 @@ def observe_kube(
         raise
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
-    of_life = lifecycle_gaps(view) if CollectScope.LIFECYCLE in also else ()
-    return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *gaps, *of_life))
+    gaps = (*gaps_of(view), *gaps)
+    if CollectScope.LIFECYCLE in also:
+        from rbdagent.collect.kube.list_provisioning import lifecycle_gaps
+
+        gaps = (*gaps, *lifecycle_gaps(view))
+    return view, Source(state=SourceState.OBSERVED, gaps=gaps)
 
 
 class _TargetReader:
@@ -128,7 +126,7 @@ class _TargetReader:
         # For every kind of target, another PV may lead to the same image.
         every = functools.cache(self._list(VOLUMES, read.persistent_volume))
         start = self._start(target, every)
-        ask_further = request_lifecycle(self._api) if CollectScope.LIFECYCLE in also else None
+        with_lifecycle = self._lifecycle() if CollectScope.LIFECYCLE in also else None
         frozen = self._frozen_namespaces() if CollectScope.UNMAP_GUARDS in also else None
         attachments = self._list(ATTACHMENTS, read.attachment)
         nodes = self._list(NODES, read.node)
@@ -173,16 +171,27 @@ class _TargetReader:
             frozen_namespaces=_NOT_ASKED if frozen is None else frozen(),
         )
         gaps = (
-            () if isinstance(volumes, NotObserved) else gap("all PersistentVolumes", every_volume)
+            ()
+            if isinstance(volumes, NotObserved)
+            else gaps_in([("all PersistentVolumes", every_volume)])
         )
-        if ask_further is None:
+        if with_lifecycle is None:
             return view, gaps
-        using_pods = [
+        using_pods = tuple(
             pod for pod in observed_of(found_pods) if (pod.ref.namespace, pod.ref.name) in using
-        ]
-        return with_lifecycle(
-            view, ask_further(TargetObjects(tuple(using_pods), observed_of(claims), meant))
-        ), gaps
+        )
+        return with_lifecycle(view, using_pods, observed_of(claims), meant), gaps
+
+    def _lifecycle(self) -> _WithLifecycle:
+        """Send requests for the lifecycle; return a function that adds their answers to a view."""
+        from rbdagent.collect.kube.list_provisioning import (
+            TargetObjects,
+            request_lifecycle,
+            with_lifecycle,
+        )
+
+        wait = request_lifecycle(self._api)
+        return lambda view, *objects: with_lifecycle(view, wait(TargetObjects(*objects)))
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
         listed = self._list(_NAMESPACES, _name_if_frozen)
@@ -338,6 +347,10 @@ class _TargetReader:
 
 
 _Volumes = Callable[[], tuple[PersistentVolume, ...] | NotObserved]
+_WithLifecycle = Callable[
+    [KubeView, tuple[Pod, ...], tuple[PersistentVolumeClaim, ...], tuple[PersistentVolume, ...]],
+    KubeView,
+]
 _Start = tuple[
     tuple[PersistentVolume, ...] | NotObserved,
     tuple[PersistentVolumeClaim, ...] | NotObserved,
@@ -521,12 +534,14 @@ def _hint(target: Target, near: tuple[str, ...]) -> str:
 
 def gaps_of(view: KubeView) -> tuple[Gap, ...]:
     """Return the kinds of objects that were not observed, as gaps."""
-    return (
-        *gap("PersistentVolumes", view.persistent_volumes),
-        *gap("PersistentVolumeClaims", view.claims),
-        *gap("pods", view.pods),
-        *gap("nodes", view.nodes),
-        *gap("CSINodes", view.csi_nodes),
-        *gap("VolumeAttachments", view.attachments),
-        *gap("events", view.events),
+    return gaps_in(
+        [
+            ("PersistentVolumes", view.persistent_volumes),
+            ("PersistentVolumeClaims", view.claims),
+            ("pods", view.pods),
+            ("nodes", view.nodes),
+            ("CSINodes", view.csi_nodes),
+            ("VolumeAttachments", view.attachments),
+            ("events", view.events),
+        ]
     )
