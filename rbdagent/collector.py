@@ -200,6 +200,8 @@ def _begin_kube(
     The requests for only the objects of the node start when the view of the node is known.
     """
     if own is None:
+        if settings.kube is not None and known is None:
+            _load_requests()
 
         def ask() -> KubeAnswer:
             with awaiting(awaited, _API, _limit_of_api_s(settings)):
@@ -213,6 +215,16 @@ def _begin_kube(
         return _kube_answer(begun(deadline), settings)
 
     return of_node
+
+
+def _load_requests() -> None:
+    """Import the modules that query the API, before a thread does.
+
+    While two threads import modules, they take the interpreter from each other: that costs a
+    snapshot 5 ms of 165 ms of processor time. The thread reports a module that is missing.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("rbdagent.collect.kube.list_target")
 
 
 def _query_ceph(

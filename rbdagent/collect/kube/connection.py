@@ -29,7 +29,7 @@ class Connection:
             SourceError: there are no credentials, or they cannot be read.
         """
         if self._api is None:
-            # libcurl is loaded in the thread that sends the first request.
+            # Without a request, libcurl is not loaded.
             from rbdagent.collect.kube.client import Api
 
             self._api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
