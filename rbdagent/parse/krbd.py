@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 from rbdagent.errors import ParseError
@@ -14,7 +13,7 @@ _HEAD: Final = "-"
 _READS, _WRITES, _IN_FLIGHT, _DISCARDS, _FLUSHES = 0, 4, 8, 11, 15
 """Columns of a block device's ``stat`` (Documentation/block/stat.rst)."""
 _OLDEST_COLUMNS: Final = 11
-_COUNT: Final = r"[0-9]{1,19}"
+_MOST_DIGITS: Final = 19
 """No number of 64 bits has more digits; Python refuses to parse one with thousands of them."""
 _LINGER_COLUMNS: Final = 7
 _REQUEST_COLUMNS: Final = 11
@@ -65,7 +64,8 @@ def parse_io_counters(text: str, *, where: str) -> IoCounters:
 
 
 def _is_count(column: str) -> bool:
-    return re.fullmatch(_COUNT, column) is not None and int(column) <= INT64_MAX
+    is_short_number = len(column) <= _MOST_DIGITS and column.isascii() and column.isdigit()
+    return is_short_number and int(column) <= INT64_MAX
 
 
 def parse_user(config_info: str) -> str | None:
