@@ -102,7 +102,20 @@ def identity_of_view(view: ImageView) -> ImageIdentity:
 
 def mappings_of(node: NodeView | None) -> tuple[Mapping, ...]:
     """Return the observed mappings in order of their device; empty if they were not observed."""
+    return _in_order(() if node is None else observed_of(node.mappings))
+
+
+def mappings_named(name: str, node: NodeView | None) -> tuple[Mapping, ...]:
+    """Return the observed mappings of images with a name, in order of their device."""
     mappings = () if node is None else observed_of(node.mappings)
+    return _in_order(
+        mapping
+        for mapping in mappings
+        if not isinstance(mapping.spec, NotObserved) and mapping.spec.name == name
+    )
+
+
+def _in_order(mappings: Iterable[Mapping]) -> tuple[Mapping, ...]:
     return tuple(
         sorted(mappings, key=lambda mapping: (mapping.kind, mapping.device_id, mapping.device))
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command
 from rbdagent.correlate.image_identity import (
     identity_of_mapping,
+    mappings_named,
     mappings_of,
     same_image,
     volumes_of,
@@ -424,12 +425,9 @@ def same_name_other_image(case: RuleContext) -> Iterator[Finding]:
     image = case.use.image
     if image is None or (image.fsid is None and image.image_id is None):
         return
-    for mapping in mappings_of(case.snapshot.node):
-        spec = mapping.spec
-        if isinstance(spec, NotObserved) or spec.name != image.spec.name:
-            continue
+    for mapping in mappings_named(image.spec.name, case.snapshot.node):
         other = identity_of_mapping(mapping)
-        if other is None or spec.pool != image.spec.pool or same_image(image, other):
+        if other is None or other.spec.pool != image.spec.pool or same_image(image, other):
             continue
         if any(holder_verdict.holder.mapping == mapping for holder_verdict in case.holder_verdicts):
             continue
