@@ -19,7 +19,7 @@ from rbdagent.agent.events import CONFLICTING
 from rbdagent.correlate.image_identity import identity_of_mapping, pods_of
 from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
-from rbdagent.parse.shown import in_all_texts, shown
+from rbdagent.parse.shown import shown
 from rbdagent.report.rbdnode import HEALTHY
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Metrics:
         """Yield every metric family; before the first cycle, only those that need no snapshot."""
         for family in self._families():
             family.samples = [
-                sample._replace(labels=in_all_texts(sample.labels, shown))
+                sample._replace(labels={name: shown(text) for name, text in sample.labels.items()})
                 for sample in family.samples
             ]
             yield family
