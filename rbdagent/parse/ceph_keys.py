@@ -1,7 +1,7 @@
 """Mask of the keys of Ceph in messages of controllers and drivers.
 
 The masks of all other secrets (:mod:`rbdagent.parse.secrets`) are for log lines and command lines.
-Their patterns take 4 ms to compile, so what reads only messages does not import them.
+Their import takes 1.6 ms, so what reads only messages does not import them.
 """
 
 from __future__ import annotations
