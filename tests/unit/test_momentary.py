@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.cli.data_source import settled
-from rbdagent.model import Verdict
+from rbdagent.model import NotObserved, Verdict
 from rbdagent.verdicts.momentary import momentary
 from tests.support.agent_loop import rounds
 from tests.support.snapshots import (
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 TRACES: Final = {"kernel_traces": ("/proc/fs/ext4/rbd0",)}
 UNWATCHED: Final = world(of_image={"watchers": ()})
+UNMAPPED_MEANWHILE: Final = world(mapped={"watch": True}, of_image={"watchers": ()})
 MOUNTING: Final = world(mapped=TRACES)
 MOUNTED_MEANWHILE: Final = world(mapped={"mounts": (mount(namespace=container(None)),), **TRACES})
 UNMOUNTED_MEANWHILE: Final = world(mapped={"mounts": (mount(path=POD_PATH),)})
@@ -41,12 +42,14 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
     ("snapshot", "verdict"),
     [
         (UNWATCHED, Verdict.UNWATCHED),
+        (UNMAPPED_MEANWHILE, Verdict.UNDETERMINED),
         (MOUNTING, Verdict.PINNED),
         (MOUNTED_MEANWHILE, Verdict.PINNED),
         (UNMOUNTED_MEANWHILE, Verdict.IN_USE),
     ],
     ids=[
         "the watch is read after the unmap",
+        "the kernel's list is read before the unmap, the watch after it",
         "the mount is read before the file system",
         "the host's mounts are read before those of the plugin",
         "the mounts are read before the unmount, the pods after it",
@@ -68,8 +71,18 @@ def test_change_during_the_observation_looks_like_a_danger(
         world(mapped={"openers": (opener(),)}),
         world(mapped={"mounts": (mount(path="/mnt"),), **TRACES}),
         from_worker_2(of_image={"watchers": (remote_watcher(),)}),
+        world(mapped={"watch": True}, of_image={"watchers": NotObserved(reason="timed out")}),
+        world(mapped={"openers": NotObserved(reason="access denied")}),
     ],
-    ids=["in use", "orphaned", "kept by a process", "mounted elsewhere", "on another node"],
+    ids=[
+        "in use",
+        "orphaned",
+        "kept by a process",
+        "mounted elsewhere",
+        "on another node",
+        "Ceph does not answer",
+        "the open files cannot be read",
+    ],
 )
 def test_lasting_state_is_observed_once(snapshot: Snapshot) -> None:
     assert momentary((diagnosis_of(snapshot),)) == set()
@@ -86,6 +99,11 @@ def _observed(snapshots: list[Snapshot], source: str | None = None) -> tuple[Ver
 
 def test_second_observation_answers_if_the_first_is_momentary() -> None:
     assert _observed([UNWATCHED, IN_USE]) == (Verdict.IN_USE, 0)
+
+
+def test_watch_that_only_the_kernel_lists_is_observed_again() -> None:
+    assert _observed([UNMAPPED_MEANWHILE, IN_USE]) == (Verdict.IN_USE, 0)
+    assert _observed([UNMAPPED_MEANWHILE, UNMAPPED_MEANWHILE, IN_USE]) == (Verdict.UNDETERMINED, 1)
 
 
 def test_each_step_of_kubelet_may_meet_an_observation() -> None:
