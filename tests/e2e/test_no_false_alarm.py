@@ -142,7 +142,7 @@ class Healthy:
 
 def _alarms(report: Json) -> list[str]:
     return [
-        f"{finding['code']} {finding['subject']}: {finding['message']}"
+        f"{finding['code']} {finding['subject']}: {finding['message']} {finding['evidence']}"
         for finding in report["findings"]
         if finding["severity"] != "info"
     ]
