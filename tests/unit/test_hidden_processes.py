@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
-from rbdagent.collect.node.mounts import Wanted
+from rbdagent.collect.node import procfs
+from rbdagent.collect.node.mounts import Wanted, read_mounts
 from rbdagent.collect.node.procfs import ProcessPass
-from rbdagent.model import DeviceNumber
+from rbdagent.model import DeviceNumber, observed_of
+from tests.support.node_files import ROOT_MOUNT, Tree
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
+
+    from rbdagent.collect.node.limits import Share
+    from rbdagent.collect.node.mounts import Shown
 
 RBD0 = Wanted.of([DeviceNumber(major=252, minor=0)])
 
@@ -31,3 +39,35 @@ def test_process_that_is_gone_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "17").mkdir()
     scan = ProcessPass(tmp_path, RBD0).scan()
     assert (scan.entries, scan.denied_files, scan.denied_mounts) == ([], [], [])
+
+
+def test_process_that_ends_does_not_hide_the_mounts_of_the_others_in_its_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read of process 17's mountinfo is slow. Process 18 relies on it, then 17 ends."""
+    tree = Tree(tmp_path)
+    tree.namespace("shared", ROOT_MOUNT, "40 28 252:0 / /data rw - ext4 /dev/rbd0 rw")
+    tree.process(17, "/plugin", namespace="shared")
+    tree.process(18, "/plugin", namespace="shared")
+    relies = threading.Event()
+
+    class Pass(ProcessPass):
+        def _observe(self, pid: int) -> None:
+            super()._observe(pid)
+            if pid == 18:
+                relies.set()
+
+    def read(path: str, wanted: Wanted, share: Share | None = None) -> Shown | None:
+        if path.endswith("/17/mountinfo"):
+            assert relies.wait(10)
+            return None
+        return read_mounts(path, wanted, share)
+
+    monkeypatch.setattr(procfs, "read_mounts", read)
+    scan = Pass(tree.roots.procfs, RBD0).scan()
+    assert scan.unread_mounts == []
+    (shared,) = (namespace for namespace in scan.namespaces if not namespace.is_host)
+    assert (shared.process.pid, [mount.path for mount in observed_of(shared.mounts)]) == (
+        18,
+        ["/data"],
+    )

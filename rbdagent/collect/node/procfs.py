@@ -171,6 +171,7 @@ class ProcessPass:
     def scan(self) -> ProcessScan:
         """Observe every process."""
         self._run("process", _pids(self._root), self._observe)
+        self._run("namespace", self._without_mounts(), self._join_namespace_again)
         living = [
             pid
             for pid, entry in self._entries.items()
@@ -317,6 +318,19 @@ class ProcessPass:
             for key, namespace in namespaces.items():
                 shown = self._shown.get(key, _UNREAD)
                 namespace.is_host = own in (key, shown.digest)
+
+    def _without_mounts(self) -> list[int]:
+        """Return the processes that relied on the read of another one, which ended during it."""
+        return [
+            pid
+            for pid, entry in self._entries.items()
+            if not self._shown.keys() >= set(entry.namespaces)
+        ]
+
+    def _join_namespace_again(self, pid: int) -> None:
+        entry = self._entries[pid]
+        entry.namespaces.clear()
+        self._join_namespace(entry, entry.directory)
 
     def _join_namespace(self, entry: ProcessEntry, directory: str) -> None:
         """Read the mountinfo of a new namespace; the digest identifies a hidden namespace."""
