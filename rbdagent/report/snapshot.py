@@ -40,20 +40,44 @@ def load_snapshot(text: str, *, where: str) -> Snapshot:
         ParseError: it is truncated, not a snapshot, of another version, or a field is wrong; the
             error names the field.
     """
-    try:
-        data = msgspec.json.decode(text)
-    except (ValueError, RecursionError) as error:
-        expected = f"JSON, as the verb snapshot writes it ({_no_json(text, error)})"
-        raise _no_snapshot(where, expected) from error
-    if not isinstance(data, dict) or data.get("kind") != KIND:
-        kind = _own_kind(data.get("kind")) if isinstance(data, dict) else "no object"
-        raise _no_snapshot(where, f"kind: {KIND}, as the verb snapshot writes it, and found {kind}")
-    if data.get("apiVersion") != API_VERSION:
+    head = _head(text, where)
+    if head.kind != KIND:
+        raise _no_snapshot(
+            where,
+            f"kind: {KIND}, as the verb snapshot writes it, and found {_own_kind(head.kind)}",
+        )
+    if head.api_version != API_VERSION:
         raise _no_snapshot(
             where, f"apiVersion: {API_VERSION}; it was written by another version of rbdagent"
         )
-    body = {key: value for key, value in data.items() if key not in {"apiVersion", "kind"}}
-    return decode(Snapshot, body, what="a snapshot", where=where, path="$", hint=_HINT)
+    file = _decoded(_File, f"[{text}]", what="a snapshot", where=where, path="$", hint=_HINT)
+    return Snapshot(**{name: getattr(file, name) for name in Snapshot.__struct_fields__})
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """The fields that every output of rbdagent has, whatever its other fields."""
+
+    api_version: object = None
+    kind: object = None
+
+
+class _File(Snapshot, frozen=True, kw_only=True):
+    """A snapshot with the head of its file."""
+
+    api_version: str
+    kind: str
+
+
+def _head(text: str, where: str) -> _Head:
+    """Return the head of a file; msgspec checks the rest of the JSON, and keeps nothing of it."""
+    try:
+        return msgspec.json.decode(text, type=_Head)
+    except msgspec.ValidationError:
+        expected = f"kind: {KIND}, as the verb snapshot writes it, and found no object"
+        raise _no_snapshot(where, expected) from None
+    except (ValueError, RecursionError) as error:
+        expected = f"JSON, as the verb snapshot writes it ({_no_json(text, error)})"
+        raise _no_snapshot(where, expected) from error
 
 
 def _no_snapshot(where: str, expected: str) -> ParseError:
@@ -104,15 +128,22 @@ def decode(
     Raises:
         ParseError: a field is missing, unknown, or of another type; ``path`` leads to it.
     """
-    # In a list, every message of msgspec ends with a path, so that no key of the file can imitate
-    # one. msgspec.convert would do without JSON, but its versions 0.19 to 0.21 do not check the
-    # error of PyLong_AsDouble (convert_int in _core.c): an integer may be too large for a float.
-    # The cause is dropped: it quotes the file, and --debug would print it.
+    # msgspec.convert would do without JSON, but its versions 0.19 to 0.21 do not check the error of
+    # PyLong_AsDouble (convert_int in _core.c): an integer may be too large for a float.
+    text = msgspec.json.encode([data])
+    return _decoded(kind, text, what=what, where=where, path=path, hint=hint)
+
+
+def _decoded(
+    kind: type[_S], text: str | bytes, *, what: str, where: str, path: str, hint: Sentence
+) -> _S:
+    """Return the only element of a JSON list as a type of the model.
+
+    In a list, every message of msgspec ends with a path, so that no key of the file can imitate
+    one. The cause is dropped: it quotes the file, and --debug would print it.
+    """
     try:
-        (decoded,) = msgspec.json.decode(
-            msgspec.json.encode([data]),
-            type=list[kind],  # type: ignore[valid-type]
-        )
+        (decoded,) = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
         message, _, place = str(error).rpartition(" - at `$[0]")
         path, expected = _wrong(message, path + place.removesuffix("`"))
