@@ -71,3 +71,25 @@ def test_process_that_ends_does_not_hide_the_mounts_of_the_others_in_its_namespa
         18,
         ["/data"],
     )
+
+
+def test_command_line_that_cannot_be_masked_is_a_gap_of_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(tmp_path)
+    tree.namespace("own", ROOT_MOUNT)
+    tree.process(17, "/bin/odd", "--token=x", namespace="own")
+    tree.process(18, "/bin/app", "--token=x", namespace="host")
+    tree.write("proc/18/maps", "7f00-7f10 r--p 00000000 fc:00 12 /data/db\n")
+
+    def mask(arguments: tuple[str, ...]) -> str:
+        if arguments[0] == "/bin/odd":
+            raise ValueError(arguments)
+        return " ".join(arguments).replace("=x", "=***")
+
+    monkeypatch.setattr(procfs, "command_without_secrets", mask)
+    scan = ProcessPass(tree.roots.procfs, RBD0).scan()
+    (gap,) = scan.unread_files
+    assert gap == "process 17 (odd): secrets could not be masked: ValueError"
+    commands = {entry.process.pid: entry.ref.command for entry in scan.entries}
+    assert (commands[17], commands[18]) == ("odd", "/bin/app --token=***")

@@ -61,7 +61,7 @@ def test_two_names_of_one_root_count_once_by_the_name_of_kubelet(host: Path) -> 
 
 def kubelet(*arguments: str) -> ProcessEntry:
     return ProcessEntry(
-        ref=ProcessRef(pid=77, command=arguments[0]),
+        process=ProcessRef(pid=77, command=arguments[0]),
         name="kubelet",
         arguments=arguments,
         is_kernel_thread=False,

@@ -48,7 +48,7 @@ def with_descriptions(
     holding = _holding(mappings)
     if not holding:
         return mappings
-    entries = {entry.ref.pid: entry for entry in scan.entries}
+    entries = {entry.process.pid: entry for entry in scan.entries}
     names = _user_names(host_root)
     found = {
         process.pid: _Description(
@@ -84,12 +84,12 @@ def _user(entry: ProcessEntry, procfs: Path, names: dict[str, str]) -> str | Not
     The host's passwd does not name the users of a container, so the user of a pod is a uid.
     """
     uids = uids_of(procfs, entry)
-    if uids is None or start_ticks(procfs, entry.ref.pid) != entry.ticks:
+    if uids is None or start_ticks(procfs, entry.process.pid) != entry.ticks:
         return NotObserved(reason=f"{named(entry.ref)} ended before its user was read")
     if not uids:
         return NotObserved(reason=f"{named(entry.ref)}: its user cannot be read")
     _, effective, *_ = (uid.decode() for uid in uids)
-    is_of_host = entry.has_cgroup and entry.ref.pod_uid is None
+    is_of_host = entry.has_cgroup and entry.process.pod_uid is None
     return names.get(effective, effective) if is_of_host else effective
 
 

@@ -149,7 +149,7 @@ def find_kubelet(procfs: Path, scan: ProcessScan) -> ProcessEntry | NotObserved 
     found: list[ProcessEntry] = []
     doubts: list[NotObserved] = []
     for entry in scan.entries:
-        if entry.is_over or entry.ref.pod_uid is not None or not _runs_kubelet(entry):
+        if entry.is_over or entry.process.pod_uid is not None or not _runs_kubelet(entry):
             continue
         uids = uids_of(procfs, entry)
         if uids is None or set(uids) - _ROOT:

@@ -333,7 +333,7 @@ def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
         if (backend and flag_value(entry.arguments, "--cookie") == backend)
         or mapping.device in entry.arguments
     ]
-    ours += [entry for entry in servers if entry.ref.pid == recorded]
+    ours += [entry for entry in servers if entry.process.pid == recorded]
     chosen = ours[0] if ours else None
     if chosen is None:
         return mapping
@@ -417,11 +417,11 @@ def _some(processes: list[str]) -> str:
 
 def _containers(scan: ProcessScan) -> tuple[ProcessRef, ...]:
     """Return one process of every container of a pod."""
-    first: dict[tuple[str, str | None], ProcessRef] = {}
+    first: dict[tuple[str, str | None], ProcessEntry] = {}
     for entry in scan.entries:
-        if entry.ref.pod_uid is not None:
-            first.setdefault((entry.ref.pod_uid, entry.ref.container_id), entry.ref)
-    return tuple(first.values())
+        if entry.process.pod_uid is not None:
+            first.setdefault((entry.process.pod_uid, entry.process.container_id), entry)
+    return tuple(entry.ref for entry in first.values())
 
 
 def _addresses(procfs: Path) -> tuple[str, ...] | NotObserved:

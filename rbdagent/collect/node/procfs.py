@@ -79,8 +79,8 @@ KUBELETS: Final = frozenset({"kubelet", "k3s", "rke2", "k0s"})
 class ProcessEntry(Struct, kw_only=True):
     """Holds the facts observed so far of one process."""
 
-    ref: ProcessRef
-    """Its ``command`` is the program's name until the command line has been read."""
+    process: ProcessRef
+    """Its ``command`` is the program's name. `ref` also has the command line."""
     name: str
     """``comm``: the kernel cuts it to 15 characters."""
     is_kernel_thread: bool
@@ -95,6 +95,8 @@ class ProcessEntry(Struct, kw_only=True):
     """Whether its cgroup was read. If the cgroup names no pod, the process belongs to no pod."""
     is_over: bool = False
     """Whether it is a zombie: it keeps no device busy, and has no files."""
+    command_line: tuple[str, ...] = ()
+    """As it was read: it may contain secrets, and only `ref` shows it."""
     arguments: tuple[str, ...] = ()
     """All arguments of a program whose arguments are parsed; for others, only the program."""
     is_cut: bool = False
@@ -111,6 +113,22 @@ class ProcessEntry(Struct, kw_only=True):
     """The file that was read last."""
     unread: str = ""
     """Why the process was not observed completely; empty if it was."""
+
+    @property
+    def ref(self) -> ProcessRef:
+        """The process with its command line, without secrets.
+
+        The secrets are masked here, because few of a node's processes are shown.
+        """
+        if command_line := self.command_line:
+            self.command_line = ()
+            try:
+                command = _shown(command_line, is_cut=self.is_cut)
+                self.process = replace(self.process, command=command)
+            except Exception as error:  # noqa: BLE001 - a failed process must not hide the others
+                # Its message may quote a secret.
+                self.unread = f"secrets could not be masked: {type(error).__name__}"
+        return self.process
 
 
 class ProcessScan(Struct, kw_only=True):
@@ -258,7 +276,7 @@ class ProcessPass:
 
     def _observe_files(self, pid: int) -> None:
         entry = self._entries[pid]
-        share = self._shares.of(entry.ref.pod_uid)
+        share = self._shares.of(entry.process.pod_uid)
         _read_command(entry)
         if self._wanted.numbers:
             self._join_openers(entry, entry.directory, share)
@@ -266,7 +284,7 @@ class ProcessPass:
 
     def _observe_threads(self, pid: int) -> None:
         entry = self._entries[pid]
-        share = self._shares.of(entry.ref.pod_uid)
+        share = self._shares.of(entry.process.pod_uid)
         for directory in _threads(f"{self._root}/{pid}"):
             if share.is_over:
                 entry.unread = share.reason(f"{self._root}/{pid}/task")
@@ -290,7 +308,7 @@ class ProcessPass:
                     shown = self._shown.get(key, _UNREAD)
                     namespaces[key] = Namespace(key=key, process=entry.ref, mounts=shown.mounts)
                 found = namespaces[key]
-                if found.process.pod_uid is None and entry.ref.pod_uid is not None:
+                if found.process.pod_uid is None and entry.process.pod_uid is not None:
                     # A process of a container identifies the namespace better than a process
                     # without a pod that entered the namespace.
                     found.process = entry.ref
@@ -349,7 +367,7 @@ class ProcessPass:
             unread = NotObserved(reason=f"{entry.at} does not answer")
             self._shown[inode] = Shown(unread, b"")
             entry.namespaces.append(inode)
-        share = self._shares_of_mounts.of(entry.ref.pod_uid)
+        share = self._shares_of_mounts.of(entry.process.pod_uid)
         try:
             shown = read_mounts(entry.at, self._wanted, share)
         except UnreadError:
@@ -514,7 +532,7 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
     cgroup = b"" if is_thread else read_bytes(f"{root}/{pid}/cgroup")
     pod_uid, container = _container_of(cgroup)
     return ProcessEntry(
-        ref=ProcessRef(
+        process=ProcessRef(
             pid=pid,
             command=f"[{name}]" if is_thread else name,
             pod_uid=pod_uid,
@@ -551,7 +569,7 @@ def uids_of(procfs: Path, entry: ProcessEntry) -> tuple[bytes, ...] | None:
     Returns:
         Empty if access is denied, None if the process has ended.
     """
-    status = read_head(procfs / str(entry.ref.pid) / "status", SMALL)
+    status = read_head(procfs / str(entry.process.pid) / "status", SMALL)
     found = _UIDS.search(status) if isinstance(status, bytes) else None
     if found is None:
         return None if status is None else ()
@@ -564,9 +582,9 @@ def _read_command(entry: ProcessEntry) -> None:
     arguments, entry.is_cut = _command_line(entry.at)
     if not arguments:
         name = entry.name if entry.is_cut else f"[{entry.name}]"
-        entry.ref = replace(entry.ref, command=name)
+        entry.process = replace(entry.process, command=name)
         return
-    entry.ref = replace(entry.ref, command=_shown(arguments, is_cut=entry.is_cut))
+    entry.command_line = arguments
     entry.arguments = arguments if _matters(arguments[0]) else arguments[:1]
 
 
@@ -718,9 +736,9 @@ def _lacks_rights(procfs: Path, entry: ProcessEntry) -> bool:
     Returns:
         False if the rights cannot be read.
     """
-    if entry.ref.pod_uid is None:
+    if entry.process.pod_uid is None:
         return False
-    own = procfs / str(entry.ref.pid)
+    own = procfs / str(entry.process.pid)
     with contextlib.suppress(OSError):
         if os.readlink(own / "ns" / "user") != os.readlink(procfs / "1" / "ns" / "user"):
             return True
