@@ -55,10 +55,14 @@ class _Calls(Generic[_T]):
         self._calls = calls
         self._threads = 0
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[int, _T | BaseException]] = queue.SimpleQueue()
-        self._check_at = time.monotonic() + _SLOW_S
+        self._answers: list[_T | BaseException | None] = [None] * len(calls)
+        self._left = len(calls)
+        self._counting = threading.Lock()
+        self._all_ended = threading.Event()
         for number in range(len(calls)):
             self._waiting.put(number)
+        if not calls:
+            self._all_ended.set()
 
     def start_threads(self, most: int) -> None:
         """Start threads, up to the given number in all."""
@@ -71,36 +75,28 @@ class _Calls(Generic[_T]):
             while True:
                 number = self._waiting.get_nowait()
                 try:
-                    self._done.put((number, self._calls[number]()))
+                    self._answers[number] = self._calls[number]()
                 except BaseException as error:  # noqa: BLE001 - passed on to the caller
-                    self._done.put((number, error))
+                    self._answers[number] = error
+                with self._counting:
+                    self._left -= 1
+                if not self._left:
+                    self._all_ended.set()
 
     def wait(self, deadline: float) -> list[_T | BaseException | None]:
-        """Return the results; None for each call without a result at the deadline."""
-        answers: list[_T | BaseException | None] = [None] * len(self._calls)
-        for _ in self._calls:
-            found = self._next(deadline)
-            if found is None:
-                break
-            number, answer = found
-            answers[number] = answer
-        return answers
+        """Return the results; None for each call without a result at the deadline.
 
-    def _next(self, deadline: float) -> tuple[int, _T | BaseException] | None:
-        """Return the next result; start further threads while calls wait for one."""
-        while True:
-            now = time.monotonic()
-            until = deadline
-            if not self._waiting.empty():
-                if now >= self._check_at:
-                    self.start_threads(2 * self._threads)
-                    self._check_at = now + _SLOW_S
-                until = min(self._check_at, deadline)
-            try:
-                return self._done.get(timeout=max(0.0, until - now))
-            except queue.Empty:
-                if until == deadline:
-                    return None
+        The caller sleeps until the last result: to wake up at each one takes longer than many calls
+        themselves. While calls wait for a thread, it starts further threads.
+        """
+        while (left_s := deadline - time.monotonic()) > 0:
+            are_waiting = not self._waiting.empty()
+            if self._all_ended.wait(min(_SLOW_S, left_s) if are_waiting else left_s):
+                break
+            if are_waiting:
+                self.start_threads(2 * self._threads)
+        # A copy: a late call must not change it.
+        return list(self._answers)
 
 
 def once(call: Callable[..., _T]) -> Callable[..., _T]:
