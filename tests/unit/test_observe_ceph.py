@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.collect.ceph import images as ceph_images
 from rbdagent.collect.ceph.images import CephReader, check_ceph
 from rbdagent.model import (
     BlocklistEntry,
@@ -80,13 +82,42 @@ def test_query_of_osd_watches_uses_the_argument_types(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     names = [f"image-{number}" for number in range(8)]
-    dumped = (
-        b'[{"namespace":"","object":"rbd_header.id-image-3","entity_name":{"type":"client",'
-        b'"num":4394},"cookie":1,"entity_addr_t":{"type":"v1","addr":"10.77.0.12:0","nonce":9}}]'
-    )
+    dumped = dump_of("rbd_header.id-image-3")
     ceph(*(image(name) for name in names), answers={"dump_watchers": dumped}).install(monkeypatch)
     view, _ = observe(tmp_path, [identity(name) for name in names])
     assert watchers(view) == [0, 0, 0, 1, 0, 0, 0, 0]
+
+
+def dump_of(*objects: str) -> bytes:
+    """Return the answer of an OSD where one client watches the objects."""
+    address = {"type": "v1", "addr": "10.77.0.12:0", "nonce": 9}
+    client = {"entity_name": {"type": "client", "num": 4394}, "entity_addr_t": address}
+    watch = {"namespace": "", "cookie": 1, **client}
+    return json.dumps([{**watch, "object": name} for name in objects]).encode()
+
+
+@pytest.mark.parametrize(
+    ("objects", "asked"),
+    [(["rbd_header.id-image-3"], 0), (["rbd_header.id-image-3", "rbd_mirroring"], 1)],
+    ids=["no daemon runs", "one runs"],
+)
+def test_mirror_daemons_are_requested_only_if_the_dump_has_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, objects: list[str], asked: int
+) -> None:
+    """A dump does not name the pool of an object, so it does not show whose daemon it is."""
+    names = [f"image-{number}" for number in range(8)]
+    answers = {"dump_watchers": dump_of(*objects)}
+    ceph(*(image(name) for name in names), answers=answers).install(monkeypatch)
+    pools: list[int] = []
+
+    def requested(_: object, pool_id: int, namespace: str) -> tuple[()]:
+        pools.append(pool_id)
+        return ()
+
+    monkeypatch.setattr(ceph_images, "mirror_daemons", requested)
+    found = views(observe(tmp_path, [identity(name) for name in names])[0])
+    assert found[3].mirror_daemons == ()
+    assert len(pools) == asked
 
 
 def test_check_uses_the_argument_types_of_the_bindings(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rbdagent.collect.ceph.list_watchers import Watches
     from rbdagent.model import EntityAddress
 
-_MIRRORING: Final = "rbd_mirroring"
+MIRRORING: Final = "rbd_mirroring"
+"""The object that rbd-mirror daemons watch, in each pool and namespace."""
 _LEADER: Final = "rbd_mirror_leader"
 _TASKS: Final = "rbd_task"
 _MOST_TASKS: Final = 1000
@@ -37,10 +38,10 @@ def mirror_daemons(
     if watches is None:
         return NotObserved(reason="this librados cannot list the watches of an object")
     try:
-        clients = _clients(watches, pool_id, namespace, _MIRRORING)
+        clients = _clients(watches, pool_id, namespace, MIRRORING)
         own = _clients(watches, pool_id, "", _LEADER) if clients else frozenset()
     except OSError as error:
-        return NotObserved(reason=f"{_MIRRORING}: {error}")
+        return NotObserved(reason=f"{MIRRORING}: {error}")
     return tuple(
         ServiceAddress(
             kind=HolderKind.MIRROR,

@@ -33,7 +33,7 @@ from rbdagent.collect.ceph.connection import (
     read_monitors,
     read_pools,
 )
-from rbdagent.collect.ceph.daemons import mirror_daemons, tasks_of
+from rbdagent.collect.ceph.daemons import MIRRORING, mirror_daemons, tasks_of
 from rbdagent.collect.failure import failed, gaps_in, not_observed
 from rbdagent.collect.parallel import all_of, once, start
 from rbdagent.commands import command, line_of
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 
     _DaemonsOf = Callable[[int, str], tuple[ServiceAddress, ...] | NotObserved]
     _WatchersOf = Callable[[ImageIdentity], tuple[Watcher, ...]]
+    _Dump = dict[tuple[str, str], list[Watcher]]
     Handle = Any  # rados.Ioctx or rbd.Image: the bindings carry no types
 
 _SECOND_CHECK_S: Final = 0.3
@@ -274,13 +275,14 @@ def _calls(
     named = [image for image in images if image.image_id is not None]
     if len(named) < _MANY_IMAGES:
         return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
-    dumping = start([lambda: _watchers_by_dump(cluster)])
+    dumping = start([lambda: _dump_of_watchers(cluster)])
     (exists,) = all_of([lambda: _existing(cluster, named, deadline)], deadline)
     if not callable(exists):
         exists = _is_not_known
     (dumped,) = dumping(deadline)
-    watchers = dumped if callable(dumped) else _watchers_by_request(cluster, deadline)
-    daemons = once(functools.partial(mirror_daemons, cluster))
+    dump = dumped if isinstance(dumped, dict) else None
+    watchers = _watchers_by_request(cluster, deadline) if dump is None else _watchers_in(dump)
+    daemons = once(functools.partial(_mirror_daemons, cluster, dump))
     return [
         lambda image=image: (  # type: ignore[misc]
             _image(cluster, image, known)
@@ -589,12 +591,12 @@ def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceE
             return SourceError(f"{spec}: {error}", hint=f"{shown} may show more")
 
 
-def _watchers_by_dump(cluster: Cluster) -> _WatchersOf | None:
-    """Return a function that finds an image's watchers in a dump of all; None without a dump."""
+def _dump_of_watchers(cluster: Cluster) -> _Dump | None:
+    """Return the watchers of all objects by namespace and object; None without a dump."""
     dumped = cluster.dump_watchers()
     if isinstance(dumped, NotObserved):
         return None
-    found: dict[tuple[str, str], list[Watcher]] = {}
+    found: _Dump = {}
     for entry in dumped:
         watcher = Watcher(
             address=_dumped_address(entry["entity_addr_t"]),
@@ -602,7 +604,25 @@ def _watchers_by_dump(cluster: Cluster) -> _WatchersOf | None:
             cookie=int(entry["cookie"]),
         )
         found.setdefault((entry.get("namespace", ""), entry["object"]), []).append(watcher)
-    return lambda image: tuple(found.get((image.spec.namespace, _header(image)), ()))
+    return found
+
+
+def _watchers_in(dump: _Dump) -> _WatchersOf:
+    """Return a function that finds an image's watchers; no other image has its id."""
+    return lambda image: tuple(dump.get((image.spec.namespace, _header(image)), ()))
+
+
+def _mirror_daemons(
+    cluster: Cluster, dump: _Dump | None, pool_id: int, namespace: str
+) -> tuple[ServiceAddress, ...] | NotObserved:
+    """Return the rbd-mirror daemons of a pool, as `mirror_daemons`.
+
+    A dump does not name the pool of an object. If it has no such object, no pool has a daemon, and
+    the request with its own connection is not needed.
+    """
+    if dump is not None and (namespace, MIRRORING) not in dump:
+        return ()
+    return mirror_daemons(cluster, pool_id, namespace)
 
 
 def _watchers_by_request(cluster: Cluster, deadline: float) -> _WatchersOf:
