@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rbdagent.verdicts.momentary import Momentary
 
 _Answer = TypeVar("_Answer")
-_MOST_FURTHER: Final = 2
+_MOST_FURTHER: Final = 4
 """Observations after the first one."""
 
 
