@@ -30,10 +30,10 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
     unmaps a volume, the device can be read before the unmap and the watch after it: it seems to be
     `Unwatched`, or `Undetermined` if the kernel still listed the watch. While kubelet mounts or
     unmounts a volume, the kernel lists its file system, and no mount; or the mount is seen in the
-    namespace of the CSI plugin, and not in the host's, which was read earlier: it seems to be
-    `Pinned`. kubelet removes a deleted pod from the API right after it unmounts the pod's volumes:
-    a mount that was read before, and pods that were listed after, look like a force-deleted pod. A
-    second observation shows whether the state lasts.
+    namespace of the CSI plugin, and not in the host's, which was read at another time: it seems to
+    be `Pinned`. kubelet removes a deleted pod from the API right after it unmounts the pod's
+    volumes: a mount that was read before, and pods that were listed after, look like a
+    force-deleted pod. A second observation shows whether the state lasts.
     """
     return frozenset(
         Momentary(

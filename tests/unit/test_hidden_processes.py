@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rbdagent.collect.node import procfs
 from rbdagent.collect.node.mounts import Wanted, read_mounts
 from rbdagent.collect.node.procfs import ProcessPass
@@ -13,8 +15,6 @@ from tests.support.node_files import ROOT_MOUNT, Tree
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from rbdagent.collect.node.limits import Share
     from rbdagent.collect.node.mounts import Shown
@@ -71,6 +71,29 @@ def test_process_that_ends_does_not_hide_the_mounts_of_the_others_in_its_namespa
         18,
         ["/data"],
     )
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["unmounted", "mounted"])
+def test_mount_that_changes_during_the_scan_is_in_the_host_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
+) -> None:
+    """A mount of the CSI plugin is in its namespace and in the host's, which is read twice."""
+    used = "40 28 252:0 / /data rw - ext4 /dev/rbd0 rw"
+    tree = Tree(tmp_path)
+    tree.namespace("host", ROOT_MOUNT, *((used,) if is_first else ()))
+    tree.namespace("plugin", ROOT_MOUNT, used)
+    tree.process(17, "/plugin", namespace="plugin")
+
+    def read(path: str, wanted: Wanted, share: Share | None = None) -> Shown | None:
+        found = read_mounts(path, wanted, share)
+        if path.endswith("/17/mountinfo"):
+            tree.write("namespaces/host", f"{ROOT_MOUNT}\n" + ("" if is_first else f"{used}\n"))
+        return found
+
+    monkeypatch.setattr(procfs, "read_mounts", read)
+    scan = ProcessPass(tree.roots.procfs, RBD0).scan()
+    for namespace in scan.namespaces:
+        assert [mount.path for mount in observed_of(namespace.mounts)] == ["/data"]
 
 
 def test_command_line_that_cannot_be_masked_is_a_gap_of_its_process(

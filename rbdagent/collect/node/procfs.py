@@ -45,6 +45,7 @@ from rbdagent.model import (
     OpenFile,
     OpenKind,
     ProcessRef,
+    observed_of,
 )
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
@@ -190,6 +191,7 @@ class ProcessPass:
         """Observe every process."""
         self._run("process", _pids(self._root), self._observe)
         self._run("namespace", self._without_mounts(), self._join_namespace_again)
+        self._run("host", self._init(), self._read_host_again)
         living = [
             pid
             for pid, entry in self._entries.items()
@@ -211,7 +213,10 @@ class ProcessPass:
             if entry.threads > 1 and not entry.is_kernel_thread
         ]
         self._run("threads", many, self._observe_threads)
-        return self._scan() if len(self._shown) > known else None
+        if len(self._shown) == known:
+            return None
+        self._run("host", self._init(), self._read_host_again)
+        return self._scan()
 
     # Run ------------------------------------------------------------------------------------------
 
@@ -336,6 +341,34 @@ class ProcessPass:
             for key, namespace in namespaces.items():
                 shown = self._shown.get(key, _UNREAD)
                 namespace.is_host = own in (key, shown.digest)
+
+    def _init(self) -> list[int]:
+        """Return pid 1, in the host's mount namespace; empty if it was not observed."""
+        init = self._entries.get(1)
+        return [1] if init is not None and init.namespaces else []
+
+    def _read_host_again(self, pid: int) -> None:
+        """Add the host's mounts of now to those that were read before the other namespaces.
+
+        A mount of the CSI plugin is in its own namespace and in the host's. If it appeared or
+        disappeared between the reads of the two, it would seem to be in the plugin's only.
+        """
+        entry = self._entries[pid]
+        key = entry.namespaces[0]
+        before = self._shown.get(key, _UNREAD)
+        if isinstance(before.mounts, NotObserved):
+            return
+        entry.at = f"{entry.directory}/mountinfo"
+        share = self._shares_of_mounts.of(entry.process.pod_uid)
+        try:
+            now = read_mounts(entry.at, self._wanted, share)
+        except UnreadError:
+            now = None
+        share.end()
+        if now is not None:
+            known = set(before.mounts)
+            appeared = (mount for mount in observed_of(now.mounts) if mount not in known)
+            self._shown[key] = before._replace(mounts=(*before.mounts, *appeared))
 
     def _without_mounts(self) -> list[int]:
         """Return the processes that relied on the read of another one, which ended during it."""
