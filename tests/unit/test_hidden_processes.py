@@ -10,7 +10,7 @@ import pytest
 from rbdagent.collect.node import procfs
 from rbdagent.collect.node.mounts import Wanted, read_mounts
 from rbdagent.collect.node.procfs import ProcessPass
-from rbdagent.model import DeviceNumber, observed_of
+from rbdagent.model import DeviceNumber, NotObserved, observed_of
 from tests.support.node_files import ROOT_MOUNT, Tree
 
 if TYPE_CHECKING:
@@ -94,6 +94,27 @@ def test_mount_that_changes_during_the_scan_is_in_the_host_too(
     scan = ProcessPass(tree.roots.procfs, RBD0).scan()
     for namespace in scan.namespaces:
         assert [mount.path for mount in observed_of(namespace.mounts)] == ["/data"]
+
+
+def test_mounts_of_the_host_that_cannot_be_read_again_are_not_observed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a new mount of the CSI plugin would seem to be in its namespace only."""
+    tree = Tree(tmp_path)
+    tree.namespace("host", ROOT_MOUNT)
+    tree.namespace("plugin", ROOT_MOUNT)
+    tree.process(17, "/plugin", namespace="plugin")
+
+    def read(path: str, wanted: Wanted, share: Share | None = None) -> Shown | None:
+        found = read_mounts(path, wanted, share)
+        if path.endswith("/17/mountinfo"):
+            tree.write("namespaces/host", "cut\n")
+        return found
+
+    monkeypatch.setattr(procfs, "read_mounts", read)
+    scan = ProcessPass(tree.roots.procfs, RBD0).scan()
+    unread = [isinstance(namespace.mounts, NotObserved) for namespace in scan.namespaces]
+    assert unread == [namespace.is_host for namespace in scan.namespaces] == [True, False]
 
 
 def test_command_line_that_cannot_be_masked_is_a_gap_of_its_process(

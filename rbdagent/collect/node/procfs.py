@@ -45,7 +45,6 @@ from rbdagent.model import (
     OpenFile,
     OpenKind,
     ProcessRef,
-    observed_of,
 )
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
@@ -358,17 +357,14 @@ class ProcessPass:
         before = self._shown.get(key, _UNREAD)
         if isinstance(before.mounts, NotObserved):
             return
-        entry.at = f"{entry.directory}/mountinfo"
-        share = self._shares_of_mounts.of(entry.process.pod_uid)
-        try:
-            now = read_mounts(entry.at, self._wanted, share)
-        except UnreadError:
-            now = None
-        share.end()
-        if now is not None:
+        now = self._mounts_of(entry, entry.directory)
+        if now is None:
+            return
+        mounts = now.mounts
+        if not isinstance(mounts, NotObserved):
             known = set(before.mounts)
-            appeared = (mount for mount in observed_of(now.mounts) if mount not in known)
-            self._shown[key] = before._replace(mounts=(*before.mounts, *appeared))
+            mounts = (*before.mounts, *(mount for mount in mounts if mount not in known))
+        self._shown[key] = before._replace(mounts=mounts)
 
     def _without_mounts(self) -> list[int]:
         """Return the processes that relied on the read of another one, which ended during it."""
@@ -400,13 +396,7 @@ class ProcessPass:
             unread = NotObserved(reason=f"{entry.at} does not answer")
             self._shown[inode] = Shown(unread, b"")
             entry.namespaces.append(inode)
-        share = self._shares_of_mounts.of(entry.process.pod_uid)
-        try:
-            shown = read_mounts(entry.at, self._wanted, share)
-        except UnreadError:
-            shown = None
-            entry.has_denied_mounts = True
-        share.end()
+        shown = self._mounts_of(entry, directory)
         if shown is not None and (inode or shown.digest or not entry.is_kernel_thread):
             self._shown[inode or shown.digest] = shown
             if not inode:
@@ -414,6 +404,18 @@ class ProcessPass:
         elif inode:
             del self._shown[inode]
             entry.namespaces.remove(inode)
+
+    def _mounts_of(self, entry: ProcessEntry, directory: str) -> Shown | None:
+        """Read a process's mounts; None if it has ended, or if access is denied."""
+        entry.at = f"{directory}/mountinfo"
+        share = self._shares_of_mounts.of(entry.process.pod_uid)
+        try:
+            return read_mounts(entry.at, self._wanted, share)
+        except UnreadError:
+            entry.has_denied_mounts = True
+            return None
+        finally:
+            share.end()
 
     # Openers --------------------------------------------------------------------------------------
 
