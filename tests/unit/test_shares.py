@@ -96,7 +96,7 @@ def assert_only_the_unused_is_unseen(mappings: tuple[Mapping, ...], fact: str) -
 
 
 @pytest.mark.parametrize(
-    ("path", "fact", "seconds"), [("mountinfo", MOUNTS, 0.15), ("maps", FILES, 2)]
+    ("path", "fact", "seconds"), [("mountinfo", MOUNTS, 0.05), ("maps", FILES, 2)]
 )
 def test_file_that_takes_too_long_is_a_gap(
     slow: Tree, path: str, fact: str, seconds: float
