@@ -60,8 +60,12 @@ _K = TypeVar("_K", bound="Hashable")
 
 Key = tuple[str, str]
 """Namespace and name."""
-ClientKey = tuple[int | None, int]
-"""Id and nonce of a client, which are unique in a cluster."""
+ClientKey = tuple[int | None, int, str]
+"""Id, nonce and IP address of a client.
+
+Id and nonce are unique in a cluster. Still, the report of a compromised agent may contain those of
+another node's client: it must not replace the report of that node.
+"""
 
 
 class Volumes(NamedTuple):
@@ -341,6 +345,9 @@ def _nodes(kube: KubeView | None) -> Nodes:
 
 def spelled(ip: str) -> str:
     """Return the canonical spelling of an IP address; return other text unchanged."""
+    if ":" not in ip:
+        # An IPv4 address has one spelling.
+        return ip
     try:
         return str(ip_address(ip))
     except ValueError:
@@ -425,7 +432,7 @@ def _has_nonce(mapping: PublishedMapping, nonces: frozenset[int]) -> bool:
 
 def client_of(client_id: int | None, address: EntityAddress) -> ClientKey:
     """Return a key for a client in a cluster, independent of the spelling of its address."""
-    return client_id, address.nonce
+    return client_id, address.nonce, spelled(address.ip)
 
 
 def _all_views(ceph: CephView | None) -> tuple[Views, ...]:

@@ -53,6 +53,7 @@ from rbdagent.model import (
     Target,
     TargetKind,
     Verdict,
+    Watcher,
     observed_of,
 )
 from rbdagent.parse.selector import parse_selector
@@ -247,6 +248,44 @@ def test_part_has_an_image_that_was_renamed_since_it_was_mapped() -> None:
     part = life_in(part_of(cluster_index_of(snapshot), target))
     devices = {holder.published.device for holder in part.diagnosis.use.holders if holder.published}
     assert devices == {"/dev/rbd0", "/dev/rbd9"}
+
+
+def test_part_has_the_report_of_a_client_whose_id_another_agent_reports_as_its_own() -> None:
+    """Id and nonce alone identify a client only if each agent reports its own clients."""
+    maker, target = Maker(Random(0)), pvc("shop", "data-0")
+    watcher = Watcher(address=replace(address("worker-2"), nonce=7), client=7, cookie=1)
+    maker.views = [
+        ImageView(
+            spec=ImageSpec(pool="k8s", name="image-0"),
+            fsid=FSID,
+            presence=ImagePresence.PRESENT,
+            image_id="id-0",
+            watchers=(watcher,),
+        )
+    ]
+    maker.published = [
+        PublishedNode(
+            name=node,
+            observed_at=JUST_NOW,
+            mappings=(
+                PublishedMapping(
+                    device="/dev/rbd9",
+                    verdict=Verdict.IN_USE,
+                    fsid=FSID,
+                    spec=ImageSpec(pool="k8s", name="other"),
+                    image_id="id-9",
+                    client_id=7,
+                    client_address=replace(address(node), nonce=7),
+                ),
+            ),
+        )
+        for node in ("worker-1", "worker-2")
+    ]
+    life = life_in(part_of(cluster_index_of(maker.from_afar()), target))
+    (publisher,) = (
+        holder.published_by.name for holder in life.diagnosis.use.holders if holder.published_by
+    )
+    assert publisher == "worker-2"
 
 
 def without(part: str, seen: Snapshot) -> Snapshot:
