@@ -266,6 +266,22 @@ def test_one_mapping_of_a_watchers_client_is_kept_and_each_of_its_image() -> Non
     }
 
 
+def test_mapping_of_a_watchers_client_is_kept_though_another_agent_reports_its_id_first() -> None:
+    """An agent that reports the id and nonce of another node's client is faulty or compromised."""
+    other = in_use(
+        9,
+        NODES[0],
+        spec=ImageSpec(pool="k8s", name="other"),
+        image_id="id-9",
+        client_id=int(NODES[1][-1]),
+        client_address=replace(address(NODES[0]), nonce=address(NODES[1]).nonce),
+        persistent_volume=None,
+    )
+    maker = healthy_with(other, *HEALTHY)
+    watched_image(maker, NODES[1])
+    assert kept(maker) == {(NODES[0], "/dev/rbd0"), (NODES[1], "/dev/rbd1")}
+
+
 def test_mappings_of_a_client_on_the_blocklist_are_kept() -> None:
     """They are of another client than those of the suspects: RBD306 names all its devices."""
     second = {"client_id": SECOND, "client_address": replace(address(NODES[0]), nonce=SECOND)}
