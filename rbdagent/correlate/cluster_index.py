@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -49,6 +48,7 @@ from rbdagent.model import (
     Workload,
     observed_of,
 )
+from rbdagent.parse.address import spelled
 from rbdagent.parse.handle import attachment_name
 
 if TYPE_CHECKING:
@@ -341,17 +341,6 @@ def _nodes(kube: KubeView | None) -> Nodes:
             for name in (*node.volumes_in_use, *node.volumes_attached)
         ),
     )
-
-
-def spelled(ip: str) -> str:
-    """Return the canonical spelling of an IP address; return other text unchanged."""
-    if ":" not in ip:
-        # An IPv4 address has one spelling.
-        return ip
-    try:
-        return str(ip_address(ip))
-    except ValueError:
-        return ip
 
 
 def _published(snapshot: Snapshot) -> Published:

@@ -55,6 +55,7 @@ from rbdagent.model import (
     Watcher,
     observed_of,
 )
+from rbdagent.parse.address import same_ip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -168,19 +169,6 @@ def _is_watch_of(mapping: Mapping, view: ImageView, watcher: Watcher) -> bool:
 def same_client(one: EntityAddress, other: EntityAddress) -> bool:
     """Return whether two addresses are of one client: nonces are unique, the port is mostly 0."""
     return one.nonce == other.nonce and same_ip(one.ip, other.ip)
-
-
-def same_ip(one: str, other: str) -> bool:
-    """Compare IP addresses in any spelling; compare other texts as they are."""
-    if one == other:
-        return True
-    if ":" not in one or ":" not in other:
-        # An IPv4 address has one spelling, and no address is both IPv4 and IPv6.
-        return False
-    try:
-        return ip_address(one) == ip_address(other)
-    except ValueError:
-        return False
 
 
 def _match_nbd(

@@ -21,7 +21,6 @@ from rbdagent.correlate.cluster_index import (
     by_each,
     client_of,
     keys_of_volume,
-    spelled,
 )
 from rbdagent.correlate.image_identity import (
     identity_of_mapping,
@@ -44,6 +43,7 @@ from rbdagent.model import (
     TargetKind,
     observed_of,
 )
+from rbdagent.parse.address import spelled
 from rbdagent.parse.handle import staging_hash
 
 if TYPE_CHECKING:

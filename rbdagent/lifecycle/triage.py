@@ -15,7 +15,6 @@ from rbdagent.correlate.cluster_index import (
     Key,
     keys_of_volume,
     names_in_status,
-    spelled,
 )
 from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.image_identity import (
@@ -38,6 +37,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.address import spelled
 from rbdagent.parse.handle import staging_hash
 from rbdagent.verdicts.volume_verdict import may_volume_be_shared
 

@@ -93,5 +93,21 @@ def parse_client(text: str, *, where: str) -> int:
     return int(found["id"])
 
 
+def spelled(ip: str) -> str:
+    """Return the canonical spelling of an IP address; return other text unchanged."""
+    if ":" not in ip:
+        # An IPv4 address has one spelling.
+        return ip
+    try:
+        return str(ipaddress.ip_address(ip))
+    except ValueError:
+        return ip
+
+
+def same_ip(one: str, other: str) -> bool:
+    """Compare IP addresses in any spelling; compare other texts as they are."""
+    return one == other or spelled(one) == spelled(other)
+
+
 def _unreadable(text: str, where: str) -> ParseError:
     return ParseError(what="an entity address", where=where, text=text, expected=_EXPECTED)

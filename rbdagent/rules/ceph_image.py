@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, line_of, over_ssh
-from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, same_client, same_ip
+from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, same_client
 from rbdagent.correlate.image_identity import (
     are_mappings_observed,
     are_watchers_observed,
@@ -31,6 +31,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.address import same_ip
 from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.verdicts.volume_verdict import is_ambiguous, report_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl, with_note
-from rbdagent.correlate.holders import metadata_of, same_ip
+from rbdagent.correlate.holders import metadata_of
 from rbdagent.correlate.volume_names import knows_every_volume_of, node_named
 from rbdagent.model import (
     Command,
@@ -24,6 +24,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.address import same_ip
 from rbdagent.rules.attach_detach import is_exclusive
 from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry

@@ -17,7 +17,6 @@ from rbdagent.correlate.holders import (
     daemons_of,
     is_terminated,
     needs_volumes,
-    same_ip,
 )
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.correlate.volume_names import node_named
@@ -36,6 +35,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.address import same_ip
 from rbdagent.rules.context import (
     RuleContext,
     finding,

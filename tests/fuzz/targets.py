@@ -140,6 +140,9 @@ _ADDRESSES: Final = Texts(
         *("cidr:10.77.0.0:0/24", "cidr:[fd00::]:0/64", "client.4284", "client4284"),
     )
 )
+_IPS: Final = Texts(
+    ("10.77.0.1 10.77.0.1", "fd00::1 FD00:0:0::1", "::ffff:1.2.3.4 ::ffff:102:304", "fe80::1%eth0")
+)
 _HANDLES: Final = Texts(
     (
         *_found(r"0001-000a-lab-ceph-1-[0-9a-f-]+", "recordings/*/kube.pv.json"),
@@ -353,6 +356,11 @@ def _zone(text: str) -> object:
     return None if found is None else found.epoch(text[::-1])
 
 
+def _same_ip(text: str) -> object:
+    one, _, other = text.partition(" ")
+    return address.same_ip(one, other)
+
+
 def _osdc(text: str) -> object:
     requests = krbd.parse_osdc(text)
     return requests.of_image(header="rbd_header.101f38add426", data_prefix="rbd_data.101f38add426")
@@ -398,6 +406,7 @@ TARGETS: Final = (
         _target(function, _ADDRESSES, _of_text(function, until="", where=_WHERE))
         for function in (address.parse_blocklist_entry, address.parse_blocklist_range)
     ),
+    _target(address.same_ip, _IPS, _same_ip, address.spelled),
     *(
         _target(function, _HANDLES, _of_text(function))
         for function in (handle.parse_volume_handle, handle.parse_migrated_handle)
