@@ -158,6 +158,16 @@ def test_files_are_copied_unchanged_both_ways(vm: Vm) -> None:
     assert vm.run(["stat", "-c", "%a", "/srv/new directory/file"]).stdout == "600\n"
 
 
+def test_a_file_may_take_longer_than_the_connection(
+    vm: Vm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Assert the timeout of a slow transfer: that of the command, not that of the connection."""
+    monkeypatch.setattr("tests.lab.vm._CONNECT_S", 0.05)
+    data = bytes(32 << 20)
+    vm.put("/run/large", data)
+    assert vm.run("stat -c %s /run/large; rm /run/large").stdout == f"{len(data)}\n"
+
+
 def test_commands_run_at_the_same_time(vm: Vm) -> None:
     """The first command ends only after the second has run."""
     waiting = threading.Thread(

@@ -375,8 +375,10 @@ class Vm:
         request = {"argv": argv, "stdin": len(stdin), "timeout_s": timeout_s}
         try:
             with self._network.connect("127.0.0.1", self._port, timeout_s=_CONNECT_S) as connection:
-                connection.sendall(json.dumps(request).encode() + b"\n" + stdin)
+                # Before the first byte: an emulated machine reads a package slowly, and the timeout
+                # is that of all bytes together.
                 connection.settimeout(timeout_s + grace_s)
+                connection.sendall(json.dumps(request).encode() + b"\n" + stdin)
                 with connection.makefile("rb") as stream:
                     # QEMU accepts before the guest listens: an early request ends like this.
                     if not (line := stream.readline()):
