@@ -335,8 +335,8 @@ class ProcessPass:
 
     def _mark_host(self, namespaces: dict[int | bytes, Namespace]) -> None:
         """Mark the namespace of pid 1: by its inode, or by the digest if the inode is hidden."""
-        init = self._entries.get(1)
-        for own in init.namespaces[:1] if init else ():
+        for pid in self._init():
+            own = self._entries[pid].namespaces[0]
             for key, namespace in namespaces.items():
                 shown = self._shown.get(key, _UNREAD)
                 namespace.is_host = own in (key, shown.digest)
