@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -120,11 +121,11 @@ def _serious(life: Json) -> list[Json]:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    with (
-        running_lab(cache_dir() / f"test-life-{os.getpid()}", nodes=()) as lab,
-        ExitStack() as undo,
-    ):
+    state = cache_dir() / f"test-life-{os.getpid()}"
+    with running_lab(state, nodes=()) as lab, ExitStack() as undo:
         yield World(lab, undo)
+    # The lab itself keeps its logs.
+    shutil.rmtree(state)
 
 
 def test_all_stuck_objects_have_the_findings_of_single_queries(world: World) -> None:
