@@ -23,7 +23,6 @@ from rbdagent.model import DeviceNumber
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CHECKOUT: Final = Path(__file__).resolve().parents[2]
 VICTIM_POD: Final = "11111111-1111-4111-8111-111111111111"
 TENANT_POD: Final = "22222222-2222-4222-8222-222222222222"
 BYSTANDERS_POD: Final = "33333333-3333-4333-8333-333333333333"
@@ -251,7 +250,6 @@ class Node:
         process = subprocess.Popen(
             self._inside([sys.executable, "-m", "rbdagent", *arguments, *self.flags]),
             stdout=subprocess.PIPE,
-            cwd=CHECKOUT,
         )
         assert process.stdout is not None
         with process.stdout as output:
@@ -279,8 +277,9 @@ class Node:
         """Start the agent on the node; it ends with the node."""
         command = (sys.executable, "-m", "rbdagent", "agent", *flags, *self.flags)
         with self.agent_log.open("ab") as log:
-            process = subprocess.Popen(self._inside(command), stdin=subprocess.PIPE, stdout=log,
-                                       stderr=log, cwd=CHECKOUT)  # fmt: skip
+            process = subprocess.Popen(
+                self._inside(command), stdin=subprocess.PIPE, stdout=log, stderr=log
+            )
         self._running.append(process)
         return process
 
