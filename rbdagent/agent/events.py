@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-
+from rbdagent.agent.sent_event import SentEvent, shortened
+from rbdagent.agent.waiting_events import WaitingEvents
 from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import credentials
+from rbdagent.commands import PROGRAM
 from rbdagent.correlate.image_identity import pods_of, volumes_of
 from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import (
@@ -26,20 +27,18 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
-from rbdagent.parse.digests import sha256
-from rbdagent.parse.shown import shown
 from rbdagent.report.public import PublicText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rbdagent.agent.loop import CycleResult
     from rbdagent.collect.kube.kubeconfig import KubeAccess
 
 Json = dict[str, Any]
-_LONGEST: Final = 1024
-"""The API server refuses longer messages (core/v1 Event validation)."""
 _CONFLICT: Final = 409
+_OVERLOADED: Final = range(500, 600)
+"""The API server did not refuse the Event itself."""
 _COMPONENT: Final = "rbdagent"
 _PROBLEMS: Final = frozenset(
     {
@@ -53,24 +52,6 @@ _PROBLEMS: Final = frozenset(
 CONFLICTING: Final = "RBD106"
 _FOLLOWED: Final = frozenset({Convergence.CLEARED, Convergence.BLOCKED})
 _NO_ACT: Final = frozenset({UnmapOutcome.REFUSED, None})
-
-
-class SentEvent(Struct, frozen=True, kw_only=True):
-    """An Event to write, about one object."""
-
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-    reason: str
-    message: str
-    warns: bool
-
-    @property
-    def event_name(self) -> str:
-        """The name of the Event: equal Events have equal names."""
-        parts = (self.kind, self.namespace, self.name, self.uid, self.reason, self.message)
-        return f"{self.name}.{sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
 def transitions(
@@ -204,8 +185,7 @@ def _failed(act: UnmapRecord) -> bool:
 def _on(
     claim: ObjectRef | None, node_name: str, reason: str, message: str, *, warns: bool
 ) -> Iterator[SentEvent]:
-    text = shown(message)
-    short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    short = shortened(message)
     if claim is not None and claim.uid:
         yield SentEvent(
             kind="PersistentVolumeClaim",
@@ -231,31 +211,46 @@ def _on(
 class Events:
     """Writes the Events of one node."""
 
-    def __init__(self, access: KubeAccess, node_name: str) -> None:
+    def __init__(
+        self, access: KubeAccess, node_name: str, program: Sequence[str] = PROGRAM
+    ) -> None:
+        """Prepare the writer.
+
+        Args:
+            access: of the API server.
+            node_name: the name of the agent's node.
+            program: the words that start rbdagent in the place of the reader.
+        """
         self._access = access
         self._node_name = node_name
         self._before: CycleResult | None = None
+        self._waiting = WaitingEvents(program)
 
     def tell(self, now: CycleResult) -> None:
-        """Write the Events for the changes since the previous cycle.
+        """Write the Events for the changes since the previous cycle, and those on waiting pods.
 
         Raises:
-            SourceError: the API server refused an Event. The others were written. The refused Event
-                is not written later.
+            SourceError: the API server refused an Event. The others were written. An Event about a
+                change is not written later; one on a waiting pod is, if the server was overloaded.
         """
-        events = transitions(self._before, now, self._node_name)
+        changes = transitions(self._before, now, self._node_name)
+        waiting = self._waiting.due(now)
         self._before = now
-        if not events:
+        if not changes and not waiting:
             return
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
         refused = None
-        for event in events:
+        for event in (*changes, *waiting):
             try:
                 self._write(api, event, now.snapshot.observed_at)
             except StatusError as error:
                 # A namespace that is being deleted accepts no Event. The Events of the Node are in
                 # another namespace.
                 refused = refused or error
+                if error.status in _OVERLOADED:
+                    continue
+            if event in waiting:
+                self._waiting.answered(event, now)
         if refused is not None:
             raise refused
 
@@ -274,7 +269,8 @@ class Events:
 
 def event_object(reported: SentEvent, node_name: str, at: str) -> Json:
     """Return the Event as JSON: core/v1, as kubelet and the controllers write Events."""
-    versions = {"Node": {}, "PersistentVolumeClaim": {"apiVersion": "v1"}}
+    # kubelet's Events about a Node have no apiVersion either.
+    version = {} if reported.kind == "Node" else {"apiVersion": "v1"}
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -284,7 +280,7 @@ def event_object(reported: SentEvent, node_name: str, at: str) -> Json:
             "name": reported.name,
             "uid": reported.uid,
             **({"namespace": reported.namespace} if reported.namespace else {}),
-            **versions[reported.kind],
+            **version,
         },
         "reason": reported.reason,
         "message": reported.message,

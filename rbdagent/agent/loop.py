@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.objects import OwnObjects
+from rbdagent.agent.waiting_events import is_about_to_be_reported
 from rbdagent.collect.failure import as_source_error
 from rbdagent.collector import collect_snapshot, only_ceph, with_images
 from rbdagent.correlate import NodeUses, images_waited_for, uses_of_node
@@ -246,7 +247,9 @@ class Agent:
 
     def _is_unsettled(self) -> bool:
         """Return whether the loop waits for a change that does not wake it."""
-        if self.seen is not None and is_under_way(observed_of(self.seen.acts)):
+        if self.seen is not None and (
+            is_under_way(observed_of(self.seen.acts)) or is_about_to_be_reported(self.seen)
+        ):
             return True
         return self._leave.policy.may_unmap and self._has(_RELEASED)
 

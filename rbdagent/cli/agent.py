@@ -211,6 +211,7 @@ class _Kubernetes:
         from rbdagent.agent.heartbeat import Heartbeat
         from rbdagent.agent.publish import Publisher
         from rbdagent.agent.publish_mappings import MappingPublisher
+        from rbdagent.cli.output import program
 
         self._access = access
         self._node_name = node_name
@@ -220,7 +221,7 @@ class _Kubernetes:
         self._heartbeat = Heartbeat(
             access, node_name, namespace=lease_namespace, interval_s=heartbeat_s
         )
-        self._events = Events(access, node_name)
+        self._events = Events(access, node_name, program())
         self._log = log
         self.is_published = False
         """Whether everything of the last cycle was written."""

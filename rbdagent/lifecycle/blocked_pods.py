@@ -27,8 +27,8 @@ from rbdagent.verdicts.volume_verdict import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_Blocker = tuple[Verdict, str | None]
-"""The verdict on the client that blocks the volume, and the node of that client."""
+_Blocker = tuple[Verdict, str | None, Holder | None]
+"""The verdict on the client that blocks the volume, the node of that client, and the client."""
 
 
 def blocked_volumes(snapshot: Snapshot, uses: Iterable[Volume]) -> tuple[BlockedVolume, ...]:
@@ -51,10 +51,17 @@ def blocked_volumes(snapshot: Snapshot, uses: Iterable[Volume]) -> tuple[Blocked
             persistent_volume=use.persistent_volume.name,
             cause=blocker[0],
             holder_node=blocker[1],
+            claim=_claim_of(use),
+            holder=blocker[2],
         )
         for use in uses
         if use.persistent_volume is not None and (blocker := _blocker(use, snapshot)) is not None
     )
+
+
+def _claim_of(use: Volume) -> str | None:
+    volume = use.persistent_volume
+    return None if volume is None or volume.claim is None else volume.claim.name
 
 
 def _blocker(use: Volume, snapshot: Snapshot) -> _Blocker | None:
@@ -63,14 +70,14 @@ def _blocker(use: Volume, snapshot: Snapshot) -> _Blocker | None:
     if any(_is_at_hand(holder) for holder in use.holders):
         return None
     if is_ambiguous(use, snapshot):
-        return Verdict.UNDETERMINED, None
+        return Verdict.UNDETERMINED, None, None
     mapped = [holder for holder in use.holders if holder.mapping is not None]
     holder_verdict = [judge(holder, use, snapshot) for holder in (*mapped, *strangers(use))]
     holding = [entry for entry in holder_verdict if not is_left_behind(entry)]
     if not holding:
         return _blocking_attachment(use, snapshot)
     worst = min(holding, key=lambda entry: ORDER.index(entry.verdict))
-    return worst.verdict, worst.holder.node
+    return worst.verdict, worst.holder.node, worst.holder
 
 
 def _is_at_hand(holder: Holder) -> bool:
@@ -105,9 +112,9 @@ def _blocking_attachment(use: Volume, snapshot: Snapshot) -> _Blocker | None:
     elsewhere = nodes[0] if nodes and here not in nodes else None
     kube = snapshot.kubernetes
     if not are_watchers_observed(use.image_view):
-        return Verdict.UNDETERMINED, elsewhere
+        return Verdict.UNDETERMINED, elsewhere, None
     if elsewhere is not None:
-        return Verdict.STALE_ATTACHMENT, elsewhere
+        return Verdict.STALE_ATTACHMENT, elsewhere, None
     # An agent does not request the attachments to other nodes: see docs/adr/0004.
     asked_for_all = kube is not None and kube.attachments_complete
-    return None if here in nodes or asked_for_all else (Verdict.UNDETERMINED, None)
+    return None if here in nodes or asked_for_all else (Verdict.UNDETERMINED, None, None)

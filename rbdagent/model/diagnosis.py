@@ -136,3 +136,7 @@ class BlockedVolume(Struct, frozen=True, kw_only=True):
     observed."""
     holder_node: str | None
     """The node of that holder; None if it is unknown."""
+    claim: str | None = None
+    """The claim of the PV, in the namespace of the pod; None if the PV names none."""
+    holder: Holder | None = None
+    """The client that holds the image; None if no client was observed."""

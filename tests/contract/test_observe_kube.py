@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -23,7 +24,7 @@ from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.kube.list_reports import published_nodes, reports_of_nodes
 from rbdagent.collect.kube.list_target import observe_kube
 from rbdagent.collect.kube.requests import RBD_MAPPINGS, RBD_NODES
-from rbdagent.correlate import correlate, uses_of_node
+from rbdagent.correlate import correlate, correlate_waiting, uses_of_node
 from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
@@ -44,6 +45,7 @@ from rbdagent.model import (
 from rbdagent.parse.labels import UNKNOWN_IMAGE, client_label, id_key, image_keys, image_label
 from rbdagent.rules import diagnose
 from tests.support.agent_loop import Log, cycle_of
+from tests.support.blocked import held
 from tests.support.cli_runner import process
 from tests.support.fake_api import (
     TOKEN,
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
+
+    from rbdagent.agent.loop import CycleResult
 
 _PV = "/api/v1/persistentvolumes"
 _VA = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -753,6 +757,34 @@ def test_existing_event_counts_up(api: FakeApi, access: KubeAccess) -> None:
         Events(access, "worker-1").tell(now)
     patched = [body for method, _, body in api.writes if method == "PATCH"]
     assert [body["count"] for body in patched] == [5]
+
+
+def waiting_cycle(at: float) -> CycleResult:
+    """Return a cycle of an agent on whose node a pod waits for a volume of another node."""
+    snapshot = held()
+    blocked = blocked_volumes(snapshot, correlate_waiting(snapshot))
+    return replace(cycle_of(snapshot), diagnoses=(), blocked=blocked, at=at)
+
+
+def test_event_on_a_waiting_pod_is_written_once(api: FakeApi, access: KubeAccess) -> None:
+    events = Events(access, "worker-1")
+    events.tell(waiting_cycle(0.0))
+    events.tell(waiting_cycle(60.0))
+    ((method, path, body),) = api.writes
+    assert (method, path) == ("POST", "/api/v1/namespaces/default/events")
+    assert (body["reason"], body["involvedObject"]["kind"]) == ("RBDVolumeHeld", "Pod")
+
+
+@pytest.mark.parametrize(("status", "tries"), [(403, 1), (503, 2)])
+def test_event_on_a_waiting_pod_is_tried_again_unless_it_is_refused(
+    api: FakeApi, access: KubeAccess, status: int, tries: int
+) -> None:
+    api.broken["POST /api/v1/namespaces/default/events"] = refuse(status)
+    events = Events(access, "worker-1")
+    for at in (0.0, 60.0):
+        with contextlib.suppress(SourceError):
+            events.tell(waiting_cycle(at))
+    assert len(api.writes) == tries
 
 
 def test_refused_event_does_not_stop_the_others(api: FakeApi, access: KubeAccess) -> None:

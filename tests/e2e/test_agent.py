@@ -92,6 +92,11 @@ def test_agent_publishes_its_node_and_resolves_the_incident(scene: Scene, agent:
     new = scene.start_pod("worker-2")
     scene.workloads.wait_event(new, reason="FailedMount", contains="is still being used")
     assert scene.look("worker-2", volume).holder("worker-1")["verdict"] == "Pinned"
+    with scene.agent("worker-2"):
+        scene.workloads.wait_event(new, reason="RBDVolumeHeld", contains="(Pinned)")
+    described = lab.control_plane.kubectl("describe", "pod", new)
+    assert f"worker-1 ({mapping['device']}, client." in described
+    assert f"Next: rbdagent who-holds pvc/{scene.name} -n default" in described
 
     scene.kill("worker-1", pin)
     scene.workloads.wait_running(new)

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from rbdagent import __version__
-from rbdagent.agent.events import SentEvent, event_object
+from rbdagent.agent.events import event_object
+from rbdagent.agent.sent_event import SentEvent
 from rbdagent.config import load_file
 from tests.lab.api import ApiError
 from tests.lab.controlplane import LEASE_RULES, RBDAGENT_RULES

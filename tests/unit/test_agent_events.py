@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.agent.events import SentEvent, event_object, transitions
+from rbdagent.agent.events import event_object, transitions
 from rbdagent.model import (
     Convergence,
     NotObserved,
@@ -33,6 +33,8 @@ from tests.support.unmap_plans import identity, moment, seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from rbdagent.agent.sent_event import SentEvent
 
 NODE = "worker-1"
 

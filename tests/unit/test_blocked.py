@@ -18,19 +18,14 @@ from rbdagent.model import (
     EntityAddress,
     ObjectRef,
     OtherSource,
-    PublishedMapping,
-    PublishedNode,
     ServiceAddress,
     Snapshot,
-    TargetKind,
     Verdict,
 )
+from tests.support.blocked import HERE, THERE, held, report, waiting
 from tests.support.snapshots import (
-    FSID,
-    IMAGE_ID,
     JUST_NOW,
     LIBRBD_COOKIE,
-    NOW,
     POD_PATH,
     PV,
     REMOTE_ADDRESS,
@@ -47,41 +42,14 @@ from tests.support.snapshots import (
     opener,
     pod,
     remote_watcher,
-    target,
     volume,
     waiting_pod,
     watcher,
-    world,
 )
 
-HERE: Final = "worker-1"
-THERE: Final = "worker-2"
 AN_HOUR_AGO: Final = "2026-11-21T02:00:00Z"
 STRANGE: Final = EntityAddress(ip="192.0.2.7", nonce=5)
 THIRD: Final = EntityAddress(ip="10.77.0.99", nonce=6)
-NONE: Final[dict[str, Any]] = {}
-
-
-def waiting(
-    *,
-    on_node: dict[str, Any] = NONE,
-    of_image: dict[str, Any] = NONE,
-    in_kube: dict[str, Any] = NONE,
-    **parts: Any,
-) -> Snapshot:
-    """Build the snapshot of an agent: a pod waits on its node for a volume that no client holds."""
-    return world(
-        target=target(argument="", kind=TargetKind.NONE, name=""),
-        on_node={"mappings": ()} | on_node,
-        of_image={"watchers": ()} | of_image,
-        in_kube={"pods": (waiting_pod(node=HERE),), "pods_scope": f"node/{HERE}"} | in_kube,
-        **parts,
-    )
-
-
-def held(**in_kube: Any) -> Snapshot:
-    """Build the same snapshot with a client on the other node that watches the image."""
-    return waiting(of_image={"watchers": (remote_watcher(),)}, in_kube=in_kube)
 
 
 def here(in_flight: tuple[Any, ...] = (), **mapped: Any) -> Snapshot:
@@ -90,20 +58,6 @@ def here(in_flight: tuple[Any, ...] = (), **mapped: Any) -> Snapshot:
         on_node={"mappings": (mapping(**mapped),), "in_flight": in_flight},
         of_image={"watchers": (watcher(),)},
     )
-
-
-def word(verdict: Verdict, at: str = NOW) -> tuple[PublishedNode, ...]:
-    """Return the report of the other node's agent about its mapping."""
-    mapped = PublishedMapping(
-        device="/dev/rbd7",
-        verdict=verdict,
-        fsid=FSID,
-        spec=SPEC,
-        image_id=IMAGE_ID,
-        client_id=4239,
-        client_address=REMOTE_ADDRESS,
-    )
-    return (PublishedNode(name=THERE, observed_at=at, mappings=(mapped,)),)
 
 
 def blocked(seen: Snapshot) -> list[tuple[str, str | None]]:
@@ -121,15 +75,15 @@ LEFT = attachment(THERE, deleting_since=JUST_NOW)
 @pytest.mark.parametrize(
     ("seen", "cause", "holder_node"),
     [
-        pytest.param(held(published=word(Verdict.ORPHANED)), "Orphaned", THERE, id="an orphan"),
-        pytest.param(held(published=word(Verdict.IN_USE)), "InUse", THERE, id="in use"),
-        pytest.param(held(published=word(Verdict.PINNED)), "Pinned", THERE, id="pinned"),
+        pytest.param(held(published=report(Verdict.ORPHANED)), "Orphaned", THERE, id="an orphan"),
+        pytest.param(held(published=report(Verdict.IN_USE)), "InUse", THERE, id="in use"),
+        pytest.param(held(published=report(Verdict.PINNED)), "Pinned", THERE, id="pinned"),
         pytest.param(
-            held(published=word(Verdict.STAGED)), "Staged", THERE, id="staged, with no pod"
+            held(published=report(Verdict.STAGED)), "Staged", THERE, id="staged, with no pod"
         ),
         pytest.param(held(), "Undetermined", THERE, id="no agent there"),
         pytest.param(
-            held(published=word(Verdict.ORPHANED, AN_HOUR_AGO)),
+            held(published=report(Verdict.ORPHANED, AN_HOUR_AGO)),
             "Undetermined",
             THERE,
             id="an old report",
@@ -158,13 +112,13 @@ LEFT = attachment(THERE, deleting_since=JUST_NOW)
             id="a virtual machine",
         ),
         pytest.param(
-            waiting(of_image={"watchers": TWO}, in_kube={"published": word(Verdict.ORPHANED)}),
+            waiting(of_image={"watchers": TWO}, in_kube={"published": report(Verdict.ORPHANED)}),
             "Undetermined",
             None,
             id="a client that may use it, and an orphan",
         ),
         pytest.param(
-            held(attachments=(attachment(THERE),), published=word(Verdict.ORPHANED)),
+            held(attachments=(attachment(THERE),), published=report(Verdict.ORPHANED)),
             "Orphaned",
             THERE,
             id="an orphan that is attached",

@@ -1,0 +1,37 @@
+"""An Event as the agent writes it: one object, one reason, one message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from rbdagent.parse.digests import sha256
+from rbdagent.parse.shown import shown
+
+_LONGEST: Final = 1024
+"""The API server refuses longer messages (core/v1 Event validation)."""
+
+
+class SentEvent(Struct, frozen=True, kw_only=True):
+    """An Event to write, about one object."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+    warns: bool
+
+    @property
+    def event_name(self) -> str:
+        """The name of the Event: equal Events have equal names."""
+        parts = (self.kind, self.namespace, self.name, self.uid, self.reason, self.message)
+        return f"{self.name}.{sha256(repr(parts).encode()).hexdigest()[:16]}"
+
+
+def shortened(message: str) -> str:
+    """Return a message as an Event may have it: escaped, and not longer than is allowed."""
+    text = shown(message)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
