@@ -60,10 +60,6 @@ from rbdagent.parse.address import same_ip
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FIRST_KERNEL_COOKIE: Final = 18446462598732840961
-"""The cookies of krbd count up from this number; those of librbd are like heap addresses. This is
-only a hint."""
-
 
 def holders_of(
     names: VolumeNames,
@@ -110,11 +106,18 @@ def is_ceph_daemon(holder: Holder) -> bool:
 
 
 def _watches_of(view: ImageView) -> list[tuple[Watcher, bool]]:
-    """Return every observed watch in order, and whether it was transient."""
+    """Return every observed watch in order, and whether it was transient.
+
+    A watch of krbd belongs to a mapped device: it is never transient, whatever a snapshot file
+    says.
+    """
     lasting = observed_of(view.watchers)
     return [
         *((watcher, False) for watcher in sorted(lasting, key=_watcher_order)),
-        *((watcher, True) for watcher in sorted(view.transient_watchers, key=_watcher_order)),
+        *(
+            (watcher, not watcher.is_of_kernel)
+            for watcher in sorted(view.transient_watchers, key=_watcher_order)
+        ),
     ]
 
 
@@ -189,7 +192,7 @@ def _match_nbd(
     fitting = [
         watch
         for watch in free
-        if watch[1].cookie < FIRST_KERNEL_COOKIE
+        if not watch[1].is_of_kernel
         and any(same_ip(watch[1].address.ip, address) for address in own)
     ]
     if len(alive) == 1 and len(fitting) == 1:
@@ -414,7 +417,7 @@ def _reported_holder(
 def _kind_of(watcher: Watcher, daemon: ServiceAddress | None) -> HolderKind:
     if daemon is not None:
         return HolderKind.MIRROR if daemon.kind == HolderKind.MIRROR else HolderKind.MGR
-    return HolderKind.KRBD if watcher.cookie >= FIRST_KERNEL_COOKIE else HolderKind.LIBRBD
+    return HolderKind.KRBD if watcher.is_of_kernel else HolderKind.LIBRBD
 
 
 _TASKS_OF_A_WATCHER: Final = frozenset({"flatten", "trash remove"})

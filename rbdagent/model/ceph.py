@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from rbdagent.model.common import (
     NOT_REQUESTED,
@@ -13,6 +14,10 @@ from rbdagent.model.common import (
     Source,
     Stored,
 )
+
+
+_FIRST_KERNEL_COOKIE: Final = 18446462598732840961
+"""The cookies of krbd count up from this number; those of librbd are like heap addresses."""
 
 
 class Watcher(Stored, frozen=True, kw_only=True):
@@ -28,6 +33,11 @@ class Watcher(Stored, frozen=True, kw_only=True):
         # An unsigned number in Ceph (watch_item_t). The bounds of msgspec are signed.
         if self.cookie.bit_length() > 64:
             raise ValueError("Expected `int` of 64 bits")
+
+    @property
+    def is_of_kernel(self) -> bool:
+        """Whether its cookie is like those of krbd. This is only a hint of the client's kind."""
+        return self.cookie >= _FIRST_KERNEL_COOKIE
 
 
 class LockHolder(Stored, frozen=True, kw_only=True):
@@ -107,9 +117,11 @@ class ImageView(Stored, frozen=True, kw_only=True):
     size_bytes: Int64 | None = None
     features: tuple[str, ...] = ()
     watchers: tuple[Watcher, ...] | NotObserved = ()
-    """Watches that every read of this observation returned."""
+    """Watches that the last read of this observation returned, and those of krbd that only an
+    earlier read returned."""
     transient_watchers: tuple[Watcher, ...] = ()
-    """Watches that only one of two reads returned: a short read-write open, not a holder."""
+    """Watches of librbd that an earlier read returned, and the last read did not: a short
+    read-write open."""
     lockers: tuple[LockHolder, ...] | NotObserved = ()
     metadata: tuple[tuple[str, str], ...] | NotObserved = ()
     """Only the keys of ceph-csi, sorted; they can be stale."""

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from rbdagent.correlate.holders import is_ceph_daemon
 from rbdagent.correlate.node_usage import mounts_of, openers_of, stacked_on
 from rbdagent.model import Verdict
 from rbdagent.verdicts.holder_verdict import is_watch_observed
+from rbdagent.verdicts.volume_verdict import watches_for_a_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rbdagent.model import Diagnosis, HolderVerdict, ImageView
 
 
 class Momentary(NamedTuple):
-    """A verdict on a device, whether the device is mounted, and its pods that the API has not."""
+    """A verdict on a device, whether the device is mounted, and its pods that the API has not.
 
-    device: str
+    Or the verdict on a volume that a client watched for a moment; the client is the subject.
+    """
+
+    subject: str
     verdict: Verdict
-    is_mounted: bool
-    unknown_pod_uids: tuple[str, ...]
+    is_mounted: bool = False
+    unknown_pod_uids: tuple[str, ...] = ()
 
 
 def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
-    """Return the verdicts on mappings that may have changed while they were observed.
+    """Return the verdicts on what may have changed while it was observed.
 
     The facts of a node are read one after another, and those of Ceph after them. While kubelet
     unmaps a volume, the device can be read before the unmap and the watch after it: it seems to be
@@ -33,9 +38,15 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
     namespace of the CSI plugin, and not in the host's, which was read at another time: it seems to
     be `Pinned`. kubelet removes a deleted pod from the API right after it unmounts the pod's
     volumes: a mount that was read before, and pods that were listed after, look like a
-    force-deleted pod. A second observation shows whether the state lasts.
+    force-deleted pod. A client that watched the image for a moment may map it right afterwards, as
+    ceph-csi does, or not. A second observation shows whether the state lasts.
     """
-    return frozenset(
+    diagnoses = tuple(diagnoses)
+    return frozenset((*_of_mappings(diagnoses), *_of_watches(diagnoses)))
+
+
+def _of_mappings(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
+    return (
         Momentary(
             verdict.holder.mapping.device,
             verdict.verdict,
@@ -45,6 +56,17 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
         for diagnosis in diagnoses
         for verdict in diagnosis.local
         if verdict.holder.mapping is not None and _is_momentary(verdict, diagnosis.use.image_view)
+    )
+
+
+def _of_watches(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
+    """Yield the clients whose short watch is a reason why a volume without holder is not `Free`."""
+    return (
+        Momentary(f"client.{watcher.client}", diagnosis.verdict)
+        for diagnosis in diagnoses
+        if diagnosis.verdict is Verdict.UNDETERMINED
+        and all(holder.transient or is_ceph_daemon(holder) for holder in diagnosis.use.holders)
+        for watcher in watches_for_a_moment(diagnosis.use)
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.correlate.holders import (
-    FIRST_KERNEL_COOKIE,
     cluster_with,
     device_identity_unknown,
     has_fresh_report,
@@ -42,6 +41,7 @@ from rbdagent.model import (
     Verdict,
     Volume,
     VolumeAttachment,
+    Watcher,
     derived,
     observed_of,
 )
@@ -240,7 +240,7 @@ def _writes(holder_verdict: HolderVerdict, use: Volume, snapshot: Snapshot) -> b
     if published is not None and published.read_only is False and is_mapped:
         return True
     if holder.watcher is not None:
-        by_kernel = holder.watcher.cookie >= FIRST_KERNEL_COOKIE
+        by_kernel = holder.watcher.is_of_kernel
         return not holder.is_local and (by_kernel or holder_verdict.verdict is Verdict.IN_USE)
     return holder_verdict.verdict is Verdict.IN_USE and not is_read_only(use)
 
@@ -338,8 +338,13 @@ def missing_for_free(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
 def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return which of the sources of a volume's state were not observed."""
     missing = []
-    if not _no_watchers(use):
+    if not _are_watchers_known(use):
         missing.append("the watchers of the image")
+    missing += [
+        f"whether client.{watcher.client} ({watcher.address}) holds the image: it watched it for a "
+        "moment"
+        for watcher in watches_for_a_moment(use)
+    ]
     if not _every_cluster_answered(use, snapshot):
         missing.append("every cluster that may have an image of this name")
     if not are_mappings_observed(snapshot.node):
@@ -359,6 +364,11 @@ def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
 
 def _no_watchers(use: Volume) -> bool:
     """Return whether the watchers were observed and all belong to Ceph's own daemons."""
+    return _are_watchers_known(use) and not watches_for_a_moment(use)
+
+
+def _are_watchers_known(use: Volume) -> bool:
+    """Return whether all watchers were observed, and those that stayed are Ceph's own daemons."""
     view = use.image_view
     if view is None or not are_watchers_observed(view):
         return False
@@ -368,6 +378,19 @@ def _no_watchers(use: Volume) -> bool:
         holder.transient or is_ceph_daemon(holder)
         for holder in use.holders
         if holder.watcher is not None
+    )
+
+
+def watches_for_a_moment(use: Volume) -> tuple[Watcher, ...]:
+    """Return the transient watches of clients that are not Ceph's own daemons.
+
+    ceph-csi checks whether the image is in use, and then maps it: after its check, the image may be
+    mapped at any moment.
+    """
+    return tuple(
+        holder.watcher
+        for holder in use.holders
+        if holder.watcher is not None and holder.transient and not is_ceph_daemon(holder)
     )
 
 

@@ -191,7 +191,8 @@ DEAD_NBD = replace(DEAD_NBD, nbd=replace(DEAD_NBD.nbd, process=None))
             id="the driver's own check",
         ),
         pytest.param(
-            waiting(of_image={"transient_watchers": (remote_watcher(),)}), id="a transient watch"
+            waiting(of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}),
+            id="a transient watch",
         ),
         pytest.param(
             waiting(

@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.collect.ceph.watch_reads import watches_in
 from rbdagent.correlate import correlate
 from rbdagent.model import (
     BlocklistEntry,
@@ -32,6 +33,7 @@ from tests.support.snapshots import (
     FSID,
     IMAGE_ID,
     IN_USE_NAME,
+    LIBRBD_COOKIE,
     PV,
     SPEC,
     UNSEEN,
@@ -61,6 +63,13 @@ class Machine(Struct, frozen=True, kw_only=True):
     mapped: str
     """``no``, ``rw`` or ``ro``."""
     watch: bool
+    librbd: bool
+    """Its client is one of librbd (rbd-nbd, qemu), not krbd."""
+    watched_in: tuple[bool, bool]
+    """In which of the two reads of the watches its watch is: it may have begun or ended between
+    them, and the image stays mapped."""
+    checked_in: tuple[bool, bool]
+    """In which of them another client there, such as ceph-csi's own check, watches."""
     blocklisted: bool
     lifted: bool
     """Its blocklist entry was removed: the client writes again, without a watch."""
@@ -94,11 +103,16 @@ def drawn(name: str, draw: random.Random) -> Machine:
     agents = ("fresh", "fresh", "fresh", "fresh", "stale", "ahead", "blind", "unsure", "none")
     agent = draw.choice(agents if power else agents[4:])
     states = ("Ready", "Ready", "Ready", "NotReady", "Unknown", "tainted", "gone")
+    watch = takes_watch and draw.random() < 0.7
+    both, neither, one = (True, True), (False, False), ((True, False), (False, True))
     return Machine(
         name=name,
         power=power,
         mapped=mapped,
-        watch=takes_watch and draw.random() < 0.7,
+        watch=watch,
+        librbd=draw.random() < 0.2,
+        watched_in=draw.choice((both, both, both, *one)) if watch else neither,
+        checked_in=draw.choice(one) if power and draw.random() < 0.1 else neither,
         blocklisted=blocklisted,
         lifted=lifted,
         api=draw.choice(states),
@@ -170,10 +184,17 @@ def attachment_of(machine: Machine) -> tuple[VolumeAttachment, ...]:
     return (attachment(machine.name),) if machine.attached else ()
 
 
-def watcher_of(machine: Machine) -> tuple[Watcher, ...]:
-    if not machine.watch:
-        return ()
-    return (Watcher(address=address_of(machine), client=client_of(machine), cookie=COOKIE),)
+def watchers_of(machine: Machine, read: int) -> tuple[Watcher, ...]:
+    """Return the watches of a machine's clients in the first or the second read."""
+    own, address = client_of(machine), address_of(machine)
+    cookie = LIBRBD_COOKIE if machine.librbd else COOKIE
+    found = []
+    if machine.watched_in[read]:
+        found.append(Watcher(address=address, client=own, cookie=cookie))
+    if machine.checked_in[read]:
+        other = replace(address, nonce=address.nonce + 500)
+        found.append(Watcher(address=other, client=own + 500, cookie=LIBRBD_COOKIE))
+    return tuple(found)
 
 
 def entry_of(machine: Machine) -> tuple[BlocklistEntry, ...]:
@@ -192,8 +213,13 @@ def seen_from_worker_1(machines: tuple[Machine, ...], draw: random.Random) -> Sn
         return tuple(item for items in found for item in items)
 
     reported = [report_of(machine, draw) for machine in machines]
+    reads = [
+        tuple(watcher for machine in machines for watcher in watchers_of(machine, read))
+        for read in (0, 1)
+    ]
+    lasting, transient = watches_in(reads if any(reads) else reads[:1])
     return unmapped(
-        of_image={"watchers": every("watchers", [watcher_of(machine) for machine in machines])},
+        of_image={"watchers": every("watchers", [lasting]), "transient_watchers": transient},
         in_ceph={"blocklist": every("blocklist", [entry_of(machine) for machine in machines])},
         in_kube={
             "persistent_volumes": (

@@ -11,6 +11,7 @@ from rbdagent.model import NotObserved, Verdict
 from rbdagent.verdicts.momentary import momentary
 from tests.support.agent_loop import rounds
 from tests.support.snapshots import (
+    LIBRBD_COOKIE,
     POD_PATH,
     POD_UID,
     container,
@@ -21,6 +22,7 @@ from tests.support.snapshots import (
     opener,
     pod,
     remote_watcher,
+    unmapped,
     world,
 )
 from tests.support.unmap_plans import DEVICE, seen
@@ -86,6 +88,35 @@ def test_change_during_the_observation_looks_like_a_danger(
 )
 def test_lasting_state_is_observed_once(snapshot: Snapshot) -> None:
     assert momentary((diagnosis_of(snapshot),)) == set()
+
+
+WATCHED_FOR_A_MOMENT: Final = unmapped(
+    of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
+)
+
+
+def test_volume_that_was_watched_for_a_moment_is_observed_again() -> None:
+    assert diagnosis_of(WATCHED_FOR_A_MOMENT).verdict is Verdict.UNDETERMINED
+    assert momentary((diagnosis_of(WATCHED_FOR_A_MOMENT),)) == {
+        ("client.4239", Verdict.UNDETERMINED, False, ())
+    }
+    assert _settled([WATCHED_FOR_A_MOMENT, unmapped()]) == (Verdict.FREE, 0)
+    mapped = unmapped(of_image={"watchers": (remote_watcher(),)})
+    assert _settled([WATCHED_FOR_A_MOMENT, mapped]) == (diagnosis_of(mapped).verdict, 0)
+    assert _settled([WATCHED_FOR_A_MOMENT] * 2) == (Verdict.UNDETERMINED, 0)
+
+
+def test_watch_of_a_moment_beside_a_holder_is_observed_once() -> None:
+    beside = {"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
+    assert momentary((diagnosis_of(world(of_image=beside)),)) == set()
+
+
+def _settled(snapshots: list[Snapshot]) -> tuple[Verdict, int]:
+    left = list(snapshots)
+    _, diagnosis = settled(
+        lambda: left.pop(0), diagnosis_of, lambda diagnosis: (diagnosis,), source=None
+    )
+    return diagnosis.verdict, len(left)
 
 
 def _observed(snapshots: list[Snapshot], source: str | None = None) -> tuple[Verdict, int]:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WATCHER = ("10.77.0.12:0/1932216381", 4394, 18446462598732840961)
+CHECK = ("10.77.0.12:0/77", 4400, 94310735552)
+"""A client of librbd, such as ceph-csi's in-use check."""
 
 
 def observe(tmp_path: Path, images: Sequence[ImageIdentity] = ()) -> tuple[CephView | None, Source]:
@@ -476,3 +478,49 @@ def test_name_that_is_not_utf8_hides_no_other_image(
     view, source = observe(tmp_path, [identity(name) for name in names])
     assert source == Source(state=SourceState.OBSERVED)
     assert watchers(view) == [0] * 100
+
+
+@pytest.mark.parametrize(
+    ("reads", "lasting", "transient"),
+    [
+        ([(CHECK,), ()], [], [4400]),
+        ([(CHECK,), (CHECK,)], [4400], []),
+        ([(CHECK,), (WATCHER,)], [4394], [4400]),
+        ([(CHECK,), (CHECK, WATCHER)], [4394, 4400], []),
+        ([(WATCHER,), ()], [4394], []),
+        ([(WATCHER,), (WATCHER, CHECK), (WATCHER,)], [4394], [4400]),
+        ([(WATCHER,), (WATCHER, CHECK), (WATCHER, CHECK)], [4394, 4400], []),
+        ([(CHECK,), (("10.77.0.13:0/5", 4500, 7),), (("10.77.0.14:0/5", 4600, 7),)],
+         [4600], [4400, 4500]),
+    ],
+    ids=[
+        "a check that ends",
+        "a client that stays",
+        "a check, and the map that follows it",
+        "a map during the check",
+        "a mapping that lost its watch",
+        "a check that begins and ends",
+        "a client that begins and stays",
+        "a new client in each read",
+    ],
+)  # fmt: skip
+def test_only_a_watch_of_librbd_that_has_ended_is_transient(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    reads: list[tuple[tuple[str, int, int], ...]],
+    lasting: list[int],
+    transient: list[int],
+) -> None:
+    first, *later = reads
+    watched = image("one", watchers=first)
+    ceph(watched).install(monkeypatch)
+
+    def next_read(_: float) -> None:
+        watched.watchers = later.pop(0)
+
+    monkeypatch.setattr(ceph_images.time, "sleep", next_read)
+    (found,) = views(observe(tmp_path, [identity("one")])[0])
+    assert isinstance(found.watchers, tuple)
+    assert [watcher.client for watcher in found.watchers] == lasting
+    assert [watcher.client for watcher in found.transient_watchers] == transient
+    assert later == []

@@ -603,7 +603,7 @@ NEIGHBOURS: Final[dict[str, tuple[Snapshot, tuple[str, ...]]]] = {
         ("worker-2",),
     ),
     "its watch is transient": (
-        node_world(of_image={"transient_watchers": (remote_watcher(),)}),
+        node_world(of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}),
         (),
     ),
     "several may write": (

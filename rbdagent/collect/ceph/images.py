@@ -34,6 +34,7 @@ from rbdagent.collect.ceph.connection import (
     read_pools,
 )
 from rbdagent.collect.ceph.daemons import MIRRORING, mirror_daemons, tasks_of
+from rbdagent.collect.ceph.watch_reads import has_new_watch, watches_in
 from rbdagent.collect.failure import failed, gaps_in, not_observed
 from rbdagent.collect.parallel import all_of, once, start
 from rbdagent.commands import command, line_of
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
 _SECOND_CHECK_S: Final = 0.3
 """Seconds. ceph-csi's in-use check is visible as a watcher for some 0.15 s (recording
 13-kubelet-restart-while-unstage-fails)."""
+_MOST_READS: Final = 3
 
 _MANY_IMAGES: Final = 8
 """From this number of images on, only the watches are requested, without opening the images."""
@@ -172,9 +174,9 @@ class CephReader:
         Args:
             images: an identity without fsid is searched in every cluster.
             deadline: of the monotonic clock; a request without an answer by then is not observed.
-            known: addresses of clients whose mappings were observed. Watchers are read a second
-                time after a short pause if another client is among them: a client that opens the
-                image read-write for a short time is not a holder.
+            known: addresses of clients whose mappings were observed. Watchers are read again after
+                a short pause if another client is among them: a client of librbd that is gone by
+                then opened the image for a moment.
 
         Returns:
             The view and the state of the source, which is failed only if every cluster failed.
@@ -498,18 +500,17 @@ def _watchers(
     opened: Handle,
     known: frozenset[EntityAddress],
 ) -> tuple[tuple[Watcher, ...], tuple[Watcher, ...]]:
-    """Return permanent and transient watchers; read twice if an unknown client watches."""
-    first = _watchers_now(opened)
-    if not _has_unknown_watcher(first, known):
-        return first, ()
-    time.sleep(_SECOND_CHECK_S)
-    second = _watchers_now(opened)
-    clients = {(watcher.address, watcher.client) for watcher in second}
-    before = {(watcher.address, watcher.client) for watcher in first}
-    staying = tuple(watcher for watcher in second if (watcher.address, watcher.client) in before)
-    transient = [watcher for watcher in first if (watcher.address, watcher.client) not in clients]
-    transient += [watcher for watcher in second if (watcher.address, watcher.client) not in before]
-    return staying, tuple(transient)
+    """Return lasting and transient watchers; read again if an unknown client watches.
+
+    A third read shows whether a client of librbd that began meanwhile stays.
+    """
+    reads = [_watchers_now(opened)]
+    if not _has_unknown_watcher(reads[0], known):
+        return reads[0], ()
+    while len(reads) < _MOST_READS and (len(reads) == 1 or has_new_watch(reads)):
+        time.sleep(_SECOND_CHECK_S)
+        reads.append(_watchers_now(opened))
+    return watches_in(reads)
 
 
 def _watchers_now(opened: Handle) -> tuple[Watcher, ...]:

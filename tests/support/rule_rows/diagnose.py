@@ -150,7 +150,11 @@ REPORTED: Final[dict[str, Table]] = {
             in_ceph={"services": (ServiceAddress(kind="mgr", name="x", address=STRANGER_ADDRESS),)},
         )
     },
-    "RBD117": {"a transient watch": unmapped(of_image={"transient_watchers": (remote_watcher(),)})},
+    "RBD117": {
+        "a transient watch": unmapped(
+            of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
+        )
+    },
     "RBD118": {"no pod": unmapped()},
     "RBD119": {
         "another node": from_worker_2(),

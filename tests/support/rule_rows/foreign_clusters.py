@@ -118,7 +118,10 @@ NOT_REPORTED: Final[NotReported] = {
         **OWN_OTHER_NETWORK,
         "only the image names another cluster": MADE_ELSEWHERE,
         "its watch is transient": outside(
-            of_image={"watchers": (), "transient_watchers": (STRANGER,)}
+            of_image={
+                "watchers": (),
+                "transient_watchers": (replace(STRANGER, cookie=LIBRBD_COOKIE),),
+            }
         ),
         "a program, not a mapping": outside(
             of_image={"watchers": (replace(STRANGER, cookie=LIBRBD_COOKIE),)}

@@ -320,7 +320,7 @@ FOREIGN: Final[Table] = {
         of_image={"watchers": (MGR_WATCH,), "mirror_daemons": (mirror_daemon(MGR_WATCH),)}
     ),
     "a transient watch (49)": from_worker_2(
-        of_image={"watchers": (), "transient_watchers": (watcher(),)}
+        of_image={"watchers": (), "transient_watchers": (watcher(cookie=LIBRBD_COOKIE),)}
     ),
     "librbd at an address that no node has (33)": from_worker_2(
         of_image={"watchers": (watcher(address=STRANGER_ADDRESS, cookie=LIBRBD_COOKIE),)}

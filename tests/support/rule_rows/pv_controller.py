@@ -842,7 +842,9 @@ NOT_REPORTED: Final[dict[str, Table]] = {
         )
     },
     "RBD641": {
-        "a transient watch": of_volume(of_image={"transient_watchers": (remote_watcher(),)}),
+        "a transient watch": of_volume(
+            of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
+        ),
     },
     "RBD643": {
         "two minutes old (4)": of_volume(phase_since="2026-11-21T02:58:00Z"),

@@ -64,8 +64,8 @@ EXPECTED: Final[dict[Verdict, Table]] = {
         "no client but a manager": unmapped(
             of_image={"watchers": (MGR_WATCH,)}, in_ceph={"services": (MGR,)}
         ),
-        "no client but a transient watch": unmapped(
-            of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
+        "no client but a manager, whose watch is transient": unmapped(
+            of_image={"transient_watchers": (MGR_WATCH,)}, in_ceph={"services": (MGR,)}
         ),
         "the module is not loaded, so nothing can be mapped": unmapped(
             on_node={"module_loaded": False}
@@ -173,6 +173,13 @@ EXPECTED: Final[dict[Verdict, Table]] = {
                     remote_watcher(address=EntityAddress(ip="192.0.2.1", nonce=3)),
                 )
             }
+        ),
+        "no client but a transient watch": unmapped(
+            of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
+        ),
+        "attached elsewhere, and a transient watch": unmapped(
+            of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)},
+            in_kube={"attachments": (attachment("worker-2"),)},
         ),
         "the image does not exist": unmapped(of_image={"presence": ImagePresence.GONE}),
         "two clusters have the image, and only its name was given": unmapped(
