@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.parallel import Awaited, all_of, awaiting
-from rbdagent.correlate.image_identity import are_mappings_observed
+from rbdagent.correlate.image_identity import (
+    are_mappings_observed,
+    copies_text,
+    copies_with,
+)
 from rbdagent.errors import SourceError
 from rbdagent.model import (
+    CephView,
     CheckResult,
     CheckState,
     DeviceKind,
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
     from rbdagent.collect.ceph.access import CephAccess
     from rbdagent.collect.node.roots import NodeRoots
     from rbdagent.config import Settings
-    from rbdagent.model import Gap, NodeView
+    from rbdagent.model import ClusterView, Gap, NodeView
 
 
 def check_all(settings: Settings, awaited: Awaited) -> tuple[CheckResult, ...]:
@@ -36,10 +41,15 @@ def check_all(settings: Settings, awaited: Awaited) -> tuple[CheckResult, ...]:
         settings: the sources, their credentials, and the overall deadline.
         awaited: lists the sources that this call waits for, while it waits.
     """
+    clusters: list[ClusterView] = []
     calls: list[tuple[str, str, Callable[[], tuple[CheckResult, ...]]]] = [
         ("node", "this node", functools.partial(_node, settings)),
         *(
-            ("ceph", f"Ceph cluster {access.name}", functools.partial(_ceph, settings, access))
+            (
+                "ceph",
+                f"Ceph cluster {access.name}",
+                functools.partial(_ceph, settings, access, clusters.append),
+            )
             for access in settings.clusters or ()
         ),
         ("kubernetes", "the Kubernetes API", functools.partial(_kube, settings)),
@@ -61,7 +71,24 @@ def check_all(settings: Settings, awaited: Awaited) -> tuple[CheckResult, ...]:
             results += answer
         else:
             results.append(_unanswered(source, answer, settings))
-    return tuple(results)
+    return (*results, *_copies(tuple(clusters)))
+
+
+def _copies(clusters: tuple[ClusterView, ...]) -> Iterator[CheckResult]:
+    """Yield a line for each fsid that several configured clusters have."""
+    ceph = CephView(clusters=clusters)
+    for fsid in sorted({cluster.fsid for cluster in clusters if cluster.fsid is not None}):
+        copies = copies_with(fsid, ceph)
+        if copies:
+            yield CheckResult(
+                source="ceph",
+                sentence="each configured cluster has an fsid of its own",
+                failure=copies_text(copies),
+                state=CheckState.FAILED,
+                detail=f"fsid {fsid}",
+                hint="remove one of them from the configuration, and query it with a configuration "
+                "of its own: nothing shows which of them a device or a PersistentVolume means",
+            )
 
 
 def _unanswered(source: str, error: BaseException | None, settings: Settings) -> CheckResult:
@@ -87,12 +114,14 @@ def _skipped(source: str) -> CheckResult:
     )
 
 
-def _ceph(settings: Settings, access: CephAccess) -> tuple[CheckResult, ...]:
+def _ceph(
+    settings: Settings, access: CephAccess, note: Callable[[ClusterView], None]
+) -> tuple[CheckResult, ...]:
     from rbdagent.collect.ceph.images import check_ceph
     from rbdagent.collect.monitors import with_monitors
 
     (located,) = with_monitors((access,), settings.monitor_lists, {})
-    return check_ceph(located)
+    return check_ceph(located, note=note)
 
 
 def _kube(settings: Settings) -> tuple[CheckResult, ...]:

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from rbdagent.correlate.image_identity import (
     clusters_of,
+    copies_text,
+    copies_with,
     identity_of_mapping,
     mappings_of,
     nodes_of,
@@ -540,8 +542,8 @@ def needs_volumes(pod: Pod) -> bool:
 
 
 def cluster_with(fsid: str | None, snapshot: Snapshot) -> ClusterView | None:
-    """Return the cluster with that fsid."""
-    if fsid is None:
+    """Return the cluster with that fsid; None if several clusters have it."""
+    if fsid is None or copies_with(fsid, snapshot.ceph):
         return None
     return next((cluster for cluster in clusters_of(snapshot.ceph) if cluster.fsid == fsid), None)
 
@@ -550,6 +552,9 @@ def blocklisting(
     address: EntityAddress | None, fsid: str | None, snapshot: Snapshot
 ) -> BlocklistEntry | NotObserved | None:
     """Return the blocklist entry that matches a client: the client, its whole host or a range."""
+    copies = () if fsid is None else copies_with(fsid, snapshot.ceph)
+    if copies:
+        return NotObserved(reason=f"blocklist of the image's cluster: {copies_text(copies)}")
     cluster = cluster_with(fsid, snapshot)
     if cluster is None:
         return source_not_observed(snapshot.sources.ceph, "blocklist of the image's cluster")

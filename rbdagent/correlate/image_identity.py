@@ -12,6 +12,7 @@ from rbdagent.model import (
     ClusterView,
     CsiImageMeta,
     CsiSource,
+    EntityAddress,
     ImageIdentity,
     ImagePresence,
     ImageSpec,
@@ -323,8 +324,41 @@ def volumes_of_claim(
 
 
 def clusters_of(ceph: CephView | None) -> tuple[ClusterView, ...]:
-    """Return the configured clusters in order of their names."""
-    return () if ceph is None else tuple(sorted(ceph.clusters, key=lambda cluster: cluster.name))
+    """Return the configured clusters in order of their names, one that is named twice once."""
+    if ceph is None:
+        return ()
+    found: list[ClusterView] = []
+    for cluster in sorted(ceph.clusters, key=lambda cluster: cluster.name):
+        if not any(_is_one_cluster(cluster, other) for other in found):
+            found.append(cluster)
+    return tuple(found)
+
+
+def _is_one_cluster(one: ClusterView, other: ClusterView) -> bool:
+    """Return whether two names in the configuration lead to one cluster.
+
+    A copy of a cluster, such as one restored from a backup, has the same fsid, but other monitors.
+    """
+    monitors = _monitors_of(one)
+    return one.fsid == other.fsid and bool(monitors) and monitors == _monitors_of(other)
+
+
+def _monitors_of(cluster: ClusterView) -> frozenset[EntityAddress]:
+    return frozenset(monitor.address for monitor in observed_of(cluster.monitors))
+
+
+def copies_with(fsid: str, ceph: CephView | None) -> tuple[ClusterView, ...]:
+    """Return the clusters with an fsid if there are several: one is a copy of the other.
+
+    Nothing that names a cluster by its fsid then shows which of them it means.
+    """
+    found = tuple(cluster for cluster in clusters_of(ceph) if cluster.fsid == fsid)
+    return found if len(found) > 1 else ()
+
+
+def copies_text(copies: Iterable[ClusterView]) -> str:
+    """Return a clause that names several clusters with one fsid."""
+    return f"{' and '.join(cluster.name for cluster in copies)} are two clusters with one fsid"
 
 
 def with_pool_names(image: ImageIdentity, ceph: CephView | None) -> ImageIdentity:

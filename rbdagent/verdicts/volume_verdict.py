@@ -15,6 +15,8 @@ from rbdagent.correlate.image_identity import (
     are_pods_observed,
     are_watchers_observed,
     clusters_of,
+    copies_text,
+    copies_with,
     fsids_of,
 )
 from rbdagent.correlate.volume_names import (
@@ -345,7 +347,11 @@ def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         "moment"
         for watcher in watches_for_a_moment(use)
     ]
-    if not _every_cluster_answered(use, snapshot):
+    fsid = use.image.fsid if use.image is not None else None
+    copies = () if fsid is None else copies_with(fsid, snapshot.ceph)
+    if copies:
+        missing.append(f"which cluster has the image: {copies_text(copies)}")
+    elif not _every_cluster_answered(fsid, snapshot):
         missing.append("every cluster that may have an image of this name")
     if not are_mappings_observed(snapshot.node):
         missing.append("the mappings of this node")
@@ -394,13 +400,12 @@ def watches_for_a_moment(use: Volume) -> tuple[Watcher, ...]:
     )
 
 
-def _every_cluster_answered(use: Volume, snapshot: Snapshot) -> bool:
+def _every_cluster_answered(fsid: str | None, snapshot: Snapshot) -> bool:
     """Return whether every cluster was observed that may have an image of this name.
 
     The target may be the image of a cluster that did not answer.
     """
     clusters = clusters_of(snapshot.ceph)
-    fsid = use.image.fsid if use.image is not None else None
     if fsid is None or cluster_with(fsid, snapshot) is None:
         return False
     return all(

@@ -14,12 +14,15 @@ from rbdagent.collect.ceph.watch_reads import watches_in
 from rbdagent.correlate import correlate
 from rbdagent.model import (
     BlocklistEntry,
+    CephView,
     EntityAddress,
+    ImagePresence,
     Node,
     NotObserved,
     Pod,
     PublishedMapping,
     PublishedNode,
+    ServiceAddress,
     Snapshot,
     Verdict,
     VolumeAttachment,
@@ -30,18 +33,24 @@ from rbdagent.verdicts.volume_verdict import target_verdict
 from tests.support.run_summary import PRINTED
 from tests.support.snapshots import (
     COOKIE,
+    FAILED,
     FSID,
     IMAGE_ID,
     IN_USE_NAME,
     LIBRBD_COOKIE,
+    OBSERVED,
     PV,
+    REMOTE_ADDRESS,
     SPEC,
     UNSEEN,
     attachment,
+    cluster,
+    image_view,
     node,
     pod,
     unmapped,
     volume,
+    watcher,
 )
 
 if TYPE_CHECKING:
@@ -204,8 +213,16 @@ def entry_of(machine: Machine) -> tuple[BlocklistEntry, ...]:
     return (BlocklistEntry(network=address.ip, port=0, nonce=address.nonce, until=""),)
 
 
-def seen_from_worker_1(machines: tuple[Machine, ...], draw: random.Random) -> Snapshot:
-    """Return what worker-1, which has nothing mapped, observes of the others."""
+def seen_from_worker_1(
+    machines: tuple[Machine, ...], draw: random.Random, second: str = "no"
+) -> Snapshot:
+    """Return what worker-1, which has nothing mapped, observes of the others.
+
+    Args:
+        machines: the others.
+        draw: the source of chance.
+        second: which cluster has the fsid of the first: ``no``, the ``same`` or a ``copy``.
+    """
 
     def every(part: str, found: list[tuple[object, ...]]) -> object:
         if draw.random() < 0.02:
@@ -218,7 +235,7 @@ def seen_from_worker_1(machines: tuple[Machine, ...], draw: random.Random) -> Sn
         for read in (0, 1)
     ]
     lasting, transient = watches_in(reads if any(reads) else reads[:1])
-    return unmapped(
+    seen = unmapped(
         of_image={"watchers": every("watchers", [lasting]), "transient_watchers": transient},
         in_ceph={"blocklist": every("blocklist", [entry_of(machine) for machine in machines])},
         in_kube={
@@ -232,6 +249,44 @@ def seen_from_worker_1(machines: tuple[Machine, ...], draw: random.Random) -> Sn
             "nodes_complete": draw.random() > 0.02,
         },
     )
+    return with_second_name(seen, second, draw)
+
+
+MONITORS: Final = (ServiceAddress(kind="mon", name="a", address=EntityAddress(ip="10.77.0.1")),)
+MONITORS_OF_COPY: Final = (
+    ServiceAddress(kind="mon", name="a", address=EntityAddress(ip="10.99.0.1")),
+)
+
+
+def with_second_name(seen: Snapshot, second: str, draw: random.Random) -> Snapshot:
+    """Add a second cluster with the fsid of the first: the cluster itself, or a copy of it.
+
+    The copy has the image with its own watcher, without one, under its name with another id, or
+    not at all; or it did not answer.
+    """
+    if second == "no":
+        return seen
+    assert seen.ceph is not None
+    (first,) = seen.ceph.clusters
+    first = replace(first, monitors=MONITORS)
+    if second == "same":
+        return replace(seen, ceph=CephView(clusters=(first, replace(first, name="second"))))
+    copied = draw.choice(
+        (
+            image_view(watchers=(Watcher(address=REMOTE_ADDRESS, client=1, cookie=COOKIE),)),
+            image_view(watchers=()),
+            image_view(image_id="another", watchers=(watcher(),), metadata=()),
+            image_view(presence=ImagePresence.GONE, watchers=()),
+            image_view(presence=UNSEEN, watchers=UNSEEN, image_id=None),
+        )
+    )
+    copy = cluster(
+        name="copy",
+        images=(copied,),
+        monitors=draw.choice((MONITORS_OF_COPY, MONITORS_OF_COPY, UNSEEN, ())),
+        source=draw.choice((OBSERVED, OBSERVED, FAILED)),
+    )
+    return replace(seen, ceph=CephView(clusters=(first, copy)))
 
 
 def verdict_on(snapshot: Snapshot) -> Verdict:
@@ -257,8 +312,10 @@ def test_free_is_never_reported_while_a_machine_has_it_mapped(
     free = 0
     for _ in range(STATES):
         machines = tuple(drawn(f"worker-{number}", draw) for number in (2, 3)[: draw.randint(1, 2)])
-        if verdict_on(seen_from_worker_1(machines, draw)) is Verdict.FREE:
+        second = draw.choice(("no",) * 17 + ("same", "copy", "copy"))
+        if verdict_on(seen_from_worker_1(machines, draw, second)) is Verdict.FREE:
             free += 1
+            assert second != "copy"
             holding = [machine for machine in machines if machine.holds and can_be_seen(machine)]
             assert not holding
     assert free > STATES // 1000, "too few of the states are free for this to prove anything"

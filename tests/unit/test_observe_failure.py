@@ -446,3 +446,23 @@ def test_debug_flag_affects_its_own_run_only(
     for flags, is_shown in ((["--debug"], True), ([], False)):
         run(flags)
         assert ("Traceback" in capsys.readouterr().err) is is_shown
+
+
+MONITOR = (
+    b'{"mons":[{"name":"a","public_addrs":{"addrvec":[{"addr":"10.77.0.1:3300","nonce":0}]}}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("monitors", "failures"),
+    [(MONITOR, []), (b'{"mons":[]}', ["east and west are two clusters with one fsid"])],
+    ids=["one cluster that is configured twice", "a copy, or a cluster with unknown monitors"],
+)
+def test_two_clusters_with_one_fsid_are_an_error_of_check(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, monitors: bytes, failures: list[str]
+) -> None:
+    ceph(answers={"mon dump": monitors}).install(monkeypatch)
+    both = (access(tmp_path, name="west"), access(tmp_path, name="east"))
+    lines = preflight.check_all(replace(NOWHERE, clusters=both), {})
+    failed = [line for line in lines if line.source == "ceph" and line.state is CheckState.FAILED]
+    assert [line.failure for line in failed] == failures

@@ -812,8 +812,15 @@ def near_images(
     return tuple(difflib.get_close_matches(str(spec), found, n=_NEAR_NAMES, cutoff=0.5))
 
 
-def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
-    """Check what rbdagent needs from one cluster; return one result per check."""
+def check_ceph(
+    access: CephAccess, *, note: Callable[[ClusterView], None] = lambda _: None
+) -> tuple[CheckResult, ...]:
+    """Check what rbdagent needs from one cluster; return one result per check.
+
+    Args:
+        access: how to query the cluster.
+        note: called with the fsid and the monitors of a cluster that answers.
+    """
 
     def line(
         sentence: str, failure: str, state: CheckState, detail: str = "", hint: str = ""
@@ -834,6 +841,14 @@ def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
         missing = not_observed(cluster, access.name)
         return (line(*answers, CheckState.FAILED, missing.reason, missing.hint),)
     results = [line(*answers, CheckState.OK, f"fsid {cluster.fsid}")]
+    note(
+        ClusterView(
+            name=access.name,
+            source=Source(state=SourceState.OBSERVED),
+            fsid=cluster.fsid,
+            monitors=cluster.monitor_or_gap("mon dump", read_monitors),
+        )
+    )
     blocked: list[BlocklistEntry | None] = []
 
     def read_own(values: tuple[object, ...]) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from rbdagent.model import (
     CephView,
     EntityAddress,
     ImagePresence,
+    ServiceAddress,
     Snapshot,
     TargetKind,
     UnbackedMount,
@@ -21,6 +24,7 @@ from tests.support.snapshots import (
     MGR_WATCH,
     OTHER_FSID,
     PV,
+    UNSEEN,
     attachment,
     claim,
     cluster,
@@ -58,6 +62,17 @@ def shared_by(*modes: str, **overrides: object) -> Snapshot:
     )
 
 
+MONITORS: Final = (ServiceAddress(kind="mon", name="a", address=EntityAddress(ip="10.77.0.1")),)
+
+
+def twice(**second: object) -> Snapshot:
+    """Return the state of a free volume if two configured clusters have one fsid."""
+    images = (image_view(watchers=()),)
+    first = cluster(images=images, monitors=MONITORS)
+    changes = {"name": "second", "monitors": MONITORS, "images": images, **second}
+    return unmapped(ceph=CephView(clusters=(first, cluster(**changes))))
+
+
 EXPECTED: Final[dict[Verdict, Table]] = {
     Verdict.FREE: {
         "no client, and everything was observed": unmapped(),
@@ -74,6 +89,7 @@ EXPECTED: Final[dict[Verdict, Table]] = {
             in_kube={"persistent_volumes": (), "claims": ()}, target=BY_IMAGE
         ),
         "a finished pod": unmapped(in_kube={"pods": (pod(phase="Succeeded"),)}),
+        "one cluster that is configured twice": twice(),
     },
     Verdict.STALE_ATTACHMENT: {
         "attached to the node that looked (28)": unmapped(in_kube={"attachments": (attachment(),)}),
@@ -173,6 +189,13 @@ EXPECTED: Final[dict[Verdict, Table]] = {
                     remote_watcher(address=EntityAddress(ip="192.0.2.1", nonce=3)),
                 )
             }
+        ),
+        "a copy of its cluster, with an image of the same name in use": twice(
+            monitors=(replace(MONITORS[0], address=EntityAddress(ip="10.99.0.1")),),
+            images=(image_view(image_id="another", metadata=()),),
+        ),
+        "a copy of its cluster, which did not answer about its monitors": twice(
+            monitors=UNSEEN, images=()
         ),
         "no client but a transient watch": unmapped(
             of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
