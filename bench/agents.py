@@ -526,14 +526,16 @@ def _kept_bytes(
 def _bounds(measured: _Measured, middle: _Round, changes: float) -> list[tuple[str, float, float]]:
     """Return a description, the measured value and the upper bound of every bound."""
     asked = _of_change(middle, lambda cost: cost.asked)
-    requests = (1 / _HEARTBEAT_S + changes * asked) * _LEASE_S
+    # What has changed is read again before the next heartbeat.
+    requests = (middle["heartbeat"].asked / _HEARTBEAT_S + changes * (asked + 1)) * _LEASE_S
     largest = max(_CLUSTERS)
     kept = sum(_kept_bytes(largest, measured, middle, changes))
     who_holds = measured.crowded.ms / middle["lease"].ms
     return [
-        ("requests of a heartbeat", middle["heartbeat"].asked, 1),
+        # The RBDNode and one RBDMapping are read before the Lease confirms them.
+        ("requests of a heartbeat", middle["heartbeat"].asked, 3),
         ("requests of a change", middle["change"].asked, 1),
-        ("requests of agents / of Leases", requests, 0.1),
+        ("requests of agents / of Leases", requests, 0.2),
         ("processor time of idle agents / of Leases", _share(measured, 0), 0.25),
         ("processor time of agents / of Leases", _share(measured, changes), 0.5),
         (f"one who-holds among {largest} nodes / a Lease renewal", who_holds, 20),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from rbdagent.collect.failure import as_source_error
 from rbdagent.collect.kube.client import Api, StatusError
@@ -52,12 +52,22 @@ class ApiWatch:
         self._missed = missed
         self._log = log
         self._version = ""
+        self._begins_again = False
         self._failing = False
         self._never = threading.Event()
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Start the thread; it runs until the program ends."""
         threading.Thread(target=self._run, daemon=True).start()
+        return self
+
+    def begin_again(self) -> None:
+        """Make the watch begin with a new list when the server ends it; thread-safe.
+
+        Its version may be one that the store does not have yet, after a restore of etcd from a
+        backup: the server then sends neither changes nor 410 Gone.
+        """
+        self._begins_again = True
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -75,6 +85,9 @@ class ApiWatch:
     def _once(self) -> None:
         """Watch until the server ends the watch; continue at the last resourceVersion."""
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
+        if self._begins_again:
+            self._begins_again, self._version = False, ""
+            self._missed()
         if not self._version:
             # resourceVersion 0 lists from the server's cache. A watch without a version would also
             # begin with all objects. But recent servers then send a request to etcd that older
@@ -140,8 +153,10 @@ def _may_have_images(pod: Json) -> bool:
     return any(kind in volume for volume in volumes for kind in kinds)
 
 
-def watch_pods(access: KubeAccess, node_name: str, changed: Callable[[], None], log: Log) -> None:
-    """Watch this node's pods.
+def watch_pods(
+    access: KubeAccess, node_name: str, changed: Callable[[], None], log: Log
+) -> ApiWatch:
+    """Watch this node's pods, and return the watch.
 
     Args:
         access: API server and credentials.
@@ -149,7 +164,7 @@ def watch_pods(access: KubeAccess, node_name: str, changed: Callable[[], None], 
         changed: is called when a new snapshot is needed.
         log: receives a line when the watch fails, and a line when it works again.
     """
-    ApiWatch(
+    return ApiWatch(
         access,
         PODS,
         {"fieldSelector": f"spec.nodeName={node_name}"},
@@ -176,8 +191,8 @@ def watch_written(
     writer: Writer,
     changed: Callable[[], None],
     log: Log,
-) -> None:
-    """Watch objects that an agent writes.
+) -> ApiWatch:
+    """Watch objects that an agent writes, and return the watch.
 
     Args:
         access: API server and credentials.
@@ -196,4 +211,4 @@ def watch_written(
         writer.forget()
         changed()
 
-    ApiWatch(access, path, selector, told=told, missed=missed, log=log).start()
+    return ApiWatch(access, path, selector, told=told, missed=missed, log=log).start()

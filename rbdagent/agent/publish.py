@@ -9,6 +9,7 @@ from rbdagent.collect.kube.client import Api, StatusError
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import NOT_FOUND, RBD_NODES
 from rbdagent.errors import SourceError
+from rbdagent.parse.kubernetes import version_of
 from rbdagent.parse.labels import published_labels
 from rbdagent.report.rbdmapping import without_none
 
@@ -34,6 +35,41 @@ class Publisher:
         self._path = f"{RBD_NODES}/{quote(node_name)}"
         self._written: Json | None = None
         """What the API server has; None if that is unknown."""
+        self._version: str | None = None
+
+    @property
+    def confirmation(self) -> str | None:
+        """The version of the RBDNode as it was last read or written; None if it is unknown.
+
+        The agent's Lease names it (:func:`rbdagent.parse.kubernetes.version_of`).
+        """
+        return self._version
+
+    def verify(self) -> bool:
+        """Read the object; return whether the API server has what the agent wrote or read last.
+
+        A watch does not show that etcd was restored from a backup: it continues at a version that
+        the store does not have yet, without an event and without 410 Gone.
+
+        Raises:
+            SourceError: the API server did not answer.
+        """
+        written, version = self._written, self._version
+        api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
+        try:
+            self._read(api)
+        except StatusError as error:
+            if error.status != NOT_FOUND:
+                raise
+            self._written = self._version = None
+            return False
+        return (self._written, self._version) == (written, version)
+
+    def _read(self, api: Api) -> Json:
+        """Read the object, and return what the API server has."""
+        item = api.ask(self._path).answer()
+        self._written, self._version = _content(item), version_of(item)
+        return self._written
 
     def forget(self) -> None:
         """Make the next :meth:`publish` write, also without a change; thread-safe."""
@@ -69,10 +105,14 @@ class Publisher:
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
         try:
             if before is None:
-                before = _content(api.ask(self._path).answer())
+                before = self._read(api)
+            if content == before:
+                return False
             # Stored before it is sent: the watch may report the write before its answer comes.
             self._written = content
-            api.patch(self._path, _as_patch(body, before["labels"])).answer()
+            self._version = version_of(
+                api.patch(self._path, _as_patch(body, before["labels"])).answer()
+            )
         except StatusError as error:
             self._written = None
             if error.status != NOT_FOUND or node_uid is None:
@@ -87,7 +127,7 @@ class Publisher:
         self._written = _content(body)
         try:
             api.create(RBD_NODES, self._object(body, node_uid)).answer()
-            api.patch(self._path, _WITHOUT_MANAGED_FIELDS).answer()
+            self._version = version_of(api.patch(self._path, _WITHOUT_MANAGED_FIELDS).answer())
         except SourceError:
             self._written = None
             raise

@@ -78,6 +78,10 @@ class MappingPublisher:
         self._clock = clock
         self._known: dict[str, Json] | None = None
         """What the API server has of this node, by name; None before it was listed."""
+        self._unverified: set[str] = set()
+        """The names of the objects that were written or deleted since :meth:`verify`."""
+        self._verified: dict[str, None] = {}
+        """The names of the other objects, the one that was read longest ago first."""
         self._tokens = float(_BURST)
         self._filled_at = clock()
 
@@ -89,6 +93,43 @@ class MappingPublisher:
     def forget(self) -> None:
         """Make the next :meth:`write` list this node's objects again; thread-safe."""
         self._known = None
+
+    def verify(self) -> None:
+        """Read what was written since the last call, and one other object in turn, by name.
+
+        If one of them is not as it was written, :meth:`write` lists them all again: a watch does
+        not show that etcd was restored from a backup. A list with a label selector would read the
+        RBDMappings of all nodes at each heartbeat of each agent.
+
+        Raises:
+            SourceError: the API server did not answer.
+        """
+        known = self._known
+        if known is None:
+            return
+        self._verified = {name: None for name in self._verified if name in known}
+        self._verified |= dict.fromkeys(known)
+        due = sorted(self._unverified)
+        due += [name for name in self._verified if name not in self._unverified][:1]
+        api = self._api()
+        for first in range(0, len(due), _AT_ONCE):
+            asked = [(name, api.ask(_path(name))) for name in due[first : first + _AT_ONCE]]
+            for name, request in asked:
+                if self._stored(request) != known.get(name):
+                    self.forget()
+        for name in due:
+            self._verified.pop(name, None)
+            self._verified[name] = None
+        self._unverified.clear()
+
+    def _stored(self, request: PendingRequest) -> Json | None:
+        """Return what the API server has of an object; None if it has none."""
+        try:
+            return _content(request.answer())
+        except StatusError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return None
 
     def is_foreign(self, kind: str, changed: Json) -> bool:
         """Record a change that a watch reports; return whether the agent did not make it.
@@ -157,6 +198,7 @@ class MappingPublisher:
         gone = sorted(known.keys() - set(wanted))
         if not gone:
             return
+        self._unverified.update(gone)
         api = self._api()
         failed: list[SourceError] = []
         for first in range(0, len(gone), _AT_ONCE):
@@ -212,6 +254,7 @@ class MappingPublisher:
     ) -> PendingRequest:
         # Stored before it is sent: the watch may report the write before its answer comes.
         known[change.name] = _content(change.body)
+        self._unverified.add(change.name)
         if change.before is None and node_uid is not None:
             return api.create(RBD_MAPPINGS, self._object(change, node_uid))
         return api.patch(_path(change.name), _as_patch(change.body))

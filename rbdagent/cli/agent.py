@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rbdagent.agent.kernel_events import Wake
     from rbdagent.agent.loop import Agent, CycleResult
+    from rbdagent.agent.pod_watch import ApiWatch
     from rbdagent.agent.systemd import ServiceManager
     from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.config import Settings
@@ -223,6 +224,7 @@ class _Kubernetes:
         )
         self._events = Events(access, node_name, program())
         self._log = log
+        self._watches: tuple[ApiWatch, ...] = ()
         self.is_published = False
         """Whether everything of the last cycle was written."""
 
@@ -245,6 +247,9 @@ class _Kubernetes:
         from rbdagent.report.rbdmapping import mapping_statuses, rbdmapping_objects
         from rbdagent.report.rbdnode import rbdnode_object, rbdnode_status
 
+        renews = self._heartbeat.is_due
+        if renews:
+            self._verify()
         status = rbdnode_status(result.diagnoses, result.snapshot, result.acts)
         node_uid, observed_at = _uid_of(result), result.snapshot.observed_at
         status["leaseNamespace"] = self._lease_namespace
@@ -257,7 +262,24 @@ class _Kubernetes:
         if wanted is not None:
             self._mappings.delete_others(wanted)
         # Last: the Lease shows that what was observed is published.
-        self._heartbeat.renew(observed_at, node_uid=node_uid)
+        if renews and not self._heartbeat.renew(
+            observed_at, node_uid=node_uid, confirms=self._publisher.confirmation
+        ):
+            self._begin_again()
+
+    def _verify(self) -> None:
+        """Read what the agent published, before its Lease confirms that."""
+        if not self._publisher.verify():
+            self._mappings.forget()
+        self._mappings.verify()
+
+    def _begin_again(self) -> None:
+        """Read and write everything again: the API server has older objects than before."""
+        self._log.warning("the API server has older objects than before: etcd was restored")
+        self._publisher.forget()
+        self._mappings.forget()
+        for watch in self._watches:
+            watch.begin_again()
 
     def watch(self, wake: Wake) -> None:
         """Wake the agent on changes; make it correct what another client changed or deleted."""
@@ -265,11 +287,13 @@ class _Kubernetes:
         from rbdagent.collect.kube.requests import RBD_MAPPINGS, RBD_NODES
 
         access, log, mappings = self._access, self._log, self._mappings
-        watch_pods(access, self._node_name, wake.tell, log)
         own = {"fieldSelector": f"metadata.name={self._node_name}"}
-        watch_written(access, RBD_NODES, own, self._publisher, wake.tell, log)
         labelled = {"labelSelector": mappings.selector}
-        watch_written(access, RBD_MAPPINGS, labelled, mappings, wake.tell, log)
+        self._watches = (
+            watch_pods(access, self._node_name, wake.tell, log),
+            watch_written(access, RBD_NODES, own, self._publisher, wake.tell, log),
+            watch_written(access, RBD_MAPPINGS, labelled, mappings, wake.tell, log),
+        )
 
 
 def _uid_of(result: CycleResult) -> str | None:

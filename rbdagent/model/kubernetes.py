@@ -274,6 +274,8 @@ class PublishedSummary(Stored, frozen=True, kw_only=True):
     name: str
     observed_at: str
     """When the agent last confirmed it: it wrote the object, or renewed its Lease."""
+    version: str | None = None
+    """The version of the object, to compare with the one that the Lease confirms."""
     lease_namespace: str | None = None
     """The namespace of the agent's Lease, which has the name of the node."""
     lease: NotObserved | None = None
@@ -345,6 +347,8 @@ class Lease(Stored, frozen=True, kw_only=True):
     """The leader. A CSI controller writes the name of its pod, kube-controller-manager its host."""
     renewed_at: str | None = None
     duration_s: float = 15.0
+    confirms: str | None = None
+    """The version of the RBDNode that the agent confirms with it: ``UID/RESOURCEVERSION``."""
 
 
 class DriverPod(Stored, frozen=True, kw_only=True):

@@ -45,6 +45,8 @@ Json = dict[str, Any]
 _T = TypeVar("_T")
 
 _OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+CONFIRMS: Final = "rbdagent.dev/confirms"
+"""The annotation of an agent's Lease with the version of the RBDNode that it confirms."""
 _MIGRATED_TO: Final = "pv.kubernetes.io/migrated-to"
 _PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _FREEZE: Final = "rbdagent.dev/freeze"
@@ -342,7 +344,27 @@ def lease(data: Json) -> Lease:
         holder=spec.get("holderIdentity") or "",
         renewed_at=spec.get("renewTime"),
         duration_s=float(spec.get("leaseDurationSeconds") or 15),
+        confirms=(meta.get("annotations") or {}).get(CONFIRMS),
     )
+
+
+def version_of(data: Json) -> str | None:
+    """Return the version of an object, as the Lease of an agent names it; None without one.
+
+    The uid differs for an object that was created again, and the resourceVersion for each write.
+    """
+    uid, version = data["metadata"].get("uid"), data["metadata"].get("resourceVersion")
+    return f"{uid}/{version}" if uid and version else None
+
+
+def revision_of(data: Json) -> int | None:
+    """Return the resourceVersion as a number; None if it is none.
+
+    Of one resource, a later write has a greater number ("Resource versions" in the Kubernetes API
+    concepts; the revision of etcd), except after etcd was restored from a backup.
+    """
+    version = str(data["metadata"].get("resourceVersion") or "")
+    return int(version) if version.isascii() and version.isdecimal() else None
 
 
 def version(data: Json) -> str:
@@ -499,6 +521,7 @@ def rbd_node(data: Json) -> PublishedSummary:
     return PublishedSummary(
         name=data["metadata"]["name"],
         observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
+        version=version_of(data),
         lease_namespace=status.get("leaseNamespace"),
         boot_id=status.get("bootID"),
         mapped=None if mapped is None else int(mapped),

@@ -73,4 +73,4 @@ def confirmed(report: PublishedNode, now: str) -> str:
     ago = age_text(age(report.observed_at, now))
     if report.lease is None:
         return f"reported {ago} ago"
-    return f"wrote {ago} ago; its Lease was not observed: {report.lease.reason}"
+    return f"wrote {ago} ago; its Lease does not confirm it: {report.lease.reason}"

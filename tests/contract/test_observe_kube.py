@@ -695,19 +695,19 @@ def heartbeat(access: KubeAccess, interval_s: float = 3600) -> Heartbeat:
 
 
 def test_lease_is_renewed_once_in_an_interval(api: FakeApi, access: KubeAccess) -> None:
-    beat = heartbeat(access)
-    assert beat.renew(NOW, node_uid="u")
-    assert not beat.renew(NOW, node_uid="u")
-    eager = heartbeat(access, 0)
-    assert eager.renew(NOW, node_uid="u")
-    assert eager.renew(NOW, node_uid="u")
-    assert [(method, path) for method, path, _ in api.writes] == [("PATCH", _LEASE)] * 3
+    beat, eager = heartbeat(access), heartbeat(access, 0)
+    assert [beat.is_due, eager.is_due] == [True, True]
+    for one in (beat, eager):
+        assert one.renew(NOW, node_uid="u", confirms="uid/7")
+    assert [beat.is_due, eager.is_due] == [False, True]
+    assert [(method, path) for method, path, _ in api.writes] == [("PATCH", _LEASE)] * 2
+    assert api.writes[0][2]["metadata"]["annotations"] == {"rbdagent.dev/confirms": "uid/7"}
     assert api.writes[0][2]["spec"]["renewTime"] == NOW.replace("Z", ".000000Z")
 
 
 def test_missing_lease_is_created_with_its_node_as_owner(api: FakeApi, access: KubeAccess) -> None:
     api.broken[f"PATCH {_LEASE}"] = refuse(404)
-    assert heartbeat(access).renew(NOW, node_uid="node-uid")
+    assert heartbeat(access).renew(NOW, node_uid="node-uid", confirms="uid/7")
     method, path, created = api.writes[-1]
     assert (method, path, created["metadata"]["name"]) == ("POST", _LEASES, "n1")
     (owner,) = created["metadata"]["ownerReferences"]
@@ -720,9 +720,9 @@ def test_refused_renewal_is_retried_in_the_next_cycle(api: FakeApi, access: Kube
     for status, uid in ((403, "u"), (404, None)):
         api.broken[f"PATCH {_LEASE}"] = refuse(status)
         with pytest.raises(SourceError):
-            beat.renew(NOW, node_uid=uid)
+            beat.renew(NOW, node_uid=uid, confirms="uid/7")
     del api.broken[f"PATCH {_LEASE}"]
-    assert beat.renew(NOW, node_uid="u")
+    assert beat.renew(NOW, node_uid="u", confirms="uid/7")
 
 
 def test_lease_is_not_renewed_when_the_report_was_not_written(
@@ -842,9 +842,10 @@ def test_no_published_node_differs_from_a_missing_resource(
 AN_HOUR_AGO = "2026-11-21T02:00:00Z"
 
 
-def agent_lease(name: str, renewed_at: str | None) -> Json:
+def agent_lease(name: str, renewed_at: str | None, *, confirms: str = "uid/7") -> Json:
+    annotations = {"rbdagent.dev/confirms": confirms}
     return {
-        "metadata": {"name": name, "namespace": "rbdagent"},
+        "metadata": {"name": name, "namespace": "rbdagent", "annotations": annotations},
         "spec": {"holderIdentity": name, "renewTime": renewed_at},
     }
 
@@ -857,7 +858,8 @@ def with_lease(api: FakeApi, *leases: Json) -> None:
         "mapped": 0,
         "imageLabels": 0,
     }
-    api.lists["rbdnodes"] = [{"metadata": {"name": "worker-2"}, "status": status}]
+    metadata = {"name": "worker-2", "uid": "uid", "resourceVersion": "7"}
+    api.lists["rbdnodes"] = [{"metadata": metadata, "status": status}]
     api.lists["leases"] = [*leases]
 
 
@@ -873,8 +875,13 @@ def with_lease(api: FakeApi, *leases: Json) -> None:
             AN_HOUR_AGO,
             "the agent has no Lease in namespace rbdagent",
         ),
+        (
+            agent_lease("worker-2", NOW, confirms="uid/8"),
+            AN_HOUR_AGO,
+            "the Lease of the agent confirms another version of its RBDNode",
+        ),
     ],
-    ids=["renewed", "written since", "never renewed", "no time", "of another agent"],
+    ids=["renewed", "written since", "never renewed", "no time", "of another agent", "of another"],
 )
 def test_report_is_as_old_as_the_renewal_of_its_lease(
     api: FakeApi, access: KubeAccess, lease: Json, age: str, reason: str | None

@@ -14,7 +14,7 @@ from rbdagent.errors import SourceError
 from rbdagent.report.rbdmapping import rbdmapping_objects
 from tests.support.agent_loop import Log, cycle_of
 from tests.support.fake_api import FakeApi, access_to, refuse
-from tests.support.snapshots import UNSEEN
+from tests.support.snapshots import UNSEEN, node
 from tests.support.unmap_plans import seen as seen_by_agent
 
 if TYPE_CHECKING:
@@ -219,9 +219,10 @@ def test_problem_is_written_before_a_healthy_description(world: World) -> None:
 # The order of a cycle: an agent may end after each write
 # --------------------------------------------------------------------------------------------------
 
-ORPHAN = cycle_of(seen_by_agent())
-UNMAPPED = cycle_of(seen_by_agent(on_node={"mappings": ()}))
-BLIND = cycle_of(seen_by_agent(on_node={"mappings": UNSEEN}))
+NODES = {"nodes": (node(uid=UID),)}
+ORPHAN = cycle_of(seen_by_agent(in_kube=NODES))
+UNMAPPED = cycle_of(seen_by_agent(on_node={"mappings": ()}, in_kube=NODES))
+BLIND = cycle_of(seen_by_agent(on_node={"mappings": UNSEEN}, in_kube=NODES))
 
 
 class Cycles:
@@ -229,7 +230,12 @@ class Cycles:
 
     def __init__(self, api: FakeApi, path: Path) -> None:
         self.api = api
-        api.lists["rbdmappings"] = []
+        api.lists = {
+            "rbdmappings": [],
+            "rbdnodes": [{"metadata": {"name": NODE, "uid": "u"}}],
+            "leases": [{"metadata": {"name": NODE, "uid": "u"}}],
+        }
+        api.stores = True
         self._writers = _Kubernetes(
             access_to(api, path), NODE, lease_namespace="rbdagent", heartbeat_s=0, log=Log()
         )
@@ -248,7 +254,7 @@ def cycles(tmp_path: Path) -> Iterator[Cycles]:
     api.stop()
 
 
-MAP, SUMMARY = f"PATCH rbdmappings {NODE}.rbd0", f"PATCH rbdnodes {NODE}"
+MAP, SUMMARY = "POST v1alpha1 rbdmappings", f"PATCH rbdnodes {NODE}"
 UNMAP, LEASE = f"DELETE rbdmappings {NODE}.rbd0", f"PATCH leases {NODE}"
 
 
@@ -264,7 +270,7 @@ def test_unobserved_devices_delete_no_mapping(cycles: Cycles) -> None:
 
 def test_refused_mapping_stops_the_rbdnode_and_the_lease(cycles: Cycles) -> None:
     """They would confirm a set of RBDMappings in which this one is missing."""
-    cycles.api.broken[f"PATCH {RBD_MAPPINGS}/{NODE}.rbd0"] = refuse(403)
+    cycles.api.broken[f"POST {RBD_MAPPINGS}"] = refuse(403)
     assert cycles.written(ORPHAN) == [MAP]
 
 

@@ -132,6 +132,17 @@ def test_version_that_is_too_old_starts_a_new_list(stage: Stage) -> None:
     assert [query["resourceVersion"] for query in stage.queries[-2:]] == [["0"], ["3"]]
 
 
+def test_watch_begins_again_after_the_store_was_restored(stage: Stage) -> None:
+    """A watch from a version that the store does not have yet gets no event, and no 410."""
+    stage.play(change("ADDED", pod(version="9")))
+    stage.watch.begin_again()
+    stage.play()
+    assert stage.missed == 1
+    assert [query["resourceVersion"] for query in stage.queries[-2:]] == [["0"], ["3"]]
+    stage.play()
+    assert stage.missed == 1
+
+
 def test_invalid_change_is_an_error_that_names_the_path(stage: Stage) -> None:
     with pytest.raises(
         SourceError, match="/api/v1/pods: the watch returned a line that is not a change"

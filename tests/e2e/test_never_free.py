@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec import Struct
 
+from rbdagent.parse.kubernetes import CONFIRMS, version_of
 from tests.lab.install import venv_python
 from tests.lab.lab import POOL
 from tests.lab.processes import wait_until
@@ -130,11 +131,16 @@ class Reports:
 
     def _renew(self, at: dt.datetime) -> None:
         """Set the time of the agent's Lease, which it may never have had."""
+        report = self._api.find(_REPORT)
+        assert report is not None
+        annotations = {CONFIRMS: version_of(report)}
         spec = {"holderIdentity": _HOLDER, "renewTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
         if self._api.find(f"{_LEASES}/{_HOLDER}") is None:
-            self._api.create(_LEASES, {"metadata": {"name": _HOLDER}, "spec": spec})
+            metadata = {"name": _HOLDER, "annotations": annotations}
+            self._api.create(_LEASES, {"metadata": metadata, "spec": spec})
         else:
-            self._api.patch(f"{_LEASES}/{_HOLDER}", {"spec": spec})
+            body = {"metadata": {"annotations": annotations}, "spec": spec}
+            self._api.patch(f"{_LEASES}/{_HOLDER}", body)
 
     def never_reported(self) -> None:
         """Remove the report, as if no agent was ever installed."""

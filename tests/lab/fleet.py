@@ -258,7 +258,12 @@ class Agent:
 
     def renew(self, turn: int) -> None:
         """Renew the Lease as an agent does while nothing changes."""
-        assert self._heartbeat.renew(time_of(turn), node_uid=self._node_uid)
+        if turn:
+            assert self._publisher.verify()
+            self._mappings.verify()
+        assert self._heartbeat.renew(
+            time_of(turn), node_uid=self._node_uid, confirms=self._publisher.confirmation
+        )
 
     def change(self, turn: int) -> None:
         """Publish a changed mapping."""

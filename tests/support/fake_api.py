@@ -38,6 +38,9 @@ class FakeApi:
         self.writes: list[tuple[str, str, Json]] = []
         self.review: Callable[[Json], Json] = lambda _: {"status": {"allowed": True}}
         self.page = 0
+        self.stores = False
+        """Whether writes change the lists, as those of a real API server do."""
+        self.revision = 100
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
@@ -73,7 +76,10 @@ class FakeApi:
                 if (broken := fake.broken.get(f"{self.command} {self.path}")) is not None:
                     broken(self)
                     return
-                answer(self, 201, body)
+                answer(
+                    self,
+                    *(fake.store(self.command, self.path, body) if fake.stores else (201, body)),
+                )
 
             do_PATCH = do_DELETE = do_POST  # noqa: N815 - the names that http.server calls
 
@@ -94,6 +100,28 @@ class FakeApi:
                         return 200, item
                 return 404, {"message": f'{kind} "{kinds[-1]}" not found'}
         return 200, {"items": [], "metadata": {}}
+
+    def store(self, method: str, path: str, body: Json) -> tuple[int, Json]:
+        """Apply a write to the lists; return the status and the object."""
+        *_, kind, name = path.split("/") if method != "POST" else [*path.split("/"), ""]
+        items = self.lists.setdefault(kind, [])
+        name = name or body["metadata"]["name"]
+        found = next((item for item in items if item["metadata"]["name"] == name), None)
+        if found is None and method != "POST":
+            return 404, {"message": f'{kind} "{name}" not found'}
+        if found is not None and method == "POST":
+            return 409, {"message": f'{kind} "{name}" already exists'}
+        if found is not None:
+            items.remove(found)
+        if method == "DELETE":
+            return 200, {}
+        self.revision += 1
+        written: Json = merged(found or {"metadata": {"uid": f"uid-{self.revision}"}}, body)
+        written["metadata"] |= {"resourceVersion": str(self.revision)}
+        if "namespaces" in path:
+            written["metadata"]["namespace"] = path.split("/")[-2 if method == "POST" else -3]
+        items.append(written)
+        return 200, written
 
     def _paged(self, items: list[Json], query: dict[str, list[str]]) -> Json:
         if not self.page:
@@ -136,6 +164,18 @@ def selector(text: str) -> Callable[[Json], bool]:
         for key, values, sign, value in _REQUIREMENT.findall(text)
     ]
     return lambda labels: all((labels.get(key) in values) is is_in for key, values, is_in in wanted)
+
+
+def merged(given: Json, patch: Json) -> Json:
+    """Return an object after a merge patch (RFC 7386)."""
+    found = {key: value for key, value in given.items() if patch.get(key, value) is not None}
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            before = given.get(key)
+            found[key] = merged(before if isinstance(before, dict) else {}, value)
+        elif value is not None:
+            found[key] = value
+    return found
 
 
 def answer(handler: BaseHTTPRequestHandler, status: int, body: object) -> None:

@@ -451,6 +451,9 @@ class _Leases:
         return found if isinstance(found, NotObserved) else {lease.name: lease for lease in found}
 
 
+_OTHER_VERSION: Final = "the Lease of the agent confirms another version of its RBDNode"
+
+
 def _renewed(summary: PublishedSummary, lease: Lease | NotObserved | None) -> PublishedSummary:
     """Return an RBDNode that its agent confirmed when it renewed its Lease.
 
@@ -467,5 +470,11 @@ def _renewed(summary: PublishedSummary, lease: Lease | NotObserved | None) -> Pu
     later = age(summary.observed_at, renewed_at)
     if later is None:
         return replace(summary, lease=NotObserved(reason="the time of the Lease cannot be read"))
-    # A renewal is before the last write if the agent wrote a change since then.
-    return replace(summary, observed_at=renewed_at) if later.total_seconds() > 0 else summary
+    if later.total_seconds() <= 0:
+        # The agent wrote a change since it renewed its Lease.
+        return summary
+    if lease.confirms is None or lease.confirms != summary.version:
+        # The agent wrote another one than was read here: etcd was restored from a backup, or
+        # another client wrote the RBDNode, or the agent did so a moment ago.
+        return replace(summary, lease=NotObserved(reason=_OTHER_VERSION))
+    return replace(summary, observed_at=renewed_at)
