@@ -1,7 +1,10 @@
 """Metrics: each scrape computes them from the last cycle, so none is stale or counted twice.
 
 No label contains a pid, a nonce or a client address, because these would create new time series
-all the time.
+all the time. No label is named namespace, pod, container, service, endpoint, job or instance: these
+are the target's, and a Prometheus that overrides honorLabels replaces them by those of the agent's
+own pod. User workload monitoring of OpenShift does (overrideHonorLabels, enforcedNamespaceLabel:
+assets/prometheus-user-workload/prometheus.yaml of cluster-monitoring-operator@02787ce).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from rbdagent import __version__
 from rbdagent.agent.events import CONFLICTING
-from rbdagent.correlate.image_identity import identity_of_mapping, pods_of
+from rbdagent.correlate.image_identity import identity_of_mapping, pods_of, volumes_of
 from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
 from rbdagent.parse.shown import shown
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
     from rbdagent.model import Diagnosis, HolderVerdict
 
 _MAPPING: Final = (
-    "node", "device", "fsid", "pool", "rados_namespace", "image", "persistentvolume", "client",
+    "node", "device", "fsid", "pool", "rados_namespace", "image", "persistentvolume",
+    "claim_namespace", "claim", "client",
 )  # fmt: skip
 
 
@@ -167,6 +171,7 @@ def _labels(
 ) -> tuple[str, ...]:
     image = identity_of_mapping(mapping)
     volume = diagnosis.use.persistent_volume
+    claim = volume.claim if volume is not None else None
     return (
         holder_verdict.holder.node or "",
         mapping.device,
@@ -175,6 +180,8 @@ def _labels(
         image.spec.namespace if image is not None else "",
         image.spec.name if image is not None else "",
         volume.name if volume is not None else "",
+        claim.namespace if claim is not None else "",
+        claim.name if claim is not None else "",
         str(mapping.client_id or ""),
     )
 
@@ -196,11 +203,16 @@ def _of_blocked(result: CycleResult) -> Metric:
     family = GaugeMetricFamily(
         "rbdagent_volume_blocked",
         "A pod of this node that cannot start, because its volume is held or was not observed.",
-        labels=("node", "namespace", "pod", "persistentvolume", "cause", "holder_node"),
-    )
+        labels=(
+            "node", "claim_namespace", "claim", "waiting_pod", "persistentvolume", "cause",
+            "holder_node",
+        ),
+    )  # fmt: skip
     for blocked in result.blocked:
-        labels = (blocked.namespace, blocked.pod, blocked.persistent_volume, str(blocked.cause))
-        family.add_metric((_node(result), *labels, blocked.holder_node or ""), 1)
+        # A pod uses only claims of its own namespace.
+        claim = (blocked.namespace, blocked.claim or "", blocked.pod)
+        labels = (_node(result), *claim, blocked.persistent_volume, str(blocked.cause))
+        family.add_metric((*labels, blocked.holder_node or ""), 1)
     return family
 
 
@@ -209,14 +221,21 @@ def _of_unbacked(result: CycleResult) -> Metric:
     family = GaugeMetricFamily(
         "rbdagent_volume_not_backed",
         "A pod of this node that writes to the node's own disk instead of the volume.",
-        labels=("node", "namespace", "pod", "persistentvolume"),
+        labels=("node", "claim_namespace", "claim", "writing_pod", "persistentvolume"),
     )
     pods = {pod.ref.uid: pod.ref for pod in pods_of(result.snapshot.kubernetes)}
+    claims = {
+        volume.name: volume.claim
+        for volume in volumes_of(result.snapshot.kubernetes)
+        if volume.claim is not None
+    }
     written: dict[tuple[str, ...], None] = {}
     for mount in unbacked_on(result.snapshot):
-        pod = pods.get(mount.pod_uid)
-        namespace, name = (pod.namespace, pod.name) if pod is not None else ("", mount.pod_uid)
-        written[_node(result), namespace, name, mount.persistent_volume] = None
+        pod, claim = pods.get(mount.pod_uid), claims.get(mount.persistent_volume)
+        owner = pod or claim
+        named = (owner.namespace if owner else "", claim.name if claim else "")
+        name = pod.name if pod else mount.pod_uid
+        written[_node(result), *named, name, mount.persistent_volume] = None
     for labels in written:
         family.add_metric(labels, 1)
     return family
@@ -260,7 +279,7 @@ def _of_refusals(result: CycleResult) -> Metric:
         "rbdagent_unmap_refused",
         "An orphan that stays mapped after its grace period: the first condition that does not "
         "hold, and the object that blocks the unmap, where it is exactly one.",
-        labels=("node", "device", "condition", "kind", "namespace", "name"),
+        labels=("node", "device", "condition", "object_kind", "object_namespace", "object_name"),
     )
     for refusal in result.refused:
         if refusal.identity is not None:

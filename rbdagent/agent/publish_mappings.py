@@ -37,7 +37,10 @@ _EACH_S: Final = 1.0
 mapping that alternates between two verdicts must not become a load."""
 _VOLATILE: Final = frozenset({"observedAt", "reasons"})
 """Fields that no change is written for: reasons contain ages."""
-_DESCRIPTION: Final = ("verdict", "findings", "since", "mounts", "heldBy", "pods", "reasons")
+_DESCRIPTION: Final = (
+    "verdict", "claimNamespace", "claim", "findings", "since", "mounts", "heldBy", "pods",
+    "reasons",
+)  # fmt: skip
 _IDENTITY: Final = (
     "device", "image", "clientID", "clientAddress", "readOnly", "persistentVolume",
 )  # fmt: skip

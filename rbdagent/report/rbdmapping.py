@@ -129,8 +129,12 @@ def _description(
     since: dict[str, str],
 ) -> Json:
     """Return the fields of a mapping that only people read."""
+    volume = diagnosis.use.persistent_volume
+    claim = volume.claim if volume is not None else None
     return without_none(
         {
+            "claimNamespace": claim.namespace if claim is not None else None,
+            "claim": claim.name if claim is not None else None,
             "verdict": str(holder_verdict.verdict),
             "reasons": list(holder_verdict.reasons[:_MOST_REASONS]),
             "findings": _findings(holder_verdict, diagnosis),

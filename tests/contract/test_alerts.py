@@ -86,8 +86,37 @@ def test_alerts_and_dashboard_use_exactly_the_exported_metrics(
     exported = set(re.findall(r"^# TYPE (\S+)", text, flags=re.MULTILINE))
     asked = (*queries(), *(rule["expr"] for rule in rules()))
     named = {name for query in asked for name in re.findall(r"\brbdagent_\w+", query)}
-    assert named - exported == {"rbdagent_volume_"}  # from a pattern in a variable
-    assert exported - named == set()
+    assert named == exported
+
+
+def test_no_label_of_a_series_is_one_of_its_target(tmp_path: Path) -> None:
+    """Assert that no Prometheus that overrides honor_labels replaces a label of the agent.
+
+    The labels are those that Prometheus and its Operator give a target of a PodMonitor or a
+    ServiceMonitor (generatePodMonitorConfig and generateServiceMonitorConfig,
+    pkg/prometheus/promcfg.go of prometheus-operator), and the usual label of a cluster.
+    """
+    target = {"job", "instance", "namespace", "pod", "container", "service", "endpoint", "cluster"}
+    text = exposition(recorded_cycle("12-pinned-by-cwd-invisible", "c12", root=tmp_path)).decode()
+    used = set(re.findall(r'[{,](\w+)="', text))
+    assert used & target == set()
+
+
+def test_every_panel_and_variable_is_limited_to_the_chosen_clusters_and_jobs() -> None:
+    (_, cluster, job, *variables) = DASHBOARD["templating"]["list"]
+    assert (cluster["name"], job["name"]) == ("cluster", "job")
+    limit = '{cluster=~"$cluster", job=~"$job"'
+    asked = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    for query in asked:
+        assert len(re.findall(r"\brbdagent_\w+", query)) == query.count(limit), query
+    for variable in variables:
+        assert 'cluster=~"$cluster", job=~"$job"' in variable["definition"]
+
+
+def test_series_of_two_clusters_are_never_joined() -> None:
+    for query in (*queries(), *(rule["expr"] for rule in rules())):
+        for joined in re.findall(r"\bon \(([^)]*)\)", query):
+            assert joined.split(", ")[0] == "cluster", query
 
 
 def test_panels_do_not_overlap_and_query_the_chosen_source() -> None:

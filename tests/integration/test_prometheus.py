@@ -96,17 +96,43 @@ def looks(tmp_path_factory: pytest.TempPathFactory) -> tuple[CycleResult, ...]:
     return (*found, replace(found[0], snapshot=broken))
 
 
+ONE_CLUSTER: Final[tuple[Json, ...]] = ({},)
+OF_OPENSHIFT: Final = {"namespace": "rbdagent", "pod": "rbdagent-x7k2p", "container": "rbdagent"}
+"""Labels that user workload monitoring adds to each target, and writes over those of a series."""
+TWO_CLUSTERS: Final = tuple({"cluster": name, **OF_OPENSHIFT} for name in ("east", "west"))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[ONE_CLUSTER, TWO_CLUSTERS],
+    ids=["one cluster", "two clusters, labels overridden"],
+)
+def targets(request: pytest.FixtureRequest) -> tuple[Json, ...]:
+    """Return the labels of the targets: the same agents are scraped once for each element."""
+    found: tuple[Json, ...] = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
 def prometheus(
-    looks: tuple[CycleResult, ...], processes: Processes, tmp_path_factory: pytest.TempPathFactory
+    looks: tuple[CycleResult, ...],
+    targets: tuple[Json, ...],
+    processes: Processes,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Prometheus]:
-    """Run a Prometheus that scrapes those agents and an agent that is down."""
+    """Run a Prometheus that scrapes those agents and an agent that is down.
+
+    The same addresses serve for both clusters: their series differ in the label cluster alone.
+    """
     agents = [free_port() for _ in looks]
     for port, seen in zip(agents, looks, strict=True):
         serve(Served(seen), f"127.0.0.1:{port}")
     directory = tmp_path_factory.mktemp("prometheus")
-    targets = [f"127.0.0.1:{port}" for port in (*agents, free_port())]
-    scrape = {"job_name": "storage", "honor_labels": True, "static_configs": [{"targets": targets}]}
+    addresses = [f"127.0.0.1:{port}" for port in (*agents, free_port())]
+    scrape = {
+        "job_name": "storage",
+        "static_configs": [{"targets": addresses, "labels": labels} for labels in targets],
+    }
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(ALERTS)],
@@ -160,7 +186,7 @@ def test_each_alert_fires_and_does_not_fire_and_resolves() -> None:
 
 
 def test_every_rule_is_evaluated_on_the_recorded_agents(
-    prometheus: Prometheus,
+    prometheus: Prometheus, targets: tuple[Json, ...]
 ) -> None:
     def evaluated() -> list[Json]:
         (group,) = prometheus.get("rules")["groups"]
@@ -174,20 +200,29 @@ def test_every_rule_is_evaluated_on_the_recorded_agents(
 
     rules = wait_until(evaluated, timeout_s=60, what="each alert that was recorded to be pending")
     assert {rule["health"] for rule in rules} == {"ok"}
-    down = [
-        alert["labels"]["instance"]
-        for rule in rules
-        if rule["name"] == "RBDAgentDown"
-        for alert in rule["alerts"]
-    ]
-    assert len(down) == 1
+    pending = {rule["name"]: [alert["labels"] for alert in rule["alerts"]] for rule in rules}
+    clusters = {labels.get("cluster") for labels in targets}
+    for name in pending.keys() - NOT_RECORDED:
+        assert {labels.get("cluster") for labels in pending[name]} == clusters, name
+    assert len(pending["RBDAgentDown"]) == len(clusters)
+    assert {labels["claim_namespace"] for labels in pending["RBDVolumeMultiAttachStuck"]} == {
+        "default"
+    }
+
+
+def every(query: str) -> str:
+    """Return a query as Grafana sends it while each variable is "All"."""
+    variables = [variable["name"] for variable in DASHBOARD["templating"]["list"]]
+    for name in variables:
+        query = query.replace(f"${name}", ".*")
+    assert "$" not in query
+    return query
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
 def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus, panel: Json) -> None:
     asked = [target["expr"] for target in panel["targets"]]
-    queries = [query.replace("$node", ".*").replace("$namespace", ".*") for query in asked]
-    assert "$" not in "".join(queries)
+    queries = [every(query) for query in asked]
     wait_until(
         lambda: all(prometheus.get("query", query=query)["result"] for query in queries),
         timeout_s=60,
@@ -195,9 +230,14 @@ def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus, panel: Js
     )
 
 
-def test_every_variable_of_the_dashboard_has_values(prometheus: Prometheus) -> None:
+def test_every_variable_of_the_dashboard_has_values(
+    prometheus: Prometheus, targets: tuple[Json, ...]
+) -> None:
+    """Without the label cluster, Grafana shows only "All", which selects every series."""
     for variable in DASHBOARD["templating"]["list"][1:]:
         series, _, label = variable["definition"][len("label_values(") : -1].rpartition(", ")
         now = str(time.time())
-        found = prometheus.get("series", **{"match[]": series, "start": "0", "end": now})
-        assert {one[label] for one in cast("list[Json]", found)} - {""}
+        found = prometheus.get("series", **{"match[]": every(series), "start": "0", "end": now})
+        values = {one.get(label, "") for one in cast("list[Json]", found)} - {""}
+        expected = {labels["cluster"] for labels in targets if "cluster" in labels}
+        assert values == expected if label == "cluster" else values

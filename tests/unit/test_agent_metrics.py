@@ -85,22 +85,25 @@ BLOCKED = BlockedVolume(
     persistent_volume="pvc-1",
     cause=Verdict.ORPHANED,
     holder_node="worker-2",
+    claim="data-web-1",
 )
 
 
 def test_blocked_volume_is_a_series_with_its_cause_and_holder() -> None:
-    unknown = replace(BLOCKED, pod="web-2", cause=Verdict.UNDETERMINED, holder_node=None)
+    unseen = Verdict.UNDETERMINED
+    unknown = replace(BLOCKED, pod="web-2", cause=unseen, holder_node=None, claim=None)
     look = replace(cycle_of(seen()), blocked=(BLOCKED, unknown))
     families = {metric.name: metric for metric in Metrics(lambda: look).collect()}
     labels = {
         "node": "worker-1",
-        "namespace": "default",
-        "pod": "web-1",
+        "claim_namespace": "default",
+        "claim": "data-web-1",
+        "waiting_pod": "web-1",
         "persistentvolume": "pvc-1",
         "cause": "Orphaned",
         "holder_node": "worker-2",
     }
-    others = {"pod": "web-2", "cause": "Undetermined", "holder_node": ""}
+    others = {"waiting_pod": "web-2", "cause": "Undetermined", "holder_node": "", "claim": ""}
     samples = families["rbdagent_volume_blocked"].samples
     assert [(sample.labels, sample.value) for sample in samples] == [
         (labels, 1),
@@ -158,11 +161,29 @@ def test_problems_only_keeps_every_series_of_another_mapping(look: CycleResult) 
     assert "rbdagent_mapping_info" in {name for name, _ in found}
 
 
+def test_info_of_a_mapping_names_the_claim_of_its_volume() -> None:
+    """Alerts are routed to the owner of the claim: each joins this series."""
+    (info,) = samples(cycle_of(seen()), "rbdagent_mapping_info")
+    assert (info.labels["claim_namespace"], info.labels["claim"]) == ("default", "data")
+
+
+def test_info_of_a_mapping_without_a_volume_names_no_claim() -> None:
+    look = cycle_of(seen(in_kube={"persistent_volumes": (), "claims": ()}))
+    (info,) = samples(look, "rbdagent_mapping_info")
+    assert (info.labels["claim_namespace"], info.labels["claim"]) == ("", "")
+
+
 BARE = UnbackedMount(
     pod_uid=POD_UID, persistent_volume=PV, path="/data", source="/dev/vda", process=process()
 )
 SIDECAR = replace(BARE, path="/backup", process=process(pid=77))
-NOT_BACKED = {"node": "worker-1", "namespace": "default", "pod": "web-0", "persistentvolume": PV}
+NOT_BACKED = {
+    "node": "worker-1",
+    "claim_namespace": "default",
+    "claim": "data",
+    "writing_pod": "web-0",
+    "persistentvolume": PV,
+}
 
 
 @pytest.mark.parametrize("mapped", [(mapping(),), ()], ids=["mapped", "not mapped"])
@@ -178,7 +199,7 @@ def test_unbacked_pod_is_one_series_even_without_a_mapping(
 def test_unbacked_pod_that_the_api_lacks_is_named_by_its_uid() -> None:
     look = cycle_of(seen(on_node={"unbacked": (BARE,)}))
     (series,) = samples(look, "rbdagent_volume_not_backed")
-    assert series.labels == NOT_BACKED | {"namespace": "", "pod": POD_UID}
+    assert series.labels == NOT_BACKED | {"writing_pod": POD_UID}
 
 
 @pytest.mark.parametrize(

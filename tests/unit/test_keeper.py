@@ -197,9 +197,9 @@ def test_metric_has_one_series_that_names_the_object() -> None:
         "node": "worker-1",
         "device": "/dev/rbd0",
         "condition": "RBD503",
-        "kind": "Pod",
-        "namespace": "tenant",
-        "name": "evil",
+        "object_kind": "Pod",
+        "object_namespace": "tenant",
+        "object_name": "evil",
     }
 
 
@@ -209,13 +209,14 @@ def test_no_label_has_unprintable_text_or_a_pid() -> None:
     (sample,) = samples(look, "rbdagent_unmap_refused")
     assert is_clean("".join(sample.labels.values()))
     assert "4623" not in sample.labels.values()
-    assert len(sample.labels["name"]) < 400
+    assert len(sample.labels["object_name"]) < 400
 
 
 def test_series_without_one_object_names_only_the_condition() -> None:
     found = refused(*NOT_ONE["two pods"])
     (sample,) = samples(replace(cycle_of(seen()), refused=(found,)), "rbdagent_unmap_refused")
-    assert [sample.labels[label] for label in ("condition", "kind", "namespace", "name")] == [
+    labels = ("condition", "object_kind", "object_namespace", "object_name")
+    assert [sample.labels[label] for label in labels] == [
         "RBD503",
         "",
         "",
@@ -237,7 +238,7 @@ def test_agent_names_the_object_in_record_event_and_metric(
     (act,) = observed_of(acting.state.acts())
     assert act.message.endswith(". Apart from time, only Pod tenant/evil prevents it")
     (sample,) = samples(acting.reported[-1], "rbdagent_unmap_refused")
-    assert sample.labels["name"] == "evil"
+    assert sample.labels["object_name"] == "evil"
     rounds(agent, "time")
     assert unmapped == ["/dev/rbd0"]
     assert samples(acting.reported[-1], "rbdagent_unmap_refused") == []

@@ -28,6 +28,7 @@ from tests.support.snapshots import (
     opener,
     pod,
     target,
+    volume,
     world,
 )
 from tests.support.unmap_plans import history, identity
@@ -78,6 +79,18 @@ def test_labels_select_node_volume_image_and_client() -> None:
         labels.IMAGE_ID: IMAGE_ID,
         labels.CLIENT: str(CLIENT),
     }
+
+
+def test_object_names_the_claim_of_its_volume() -> None:
+    (published,) = objects_of(node_world()).values()
+    status = published["status"]
+    assert (status["claimNamespace"], status["claim"]) == ("default", "data")
+
+
+def test_object_of_a_volume_without_a_claim_names_none() -> None:
+    parts = {"persistent_volumes": (volume(claim=None),), "claims": ()}
+    (published,) = objects_of(node_world(in_kube=parts)).values()
+    assert {"claimNamespace", "claim"} & published["status"].keys() == set()
 
 
 def test_device_of_an_unknown_image_may_be_any_image() -> None:
