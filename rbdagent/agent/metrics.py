@@ -209,7 +209,7 @@ def _of_blocked(result: CycleResult) -> Metric:
         ),
     )  # fmt: skip
     for blocked in result.blocked:
-        # A pod uses only claims of its own namespace.
+        # The claims of a pod are in its namespace.
         claim = (blocked.namespace, blocked.claim or "", blocked.pod)
         labels = (_node(result), *claim, blocked.persistent_volume, str(blocked.cause))
         family.add_metric((*labels, blocked.holder_node or ""), 1)
