@@ -324,6 +324,8 @@ class LogExcerpt(Stored, frozen=True, kw_only=True, tag=True):
     """Start of the part that was read; missing lines before this time prove nothing."""
     words: tuple[LogEntry, ...] = ()
     """The last few lines about each volume, newest first."""
+    unread: tuple[str, ...] = ()
+    """Logs that were not read although they may belong here, each with the reason."""
 
 
 class NodeLogs(Stored, frozen=True, kw_only=True, tag=True):

@@ -211,6 +211,9 @@ def _logs_without_errors(
 
 def _unread_logs(logs: _Logs) -> Iterator[str]:
     """Yield one line that names the logs that could not be read, and how to read them."""
+    for source, excerpt in logs:
+        if isinstance(excerpt, LogExcerpt) and excerpt.unread:
+            yield f"not quoted as {source}: {'; '.join(excerpt.unread)}"
     unread = unobserved(logs)
     if not unread:
         return

@@ -33,6 +33,7 @@ from rbdagent.model import (
     NodeLogs,
     NotObserved,
     Snapshot,
+    ProcessRef,
     Target,
     TargetKind,
 )
@@ -47,6 +48,15 @@ from tests.support.snapshots import HANDLE, PV, SPEC, kubelet, node_view, proces
 LOGS: Final = Path(__file__).parents[1] / "fixtures" / "logs"
 POD: Final = "var/log/pods/rook-ceph_csi-rbdplugin-x7k2p_3d5f0c1e-5f0e-4b39-9d53-8e1c8f2b1a77"
 PLUGIN: Final = f"{POD}/csi-rbdplugin"
+PLUGIN_DIRECTORY: Final = "/lib/kubelet/plugins/rbd.csi.ceph.com"
+"""Where the driver's socket is, in the file system of the node's /var."""
+HOST_MOUNTS: Final = """\
+20 1 8:2 / / rw - ext4 /dev/sda2 rw
+21 20 8:1 / /var rw - ext4 /dev/sda1 rw
+22 21 8:1 /lib/kubelet/plugins/kubernetes.io /elsewhere rw - ext4 /dev/sda1 rw
+"""
+SIDECAR: Final = 401
+"""The pid of the registrar in the plugin's pod: it has the driver's directory mounted."""
 
 PINNED: Final = "2026-11-21T00:47:04Z"
 """The time of the recording with that name; likewise for the next constants."""
@@ -117,8 +127,19 @@ def host(root: Path, *, up_s: float = 1720.0) -> NodeRoots:
     """Return a host without any log."""
     write(root, "proc/uptime", f"{up_s} 1.0\n", at=PINNED)
     write(root, "proc/sys/kernel/random/boot_id", "b001\n", at=PINNED)
+    write(root, "proc/1/mountinfo", HOST_MOUNTS, at=PINNED)
+    run_container(root, SIDECAR, POD.rpartition("_")[2], f"{PLUGIN_DIRECTORY} /csi")
     (root / "dev").mkdir(exist_ok=True)
     return NodeRoots(procfs=root / "proc", sysfs=root / "sys", host_root=root)
+
+
+def run_container(root: Path, pid: int, pod_uid: str, *mounts: str, disk: str = "8:1") -> None:
+    """Write the process of a container, with mounts of the node's disk: place and mount point."""
+    lines = "".join(f"70 60 {disk} {mount} rw - ext4 /dev/sda1 rw\n" for mount in mounts)
+    overlay = "60 50 0:40 / / rw - overlay overlay rw\n"
+    write(root, f"proc/{pid}/mountinfo", overlay + lines, at=PINNED)
+    cgroup = f"0::/kubepods.slice/kubepods-pod{pod_uid.replace('-', '_')}.slice/cri-x.scope\n"
+    write(root, f"proc/{pid}/cgroup", cgroup, at=PINNED)
 
 
 def pinned_host(root: Path) -> NodeRoots:
@@ -130,11 +151,18 @@ def pinned_host(root: Path) -> NodeRoots:
 
 
 def words_of(
-    roots: NodeRoots, calls: tuple[LogNames, ...] = ITSELF, *, now: str = PINNED, pid: int = 300
+    roots: NodeRoots,
+    calls: tuple[LogNames, ...] = ITSELF,
+    *,
+    now: str = PINNED,
+    pid: int = 300,
+    others: tuple[ProcessRef, ...] = (),
 ) -> NodeLogs:
-    """Return the log entries of a host."""
+    """Return the log entries of a host where the containers of the plugin's pod run, and others."""
     running = kubelet(process=process(pid=pid, command="kubelet"))
-    wait = begin_logs(roots, node_view(kubelet=running), calls, now=now)
+    sidecar = process(pid=SIDECAR, pod_uid=POD.rpartition("_")[2])
+    view = node_view(kubelet=running, processes=(*others, sidecar))
+    wait = begin_logs(roots, view, calls, now=now)
     found = wait(time.monotonic() + 60)
     assert isinstance(found, NodeLogs)
     return found
@@ -303,6 +331,86 @@ def test_log_of_the_provisioner_is_not_read_for_the_plugin(tmp_path: Path) -> No
     write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("pinned.csi.log")), at=PINNED)
     (tmp_path / POD / "csi-provisioner").mkdir()
     assert "no log of a container csi-rbdplugin" in unseen(words_of(host(tmp_path)).plugin).reason
+
+
+# Containers that are named like the plugin's -------------------------------------------------------
+
+LOOK_ALIKE: Final = "var/log/pods/shop_csi-rbdplugin-{0}_00000000-0000-4000-8000-00000000000{0}"
+
+
+def imitate(root: Path, number: int) -> ProcessRef:
+    """Run a tenant's pod whose log is newer than the plugin's, and is about the same volume."""
+    pod = LOOK_ALIKE.format(number)
+    forged = recorded("pinned.csi.log").replace("Device or resource busy", "No such device")
+    write(root, f"{pod}/csi-rbdplugin/0.log", in_frames(forged), at="2026-11-21T00:47:05Z")
+    uid, pid = pod.rpartition("_")[2], 500 + number
+    # A volume of the tenant on the same disk, and kubelet's directory of all staging paths.
+    volume = f"/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/plugins"
+    run_container(root, pid, uid, f"{volume}/rbd.csi.ceph.com /csi")
+    # A file system of its own, in a user namespace, whose directories have the names of the host.
+    with (root / f"proc/{pid}/mountinfo").open("a") as mounts:
+        mounts.write(f"71 60 0:77 {PLUGIN_DIRECTORY} /csi2 rw - tmpfs none rw\n")
+    return process(pid=pid, pod_uid=uid)
+
+
+def test_three_pods_that_are_named_like_the_plugin_do_not_hide_its_log(tmp_path: Path) -> None:
+    roots = pinned_host(tmp_path)
+    alone = words_of(roots).plugin
+    others = tuple(imitate(tmp_path, number) for number in (1, 2, 3, 4))
+    answer = words_of(roots, others=others).plugin
+    assert heard(answer) == heard(alone)
+    assert isinstance(answer, LogExcerpt)
+    assert answer.unread == (
+        "csi-rbdplugin of shop/csi-rbdplugin-4, csi-rbdplugin of shop/csi-rbdplugin-3, "
+        "csi-rbdplugin of shop/csi-rbdplugin-2 and 1 more: no running container of that pod has "
+        "the directory of a CSI driver mounted, as the node plugin has",
+    )
+
+
+def test_a_log_of_no_proved_pod_is_not_observed(tmp_path: Path) -> None:
+    roots = host(tmp_path)
+    answer = unseen(words_of(roots, others=(imitate(tmp_path, 1),)).plugin)
+    assert answer.reason.startswith("csi-rbdplugin of shop/csi-rbdplugin-1: no running container")
+    assert answer.hint == "kubectl -n shop logs csi-rbdplugin-1 -c csi-rbdplugin"
+
+
+def test_a_sidecar_proves_the_pod_while_the_plugin_restarts(tmp_path: Path) -> None:
+    roots = pinned_host(tmp_path)
+    ended = process(pid=999, pod_uid=POD.rpartition("_")[2], container_id="c1")
+    assert len(heard(words_of(roots, others=(ended,)).plugin)) == 1
+
+
+def test_mounts_that_cannot_be_read_are_a_reason(tmp_path: Path) -> None:
+    roots = pinned_host(tmp_path)
+    write(tmp_path, f"proc/{SIDECAR}/mountinfo", "70 60 8:1 cut\n", at=PINNED)
+    assert "its mounts were not read (" in unseen(words_of(roots).plugin).reason
+
+
+def test_without_the_hosts_mounts_no_pod_is_the_plugins(tmp_path: Path) -> None:
+    roots = pinned_host(tmp_path)
+    (tmp_path / "proc/1/mountinfo").unlink()
+    reason = unseen(words_of(roots).plugin).reason
+    assert reason.startswith("which pod is the node plugin's is not known: ")
+
+
+def test_a_pid_that_another_pod_has_now_proves_nothing(tmp_path: Path) -> None:
+    roots = pinned_host(tmp_path)
+    write(tmp_path, f"proc/{SIDECAR}/cgroup", "0::/kubepods.slice/pod-of-another\n", at=PINNED)
+    assert "no running container of that pod has" in unseen(words_of(roots).plugin).reason
+
+
+def test_logs_of_more_plugins_than_are_read_are_named(tmp_path: Path) -> None:
+    roots, others = pinned_host(tmp_path), []
+    for number in (1, 2, 3):
+        others.append(imitate(tmp_path, number))
+        uid = str(others[-1].pod_uid)
+        run_container(tmp_path, others[-1].pid, uid, f"/lib/kubelet/plugins/{number}.rbd /csi")
+    answer = words_of(roots, others=tuple(others)).plugin
+    assert isinstance(answer, LogExcerpt)
+    assert answer.unread == (
+        "csi-rbdplugin of rook-ceph/csi-rbdplugin-x7k2p: only the newest 3 logs of node plugins "
+        "are read",
+    )
 
 
 def test_without_a_volume_nothing_is_read(tmp_path: Path) -> None:
@@ -707,6 +815,12 @@ def recorded_host(tmp_path: Path) -> NodeRoots:
     roots = _plant(recorded_node("12-pinned-by-cwd-invisible", "n1"), tmp_path)
     pinned_host(tmp_path / "logs")
     shutil.copytree(tmp_path / "logs" / "var" / "log", roots.host_root / "var" / "log")
+    # The nodes of the recording had a driver without a pod.
+    uid, plugins = POD.rpartition("_")[2], "/kubelet/plugins/rbd.csi.ceph.com"
+    run_container(tmp_path, SIDECAR, uid, f"{plugins} /csi", disk="254:0")
+    write(
+        tmp_path, f"proc/{SIDECAR}/stat", f"{SIDECAR} (registrar) S {'1 ' * 18}9000 0\n", at=PINNED
+    )
     return roots
 
 

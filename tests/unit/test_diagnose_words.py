@@ -265,6 +265,12 @@ def test_absence_of_errors_is_reported_with_its_duration() -> None:
     )
 
 
+def test_a_log_that_is_not_quoted_is_named_beside_the_quoted_one() -> None:
+    plugin = LogExcerpt(since=UNMAP.at, words=(UNMAP,), unread=("csi-rbdplugin of shop/x: why",))
+    lines = log_evidence(with_logs(PINNED, plugin=plugin), "RBD102")
+    assert lines[-1] == "not quoted as the CSI node plugin: csi-rbdplugin of shop/x: why"
+
+
 def test_unread_logs_are_reported_in_one_line_with_a_hint() -> None:
     denied = NotObserved(reason="syslog(2): Operation not permitted", hint="CAP_SYSLOG")
     seen = with_logs(PINNED, kubelet=UNMOUNT, plugin=HIDDEN, kernel=denied)

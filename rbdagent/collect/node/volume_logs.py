@@ -29,7 +29,9 @@ from rbdagent.collect.node.log_sources import (
     read_tail,
 )
 from rbdagent.collect.node.observer import uptime
+from rbdagent.collect.node.plugin_pods import plugin_pods
 from rbdagent.collect.parallel import start
+from rbdagent.commands import kubectl, line_of
 from rbdagent.correlate.log_names import Naming
 from rbdagent.model import KubeletView, LogEntry, LogExcerpt, NodeLogs, NotObserved, ProcessRef
 from rbdagent.parse.excerpt import printable, shortened
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from rbdagent.collect.node.plugin_pods import PluginPods
     from rbdagent.collect.node.roots import NodeRoots
     from rbdagent.correlate.log_names import LogNames
     from rbdagent.model import NodeView
@@ -76,6 +79,7 @@ class LogSearch(NamedTuple):
     """The search terms, and the time of the search."""
 
     roots: NodeRoots
+    view: NodeView
     kubelet: ProcessRef | None
     naming: Naming
     calls: tuple[LogNames, ...]
@@ -111,6 +115,7 @@ def begin_logs(
     process = view.kubelet.process if isinstance(view.kubelet, KubeletView) else None
     search = LogSearch(
         roots=roots,
+        view=view,
         kubelet=process if isinstance(process, ProcessRef) else None,
         naming=Naming.of(calls),
         calls=calls,
@@ -169,28 +174,84 @@ class _File(NamedTuple):
     """The number of earlier starts of the container."""
 
 
+class _ContainerLog(NamedTuple):
+    """The log of one container."""
+
+    files: list[_File]
+    """The newest first."""
+    pod: str
+    """``NAMESPACE/NAME``."""
+    pod_uid: str
+    container: str
+
+
 def of_plugin(search: LogSearch) -> LogExcerpt | NotObserved:
     """Read the logs of ceph-csi's node plugin, which the container runtime writes for kubelet.
 
     ``NAMESPACE_POD_UID/CONTAINER/INSTANCE.log`` below /var/log/pods
     (k8s.io/kubernetes/pkg/kubelet/kuberuntime, BuildContainerLogsDirectory).
     """
-    containers = _containers(search.roots.host_root)
-    if isinstance(containers, NotObserved):
-        return containers
+    named = _containers(search.roots.host_root)
+    if isinstance(named, NotObserved):
+        return named
+    pods = plugin_pods(search.roots, search.view, frozenset(log.pod_uid for log in named))
+    if isinstance(pods, NotObserved):
+        return replace(pods, reason=f"which pod is the node plugin's is not known: {pods.reason}")
+    logs = [log for log in named if log.pod_uid in pods.proved]
+    unread = _unread(named, pods) + _beyond_limit(logs[_MOST_CONTAINERS:])
+    if not logs:
+        return NotObserved(reason="; ".join(unread), hint=_read_log(named[0]))
     since = search.now - _AGE_S
     entries: list[_Entry] = []
-    for files in containers[:_MOST_CONTAINERS]:
-        part = _container(files[:_MOST_FILES], search)
+    for log in logs[:_MOST_CONTAINERS]:
+        part = _container(log.files[:_MOST_FILES], search)
         if isinstance(part, NotObserved):
             return part
         since = max(since, part[0])
         entries += part[1]
-    return _excerpt(entries, since, search, _AGE_S)
+    return replace(_excerpt(entries, since, search, _AGE_S), unread=unread)
 
 
-def _containers(host_root: Path) -> list[list[_File]] | NotObserved:
-    """Return the log files of every node plugin container, the newest first."""
+def _unread(named: list[_ContainerLog], pods: PluginPods) -> tuple[str, ...]:
+    """Return why logs of containers with the name of a node plugin are not quoted."""
+    others = [log for log in named if log.pod_uid not in pods.proved]
+    unknown = [log for log in others if log.pod_uid in pods.unread]
+    foreign = [log for log in others if log.pod_uid not in pods.unread]
+    reasons = []
+    if unknown:
+        why = pods.unread[unknown[0].pod_uid]
+        reasons.append(f"{_names(unknown)}: its mounts were not read ({why})")
+    if foreign:
+        reasons.append(
+            f"{_names(foreign)}: no running container of that pod has the directory of a CSI driver "
+            "mounted, as the node plugin has"
+        )
+    return tuple(reasons)
+
+
+def _beyond_limit(logs: list[_ContainerLog]) -> tuple[str, ...]:
+    """Return that logs beyond the limit were not read."""
+    most = f"only the newest {_MOST_CONTAINERS} logs of node plugins are read"
+    return (f"{_names(logs)}: {most}",) if logs else ()
+
+
+def _names(logs: list[_ContainerLog]) -> str:
+    """Return the first containers by name, and the number of the others."""
+    first = ", ".join(f"{log.container} of {log.pod}" for log in logs[:_MOST_CONTAINERS])
+    more = len(logs) - _MOST_CONTAINERS
+    return f"{first} and {more} more" if more > 0 else first
+
+
+def _read_log(log: _ContainerLog) -> str:
+    namespace, _, pod = log.pod.partition("/")
+    return line_of(kubectl("logs", pod, namespace=namespace, options=("-c", log.container)))
+
+
+def _containers(host_root: Path) -> list[_ContainerLog] | NotObserved:
+    """Return the logs of every container with the name of a node plugin, the newest first.
+
+    The name proves nothing: see :func:`plugin_pods`.
+    """
     base = f"{host_root}{followed(host_root, _PODS)}"
     pods = names_in(base)
     if isinstance(pods, NotObserved):
@@ -211,7 +272,10 @@ def _containers(host_root: Path) -> list[list[_File]] | NotObserved:
             files = _files(f"{base}/{pod}/{name}") if "rbdplugin" in name else []
             if isinstance(files, NotObserved):
                 return files
-            found += [files] if files else []
+            if files:
+                namespace, _, rest = pod.partition("_")
+                pod_name, _, uid = rest.rpartition("_")
+                found.append(_ContainerLog(files, f"{namespace}/{pod_name}", uid, name))
     if not found:
         return NotObserved(
             reason=f"{_PODS} has no log of a container csi-rbdplugin, ceph-csi's node plugin"
