@@ -54,6 +54,7 @@ def main() -> int:
         vm = lab.nodes[_NODE]
         program = str(venv_python().parent / "rbdagent")
         flags = ["--mode", "unmap", "--grace-period", f"{_GRACE_S}s", "--state-dir", _STATE]
+        flags += ["--log-level", "debug"]
         vm.define_service("rbdagent", [program, "agent", *flags]).start()
         wait_until(lambda: _status(lab), timeout_s=120, what="the agent to have looked")
         measured = []

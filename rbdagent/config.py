@@ -44,6 +44,8 @@ KEYS: Final = (
     "unmap-staged",
     "state-dir",
     "freeze-file",
+    "log-level",
+    "log-format",
     "mode",
     "resync",
     "heartbeat",

@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from rbdagent.agent.metrics import Metrics
 from rbdagent.errors import RbdagentError
+from rbdagent.log import logger
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -189,9 +190,10 @@ class _Server(ThreadingHTTPServer):
             self._changed.notify_all()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Print an error, except for a client that closed the connection or was too slow."""
+        """Log an error, except for a client that closed the connection or was too slow."""
+        del request, client_address
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
+            logger().exception("the HTTP server failed: this is a defect of rbdagent")
 
 
 def _answer(path: str, agent: Served, registry: CollectorRegistry) -> tuple[int, str, bytes]:

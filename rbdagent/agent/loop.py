@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
-import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,6 +21,7 @@ from rbdagent.correlate import NodeUses, images_waited_for, uses_of_node
 from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.errors import RbdagentError
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
+from rbdagent.log import bind, bound
 from rbdagent.model import (
     BlockedVolume,
     BootTime,
@@ -139,7 +140,7 @@ class Agent:
             resync_s: the longest wait between two cycles; ten percent are random.
             clock: returns the time of the node.
             tell: receives the result of every cycle; an error in it does not end the loop.
-            log: receives one line per cycle, and one per unmap.
+            log: receives the changes, the unmaps and the failures; each cycle only for debugging.
             workers: the long-running processes that observe the node and Ceph.
         """
         self._settings = settings
@@ -205,23 +206,26 @@ class Agent:
         self._alive = alive
         why, has_succeeded = "start", False
         while why != "end":
-            has_succeeded = False
-            try:
-                self._cycle(why)
-                pause = self._pause()
-                has_succeeded = True
-            except RbdagentError as error:
-                self._log.error("cycle failed", error=str(error), hint=error.hint)
-                pause = _RETRY_S
-            except Exception as error:  # noqa: BLE001 - a defect must not end the agent
-                where = traceback.format_exc(limit=-3)
-                self._log.error("this is a defect of rbdagent", error=repr(error), where=where)
-                pause = _RETRY_S
+            # An id of random digits is unique after a restart too.
+            with bound(cycle=secrets.token_hex(4)):
+                pause = self._contained_cycle(why)
+            has_succeeded = pause is not None
             self._report_progress()
             if once:
                 break
-            why = self._wait(pause)
+            why = self._wait(_RETRY_S if pause is None else pause)
         return has_succeeded
+
+    def _contained_cycle(self, why: str) -> float | None:
+        """Run a cycle; return the seconds to the next one, or None if the cycle failed."""
+        try:
+            self._cycle(why)
+            return self._pause()
+        except RbdagentError as error:
+            self._log.error("cycle failed", error=str(error), hint=error.hint)
+        except Exception as error:  # noqa: BLE001 - a defect must not end the agent
+            self._log.error("this is a defect of rbdagent", exc_info=error)
+        return None
 
     def _wait(self, pause: float) -> str:
         """Wait for a change, in short steps, between which the loop reports progress."""
@@ -287,8 +291,8 @@ class Agent:
         result = replace(result, acts=acts, news=refused, ended=ended, refused=still_refused)
         result = self._follower.with_results(result)
         self._report_progress()
+        self._log_cycle(why, result, self.seen)
         self.seen = result
-        self._log_cycle(why, result)
         self._tell(result)
 
     def _observe(self, why: str) -> CycleResult:
@@ -412,8 +416,14 @@ class Agent:
             history=self._history,
             clock=self._clock,
         )
+        with bound(device=device, persistent_volume=None):
+            return self._tried(device, attempt)
+
+    def _tried(self, device: str, attempt: Attempt) -> UnmapAttempt:
         try:
             decided = attempt.decide()
+            # Not the name in an earlier snapshot: the device may have another volume now.
+            bind(persistent_volume=decided.persistent_volume)
             if not isinstance(decided, UnmapPlan):
                 return self._refuse(device, attempt, decided)
             roots = self._settings.roots
@@ -421,13 +431,11 @@ class Agent:
             result = attempt.act(decided, node_paths(roots))
         except Exception as error:  # noqa: BLE001 - the next observation must still run
             found = as_source_error(error, device)
-            self._log.error("unmap failed", device=device, error=str(found), hint=found.hint)
+            self._log.error("unmap failed", error=str(found), hint=found.hint)
             return UnmapAttempt()
         self._report_progress()
         self._log.warning(
             "unmap",
-            device=device,
-            persistent_volume=decided.persistent_volume,
             image=str(decided.identity.spec),
             outcome=str(result.outcome),
             message=result.message,
@@ -441,8 +449,9 @@ class Agent:
 
     def _refuse(self, device: str, attempt: Attempt, refusal: UnmapRefusal) -> UnmapAttempt:
         """Report why an orphan stays mapped after its grace period; record a new reason."""
-        self._log.info("unmap refused", device=device, **refusal.reasons)
-        if not self._is_new_refusal(device, refusal):
+        is_new = self._is_new_refusal(device, refusal)
+        (self._log.info if is_new else self._log.debug)("unmap refused", **refusal.reasons)
+        if not is_new:
             return UnmapAttempt()
         try:
             attempt.refuse(refusal)
@@ -475,9 +484,15 @@ class Agent:
             image, settings, now=lambda: self._clock().at, workers=self._workers
         )
 
-    def _log_cycle(self, why: str, result: CycleResult) -> None:
+    def _log_cycle(self, why: str, result: CycleResult, before: CycleResult | None) -> None:
         took_s, failed = round(result.took_s, 3), result.snapshot.sources.failed
-        self._log.info("cycle", why=why, took_s=took_s, **result.verdicts, failed=failed)
+        self._log.debug("cycle", why=why, took_s=took_s, **result.verdicts, failed=failed)
+        # The reason of a failure may contain a number that differs each time.
+        if before is None or (before.verdicts, before.snapshot.sources.failed.keys()) != (
+            result.verdicts,
+            failed.keys(),
+        ):
+            self._log.info("changed", **result.verdicts, failed=failed)
 
 
 def _mapped(snapshot: Snapshot) -> frozenset[tuple[str, str | None]]:

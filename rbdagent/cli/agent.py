@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import gc
 import os
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rbdagent.cli.options import Duration, observing, option
+from rbdagent.cli.options import LOG_LEVEL, Duration, observing, option
 from rbdagent.cli.output import moment
 from rbdagent.cli.unmap_options import acting, leave_of, state_of
 
@@ -53,6 +55,7 @@ _END_S: Final = 4.0
         help="Address that serves /metrics, /livez and /readyz.")  # fmt: skip
 @option("--metrics", type=click.Choice(["all", "problems"]), default="all", show_default=True,
         help="Mappings with series in /metrics: all, or the unhealthy ones.")  # fmt: skip
+@LOG_LEVEL
 @click.option("--once", is_flag=True,
               help="Run one cycle (observe, publish), then exit: with 1 if it failed.")  # fmt: skip
 @acting
@@ -83,16 +86,20 @@ def command(
     chosen = settings()
     if chosen.roots is None:
         raise click.UsageError("the agent observes its node: do not use --no-node with it")
-    with state_of(allowed).only_agent():
+    with state_of(allowed).only_agent(), contextlib.ExitStack() as stack:
         # This call forks. So it runs before this process starts threads, and before this process
         # imports modules that the workers do not need: a page that one process changes is copied.
         workers = start_workers(chosen)
         from rbdagent.agent.http import serve
         from rbdagent.agent.loop import Agent, run_until
         from rbdagent.agent.systemd import ServiceManager
-        from rbdagent.log import Log
+        from rbdagent.log import logged, logger
 
-        log = Log(node=chosen.node_name)
+        given = click.get_current_context()
+        level = "debug" if given.params["debug"] else given.meta["log_level"]
+        form = given.params["log_format"] or ("console" if sys.stderr.isatty() else "json")
+        stack.enter_context(logged(level, form))
+        log = logger(node=chosen.node_name)
         leave = leave_of(allowed, by="agent", may_unmap=mode == "unmap")
         wake = _wake(chosen.roots.procfs, log)
         kubernetes = _kubernetes(chosen, lease_namespace, heartbeat, log)
@@ -225,6 +232,8 @@ class _Kubernetes:
         self._events = Events(access, node_name, program())
         self._log = log
         self._watches: tuple[ApiWatch, ...] = ()
+        self._failures: dict[str, str] = {}
+        """By what was not written: the error, which is logged again when it changes."""
         self.is_published = False
         """Whether everything of the last cycle was written."""
 
@@ -238,9 +247,14 @@ class _Kubernetes:
                 write(result)
             except Exception as error:  # noqa: BLE001 - one failure must not prevent the other write
                 self.is_published = False
-                self._log.warning(
-                    "not published", what=what, error=str(as_source_error(error, what))
-                )
+                text = str(as_source_error(error, what))
+                repeats = self._failures.get(what) == text
+                self._failures[what] = text
+                log = self._log.debug if repeats else self._log.warning
+                log("not published", what=what, error=text)
+            else:
+                if self._failures.pop(what, None) is not None:
+                    self._log.info("published again", what=what)
 
     def _publish(self, result: CycleResult) -> None:
         from rbdagent.correlate.image_identity import are_mappings_observed

@@ -97,9 +97,9 @@ def snapshot_of(
             workers=workers or _started_early(chosen),
         )
     if click.get_current_context().params.get("debug"):
-        from rbdagent.log import Log
+        from rbdagent.log import logger
 
-        Log().debug("observed", seconds=round(time.monotonic() - started, 3))
+        logger().debug("observed", seconds=round(time.monotonic() - started, 3))
     return found
 
 

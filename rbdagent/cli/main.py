@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-def run(arguments: Sequence[str], loading: list[CephProcess] | None = None) -> int:
+def run(arguments: Sequence[str], loading: list[CephProcess] | None = None) -> int:  # noqa: PLR0911 - one return for each way to end
     """Run one command and return its exit code; print a traceback only with ``--debug``.
 
     The exit codes: 0 success, with no finding at or above --fail-on; 1 no complete result; 2 usage
@@ -34,15 +34,7 @@ def run(arguments: Sequence[str], loading: list[CephProcess] | None = None) -> i
         arguments: the words after the name of the program.
         loading: a process for Ceph, which the verb removes from this list if it uses it.
     """
-    if not is_debug(arguments):
-        return _run(arguments, loading, debug=False)
-    from rbdagent.log import tracebacks_shown
-
-    with tracebacks_shown():
-        return _run(arguments, loading, debug=True)
-
-
-def _run(arguments: Sequence[str], loading: list[CephProcess] | None, *, debug: bool) -> int:  # noqa: PLR0911 - one return for each way to end
+    debug = is_debug(arguments)
     try:
         code = cli.main(
             args=_decoded(arguments),

@@ -108,6 +108,28 @@ CONFIG = option(
 
 DEBUG = option("--debug", is_flag=True, help="Print tracebacks and the time of each source.")
 
+LOG_FORMAT = option(
+    "--log-format",
+    type=click.Choice(["console", "json", "logfmt"]),
+    help="Format of the log on stderr.  [default: console; of an agent without a terminal, json]",
+)
+
+
+def _in_context(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Store the value of a flag in the context: the verb itself does not receive it."""
+    ctx.meta[str(param.name)] = value
+
+
+LOG_LEVEL = option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    expose_value=False,
+    callback=_in_context,
+    help="The least severe events to log; debug has each cycle.",
+)
+
 OUTPUT: Final = option(
     "--output",
     "-o",
@@ -118,18 +140,13 @@ OUTPUT: Final = option(
 )
 
 
-def _for_text(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    """Store the value of a flag for :func:`rbdagent.cli.output.layout_of`."""
-    ctx.meta[str(param.name)] = value
-
-
 COLOR: Final = option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
     expose_value=False,
-    callback=_for_text,
+    callback=_in_context,
     help="Colours in text; auto: on a terminal.",
 )
 
@@ -140,7 +157,7 @@ def _verbose(adds: str) -> Callable[[_F], _F]:
         "-v",
         is_flag=True,
         expose_value=False,
-        callback=_for_text,
+        callback=_in_context,
         help=adds,
     )
 
@@ -198,10 +215,16 @@ def observing(command: _F) -> _F:
             "no_ceph", "no_kube", "no_node", "timeout",
         )  # fmt: skip
         given = {name: flags.pop(name) for name in names}
-        flags.pop("debug")
-        return command(*args, settings=lambda: settings_of(given), **flags)
+        debug, log_format = flags.pop("debug"), flags.pop("log_format")
+        flags["settings"] = lambda: settings_of(given)
+        if not debug:
+            return command(*args, **flags)
+        from rbdagent.log import logged
 
-    return with_options((CONFIG, DEBUG, *_OBSERVING), wrapped)  # type: ignore[return-value]
+        with logged("debug", log_format or "console"):
+            return command(*args, **flags)
+
+    return with_options((CONFIG, DEBUG, LOG_FORMAT, *_OBSERVING), wrapped)  # type: ignore[return-value]
 
 
 OF_ONE_CLUSTER: Final = ("ceph_conf", "ceph_id", "ceph_keyring")

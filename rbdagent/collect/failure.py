@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 LOGGER: Final = "rbdagent"
-"""Name of the logger; its debug messages are written only with ``--debug`` (``rbdagent.log``)."""
+"""Name of the logger; its debug messages are written with ``--debug``, and by an agent with
+``--log-level debug`` (``rbdagent.log``)."""
 
 DEFECT: Final = "this is a defect of rbdagent: run it again with --debug and report what it prints"
 

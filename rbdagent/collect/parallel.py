@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import queue
 import threading
@@ -67,7 +68,9 @@ class _Calls(Generic[_T]):
     def start_threads(self, most: int) -> None:
         """Start threads, up to the given number in all."""
         for _ in range(self._threads, min(most, THREADS, len(self._calls))):
-            threading.Thread(target=self._work, daemon=True).start()
+            # The fields that are bound to the caller's log are in its context.
+            context = contextvars.copy_context()
+            threading.Thread(target=context.run, args=(self._work,), daemon=True).start()
             self._threads += 1
 
     def _work(self) -> None:

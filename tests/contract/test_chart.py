@@ -271,6 +271,18 @@ ROWS: Final = {
         "problems",
         "all",
     ),
+    "log.level": Row(
+        {"log": {"level": "debug"}},
+        lambda given: tomllib.loads(config(given))["log-level"],
+        "debug",
+        "info",
+    ),
+    "log.format": Row(
+        {"log": {"format": "logfmt"}},
+        lambda given: tomllib.loads(config(given))["log-format"],
+        "logfmt",
+        "json",
+    ),
     "extraArgs": Row(
         {"extraArgs": ["--kube-timeout=20s"]},
         lambda given: given.container.get("args"),

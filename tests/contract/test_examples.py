@@ -131,8 +131,26 @@ def test_error_about_a_bad_snapshot_names_the_expected_form(text: str, words: st
 def test_help_and_version_import_neither_kubernetes_nor_rados() -> None:
     code = (
         "import sys; from rbdagent.cli import run; run(sys.argv[1:]);"
-        "heavy = {'kubernetes', 'rados', 'rbd', 'psutil', 'urllib3'} & sys.modules.keys();"
+        "heavy = {'kubernetes', 'rados', 'rbd', 'psutil', 'urllib3',"
+        "'structlog'} & sys.modules.keys();"
         "assert not heavy, heavy"
     )
     for verb in ("--help", "version"):
         subprocess.run([sys.executable, "-c", code, verb], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_logged"), [((), False), (("--log-format=json",), False), (("--debug",), True)]
+)
+def test_an_observing_verb_imports_structlog_only_to_log(
+    flags: tuple[str, ...], *, is_logged: bool
+) -> None:
+    code = (
+        "import sys; from rbdagent.cli import run; run(sys.argv[1:]);"
+        "print('structlog' in sys.modules, 'psutil' in sys.modules)"
+    )
+    words = ("who-holds", "pvc/default/data", "--no-ceph", "--no-kube", *flags)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == f"{is_logged} False"

@@ -739,7 +739,7 @@ def test_lease_is_not_renewed_when_the_report_was_not_written(
 
 def writers_of_agent(access: KubeAccess, log: Log | None = None) -> _Kubernetes:
     return _Kubernetes(
-        access, "worker-1", lease_namespace="rbdagent", heartbeat_s=60, log=log or Log()
+        access, "worker-1", lease_namespace="rbdagent", heartbeat_s=60, log=(log or Log()).logger
     )
 
 
@@ -809,6 +809,27 @@ def test_failing_writer_does_not_stop_the_others(
     writers_of_agent(access, log).tell(cycle_of(seen_by_agent()))
     assert [path.rpartition("/")[2] for _, path, _ in api.writes] == ["events"] * 2
     assert [fields["what"] for fields in log.of("not published")] == ["RBDNode"]
+
+
+def test_failure_to_publish_is_logged_when_it_begins_changes_and_ends(
+    access: KubeAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[str | None] = ["a", "a", "b", None, None, "b"]
+
+    def fail(*_: object) -> None:
+        if (text := errors.pop(0)) is not None:
+            raise SourceError(text)
+
+    log = Log()
+    writers = writers_of_agent(access, log)
+    monkeypatch.setattr(writers, "_publish", fail)
+    for _ in range(6):
+        writers.tell(cycle_of(seen_by_agent()))
+    assert [(line["event"], line.get("error")) for line in log.entries
+            if line["log_level"] != "debug"] == [
+        ("not published", "a"), ("not published", "b"), ("published again", None),
+        ("not published", "b"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -719,7 +719,7 @@ def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
         resync_s=60.0,
         clock=lambda: BootTime(at=NOW, uptime_s=world.now),
         tell=lambda _: None,
-        log=Log(),
+        log=Log().logger,
     )
 
 

@@ -237,7 +237,7 @@ class Cycles:
         }
         api.stores = True
         self._writers = _Kubernetes(
-            access_to(api, path), NODE, lease_namespace="rbdagent", heartbeat_s=0, log=Log()
+            access_to(api, path), NODE, lease_namespace="rbdagent", heartbeat_s=0, log=Log().logger
         )
 
     def written(self, cycle: CycleResult) -> list[str]:

@@ -12,7 +12,7 @@ from rbdagent.agent.pod_watch import ApiWatch, Pods
 from rbdagent.collect.kube.client import StatusError
 from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.errors import SourceError
-from rbdagent.log import Log
+from tests.support.agent_loop import Log
 from tests.support.fake_api import FakeApi, answer, kubeconfig
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Stage:
             {"fieldSelector": "spec.nodeName=worker-1"},
             told=self.pods.told,
             missed=self._miss,
-            log=Log(),
+            log=Log().logger,
         )
 
     def _wake(self) -> None:

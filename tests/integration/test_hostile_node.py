@@ -208,7 +208,7 @@ _API_SOURCE: Final = {"kubernetes": {"state": "observed"}}
 
 
 def cycles_of(node: Node) -> int:
-    """Return how many cycles the agent has done; each cycle logs a line."""
+    """Return how many cycles the agent has done; each cycle logs a line for debugging."""
     lines = node.agent_log.read_text().splitlines()
     return sum(json.loads(line).get("event") == "cycle" for line in lines)
 
@@ -241,7 +241,7 @@ def test_an_agent_survives_all_attempts_at_once(node: Node, tmp_path: Path) -> N
     port = free_port()
     agent = node.start_agent(
         *("--listen", f"127.0.0.1:{port}", "--resync", "1s", "--state-dir", str(tmp_path)),
-        *("--freeze-file", str(tmp_path / "freeze")),
+        *("--freeze-file", str(tmp_path / "freeze"), "--log-level", "debug"),
     )
     wait_until(lambda: cycles_of(node) >= 2, timeout_s=60, what="the agent's second cycle")
     attempts = [given_device(attempt, node.numbers[VICTIM]) for attempt in ATTEMPTS]

@@ -272,6 +272,6 @@ def test_the_agent_runs_beside_lock_files_of_root(
     agent = [root / "usr/bin/rbdagent", "agent", "--once", "--no-ceph", "--no-kube"]
     done = as_the_unit(*agent, "--state-dir", state)
     assert done.returncode == 0, done.stderr
-    (cycle,) = [json.loads(line) for line in done.stderr.splitlines()]
-    assert (cycle["event"], cycle["failed"]) == ("cycle", {})
+    (seen,) = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (seen["event"], seen["failed"]) == ("changed", {})
     assert (state / "history.json").stat().st_uid == 65534

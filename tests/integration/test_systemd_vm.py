@@ -141,7 +141,8 @@ def test_the_unit_observes_with_two_rights_and_publishes(machine: Machine) -> No
 
 
 def test_systemd_replaces_an_agent_that_hangs_and_no_other(machine: Machine) -> None:
-    short = "[Service]\nWatchdogSec=20\nEnvironment=RBDAGENT_RESYNC=2s\n"
+    chosen = "RBDAGENT_RESYNC=2s RBDAGENT_LOG_LEVEL=debug"
+    short = f"[Service]\nWatchdogSec=20\nEnvironment={chosen}\n"
     machine.vm.put(f"/run/systemd/system/{_UNIT}.d/short.conf", short.encode())
     machine.vm.run(f"systemctl daemon-reload && systemctl restart {_UNIT}", timeout_s=120)
     hung = machine.pid()

@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from msgspec.structs import replace
 
-from rbdagent import log
 from rbdagent.agent import loop
 from rbdagent.agent.loop import Agent, CycleResult
 from rbdagent.agent.metrics import Metrics
@@ -36,24 +36,33 @@ from tests.support.snapshots import (
 from tests.support.unmap_plans import GRACE_S, seen
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     import pytest
     from prometheus_client.samples import Sample
+    from structlog.typing import FilteringBoundLogger
 
     from rbdagent.config import Settings
     from tests.support.ceph_worker import FakeCephWorker
 
 
-class Log(log.Log):
-    """Keeps what is logged."""
+class Log:
+    """Keeps what is logged, with the fields that are bound."""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, Any]]] = []
+        self._kept = structlog.testing.LogCapture()
+        self.logger: FilteringBoundLogger = structlog.wrap_logger(
+            None,
+            processors=[structlog.contextvars.merge_contextvars, self._kept],
+            wrapper_class=structlog.make_filtering_bound_logger("debug"),
+        )
 
-    def _write(self, _level: int, event: str, fields: dict[str, Any]) -> None:
-        self.lines.append((event, fields))
+    @property
+    def entries(self) -> list[MutableMapping[str, Any]]:
+        return self._kept.entries
 
-    def of(self, event: str) -> list[dict[str, Any]]:
-        return [fields for name, fields in self.lines if name == event]
+    def of(self, event: str) -> list[MutableMapping[str, Any]]:
+        return [entry for entry in self.entries if entry["event"] == event]
 
 
 class Times:
@@ -108,7 +117,7 @@ class Stage:
             resync_s=60.0,
             clock=self.times,
             tell=self.reported.append,
-            log=self.log,
+            log=self.log.logger,
             workers=Workers(ceph=self.ceph, node=None),  # type: ignore[arg-type]
         )
 

@@ -181,8 +181,7 @@ def test_defect_is_logged_and_does_not_end_the_agent(stage: Stage) -> None:
     agent = stage.agent()
     agent.run(once=True)
     (line,) = stage.log.of("this is a defect of rbdagent")
-    assert line["error"] == "KeyError('pool')"
-    assert "agent_loop.py" in line["where"]
+    assert repr(line["exc_info"]) == "KeyError('pool')"
     agent.run(once=True)
     assert len(stage.reported) == 1
 
@@ -248,6 +247,41 @@ def test_blocked_volume_is_queried_only_while_its_pod_waits(
 # --------------------------------------------------------------------------------------------------
 # Unmap
 # --------------------------------------------------------------------------------------------------
+
+
+def test_only_a_change_is_logged_above_debug(stage: Stage) -> None:
+    """2,000 agents would write 2.9 million lines a day, if each cycle had one."""
+    failed = replace(IN_USE, sources=replace(IN_USE.sources, kubernetes=FAILED))
+    stage.snapshots = [IN_USE, IN_USE, failed, failed, ORPHAN, ORPHAN]
+    rounds(stage.agent(), *["change"] * 6)
+    above = [entry for entry in stage.log.entries if entry["log_level"] != "debug"]
+    assert [entry["event"] for entry in above] == ["changed"] * 3
+    assert [set(entry["failed"]) for entry in above] == [set(), {"kubernetes"}, set()]
+    assert [entry.get("Orphaned") for entry in above] == [None, None, 1]
+    assert len(stage.log.of("cycle")) == 6
+
+
+def test_lines_of_a_cycle_have_its_id(stage: Stage) -> None:
+    stage.snapshots = [RbdagentError("the node is on fire"), IN_USE, KeyError("pool")]
+    agent = stage.agent()
+    for _ in range(3):
+        agent.run(once=True)
+    ids = {entry["event"]: entry["cycle"] for entry in stage.log.entries}
+    events = ["cycle failed", "cycle", "changed", "this is a defect of rbdagent"]
+    assert list(ids) == events
+    assert ids["cycle"] == ids["changed"]
+    assert len(set(ids.values())) == 3
+
+
+def test_lines_of_an_unmap_have_its_device_and_volume(acting: Stage, unmapped: list[str]) -> None:
+    acting.snapshots = [ORPHAN]
+    acting.watch(acting.agent(), minutes=11)
+    assert unmapped == ["/dev/rbd0"]
+    (line,) = acting.log.of("unmap")
+    (act,) = observed_of(acting.state.acts())
+    assert (line["device"], line["persistent_volume"]) == ("/dev/rbd0", act.persistent_volume)
+    assert act.persistent_volume is not None
+    assert all("device" not in entry for entry in acting.log.of("cycle"))
 
 
 def test_orphan_is_unmapped_after_its_grace_period(acting: Stage, unmapped: list[str]) -> None:
@@ -340,7 +374,8 @@ def test_refusal_is_reported_again_only_with_other_reasons(acting: Stage) -> Non
         rounds(agent, "time")
         acting.times.uptime_s += 10
     assert [len(cycle.news) for cycle in acting.reported[-4:]] == [1, 0, 1, 1]
-    assert len(acting.log.of("unmap refused")) == 4
+    levels = [line["log_level"] for line in acting.log.of("unmap refused")]
+    assert levels == ["info", "debug", "info", "info"]
     assert acting.reported[-1].ended == {"refused": 3}
     # Nothing was unmapped: one snapshot of the orphan and one of the node in each cycle.
     assert len(acting.asked_api) == 8
