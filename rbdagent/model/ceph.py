@@ -15,7 +15,6 @@ from rbdagent.model.common import (
     Stored,
 )
 
-
 _FIRST_KERNEL_COOKIE: Final = 18446462598732840961
 """The cookies of krbd count up from this number; those of librbd are like heap addresses."""
 

@@ -55,13 +55,8 @@ def _labels(mappings: Sequence[Json]) -> dict[str, str]:
 
 
 def _image_keys(mapping: Json) -> frozenset[str]:
-    """Return the keys of a mapped image.
-
-    The device of an unknown image may be any image of krbd; rbd-nbd shows a watcher in any case.
-    """
-    image, device = mapping.get("image") or {}, mapping["device"]
-    if not image.get("name") and device.startswith("/dev/nbd"):
-        return frozenset()
+    """Return the keys of a mapped image; a device whose image is unknown may map any image."""
+    image = mapping.get("image") or {}
     return labels.image_keys(image.get("name"), image.get("id"))
 
 

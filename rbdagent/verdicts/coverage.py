@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, may_have_moved, reports
 from rbdagent.correlate.volume_names import names_of_use
-from rbdagent.model import NotObserved, PublishedNode, observed_of
+from rbdagent.model import NotObserved, PublishedNode, Verdict, observed_of
 from rbdagent.verdicts.timing import age, age_text, confirmed, is_young
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import KubeEvent, Node, Snapshot, Volume
+    from rbdagent.model import KubeEvent, Node, PublishedMapping, Snapshot, Volume
 
 _MOST_NAMES: Final = 5
 _WARNINGS: Final = frozenset({"RBDConflict", "RBDUnwatched", "RBDReturnedDirty", "RBDDead"})
@@ -38,7 +38,12 @@ def _is_complete(report: PublishedNode) -> bool:
     """Return whether a report has each mapping that was requested, with its image."""
     if isinstance(report.mappings, NotObserved) or report.incomplete:
         return False
-    return all(mapping.image is not None or is_nbd(mapping) for mapping in report.mappings)
+    return all(mapping.image is not None or _is_dead_nbd(mapping) for mapping in report.mappings)
+
+
+def _is_dead_nbd(mapping: PublishedMapping) -> bool:
+    """Return whether a report shows an nbd device that no process serves: it has no client."""
+    return is_nbd(mapping) and mapping.verdict is Verdict.DEAD
 
 
 def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:

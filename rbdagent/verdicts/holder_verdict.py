@@ -553,8 +553,8 @@ def orphaned(bench: HolderContext) -> RungResult | None:
 
 
 LOCAL: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
-    unknown_image,
     dead_nbd,
+    unknown_image,
     blocklisted,
     unwatched,
     returned_dirty,

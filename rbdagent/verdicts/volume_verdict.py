@@ -414,11 +414,14 @@ def _every_cluster_answered(fsid: str | None, snapshot: Snapshot) -> bool:
 
 
 def missing_devices(snapshot: Snapshot) -> tuple[Mapping, ...]:
-    """Return the devices of this node whose image was not observed."""
+    """Return the devices of this node whose image was not observed, and that may be written to.
+
+    An nbd device that no process serves has no client of Ceph.
+    """
     return tuple(
         mapping
         for mapping in device_identity_unknown(snapshot.node)
-        if mapping.kind is DeviceKind.KRBD or mapping.nbd is None or mapping.nbd.backend is None
+        if mapping.nbd is None or mapping.nbd.process is not None
     )
 
 

@@ -34,6 +34,7 @@ from rbdagent.parse import (
     monitors,
     mountinfo,
     quantity,
+    rbd_nbd,
     recognised,
     secrets,
     selector,
@@ -47,6 +48,7 @@ from rbdagent.report.snapshot import load_snapshot
 from rbdagent.rules import ERROR_TEXTS
 from tests.fuzz.inputs import Texts, Trees, small
 from tests.lab.install import CHECKOUT
+from tests.support.rbd_nbd import SERVED
 
 if TYPE_CHECKING:
     import random
@@ -425,6 +427,13 @@ TARGETS: Final = (
         monitors.parse_monitor_list,
         _MONITOR_LISTS,
         _of_text(monitors.parse_monitor_list, cluster_id="rook-ceph", where=_WHERE),
+    ),
+    _target(
+        rbd_nbd.served_image,
+        Texts(tuple(SERVED)),
+        lambda text: rbd_nbd.served_image(
+            ("rbd-nbd", *_raw(text).decode(errors="replace").split())
+        ),
     ),
     _target(krbd.parse_snapshot, _SYSFS, _of_text(krbd.parse_snapshot)),
     _target(krbd.parse_user, _SYSFS, _of_text(krbd.parse_user)),

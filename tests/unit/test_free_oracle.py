@@ -17,9 +17,12 @@ from rbdagent.model import (
     CephView,
     EntityAddress,
     ImagePresence,
+    Mapping,
+    NbdState,
     Node,
     NotObserved,
     Pod,
+    ProcessRef,
     PublishedMapping,
     PublishedNode,
     ServiceAddress,
@@ -46,6 +49,7 @@ from tests.support.snapshots import (
     attachment,
     cluster,
     image_view,
+    nbd_mapping,
     node,
     pod,
     unmapped,
@@ -164,8 +168,11 @@ def report_of(machine: Machine, draw: random.Random) -> tuple[PublishedNode, ...
     if machine.agent == "blind":
         return (replace(report, mappings=NotObserved(reason="no devices seen")),)
     is_true = machine.agent in ("fresh", "unsure")
+    # No process serves it: its image is unknown, and no client has it.
+    dead = PublishedMapping(device="/dev/nbd9", verdict=Verdict.DEAD)
+    other = (dead,) if draw.random() < 0.2 else ()
     if not (machine.mapped != "no" if is_true else draw.random() < 0.5):
-        return (report,)
+        return (replace(report, mappings=other),)
     verdicts = (Verdict.UNWATCHED, Verdict.DEAD) if machine.lifted else ()
     mapping = PublishedMapping(
         device="/dev/rbd3",
@@ -178,9 +185,14 @@ def report_of(machine: Machine, draw: random.Random) -> tuple[PublishedNode, ...
         read_only=machine.mapped == "ro",
         persistent_volume=draw.choice((PV, None)),
     )
+    if machine.librbd:
+        # rbd-nbd: neither the cluster nor the client is in sysfs.
+        by_nbd = {"device": "/dev/nbd3", "fsid": None, "image_id": None, "client_id": None}
+        mapping = replace(mapping, client_address=None, **by_nbd)
     if machine.agent == "unsure":
-        mapping = replace(mapping, spec=None, image_id=None, persistent_volume=None)
-    return (replace(report, mappings=(mapping,)),)
+        unknown = {"spec": None, "image_id": None, "persistent_volume": None}
+        mapping = replace(mapping, verdict=Verdict.UNDETERMINED, **unknown)
+    return (replace(report, mappings=(mapping, *other)),)
 
 
 def pod_of(machine: Machine) -> tuple[Pod, ...]:
@@ -214,14 +226,16 @@ def entry_of(machine: Machine) -> tuple[BlocklistEntry, ...]:
 
 
 def seen_from_worker_1(
-    machines: tuple[Machine, ...], draw: random.Random, second: str = "no"
+    machines: tuple[Machine, ...], draw: random.Random, second: str = "no", here: str = "no"
 ) -> Snapshot:
-    """Return what worker-1, which has nothing mapped, observes of the others.
+    """Return what worker-1 observes of itself and of the others.
 
     Args:
         machines: the others.
         draw: the source of chance.
         second: which cluster has the fsid of the first: ``no``, the ``same`` or a ``copy``.
+        here: whether worker-1 has an nbd device of an image that it does not see: ``no``, ``dead``
+            (no process serves it) or ``served``.
     """
 
     def every(part: str, found: list[tuple[object, ...]]) -> object:
@@ -236,6 +250,7 @@ def seen_from_worker_1(
     ]
     lasting, transient = watches_in(reads if any(reads) else reads[:1])
     seen = unmapped(
+        on_node={"mappings": devices_here(here)},
         of_image={"watchers": every("watchers", [lasting]), "transient_watchers": transient},
         in_ceph={"blocklist": every("blocklist", [entry_of(machine) for machine in machines])},
         in_kube={
@@ -250,6 +265,14 @@ def seen_from_worker_1(
         },
     )
     return with_second_name(seen, second, draw)
+
+
+def devices_here(here: str) -> tuple[Mapping, ...]:
+    if here == "no":
+        return ()
+    process = ProcessRef(pid=700, command="rbd-nbd map img") if here == "served" else None
+    state = NbdState(recorded_pid=700, backend="a cookie", process=process)
+    return (nbd_mapping(spec=UNSEEN, nbd=state),)
 
 
 MONITORS: Final = (ServiceAddress(kind="mon", name="a", address=EntityAddress(ip="10.77.0.1")),)
@@ -313,8 +336,10 @@ def test_free_is_never_reported_while_a_machine_has_it_mapped(
     for _ in range(STATES):
         machines = tuple(drawn(f"worker-{number}", draw) for number in (2, 3)[: draw.randint(1, 2)])
         second = draw.choice(("no",) * 17 + ("same", "copy", "copy"))
-        if verdict_on(seen_from_worker_1(machines, draw, second)) is Verdict.FREE:
+        here = draw.choice(("no",) * 17 + ("dead", "dead", "served"))
+        if verdict_on(seen_from_worker_1(machines, draw, second, here)) is Verdict.FREE:
             free += 1
+            assert here != "served"
             assert second != "copy"
             holding = [machine for machine in machines if machine.holds and can_be_seen(machine)]
             assert not holding

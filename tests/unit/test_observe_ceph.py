@@ -518,7 +518,7 @@ def test_only_a_watch_of_librbd_that_has_ended_is_transient(
     def next_read(_: float) -> None:
         watched.watchers = later.pop(0)
 
-    monkeypatch.setattr(ceph_images.time, "sleep", next_read)
+    monkeypatch.setattr("rbdagent.collect.ceph.images.time.sleep", next_read)
     (found,) = views(observe(tmp_path, [identity("one")])[0])
     assert isinstance(found.watchers, tuple)
     assert [watcher.client for watcher in found.watchers] == lasting

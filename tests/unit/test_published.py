@@ -198,10 +198,12 @@ def test_label_of_more_devices_than_a_value_holds_names_none() -> None:
     assert labels.devices_in(value) is None
 
 
-def test_nbd_device_of_an_unknown_image_has_no_label() -> None:
-    """The watcher of rbd-nbd shows its image; the device of krbd may have any image."""
-    body = rbdnode_object({}, [{"device": "/dev/nbd0"}])
-    assert body == {"metadata": {"labels": {}}, "status": {"imageLabels": 0}}
+@pytest.mark.parametrize("device", ["rbd0", "nbd0"])
+def test_device_of_an_unknown_image_has_the_label_of_any_image(device: str) -> None:
+    """rbd-nbd takes no watch either if it maps read-only, or after it has lost its watch."""
+    body = rbdnode_object({}, [{"device": f"/dev/{device}"}])
+    labelled = {labels.image_label(labels.UNKNOWN_IMAGE): device}
+    assert body == {"metadata": {"labels": labelled}, "status": {"imageLabels": 1}}
 
 
 @pytest.mark.parametrize("given", [{}, {"image.rbdagent.dev/a": "rbd0", "app": "x"}])

@@ -29,7 +29,6 @@ from rbdagent.collect.kube.requests import (
     listed,
     objects,
 )
-from rbdagent.correlate.published_reports import is_nbd
 from rbdagent.errors import SourceError
 from rbdagent.model import Lease, NotObserved, PublishedMapping, PublishedNode, PublishedSummary
 from rbdagent.parse import kubernetes as read
@@ -382,8 +381,6 @@ def _incomplete(
 
 
 def _keys(mapping: PublishedMapping) -> frozenset[str]:
-    if mapping.spec is None and is_nbd(mapping):
-        return frozenset()
     name = None if mapping.spec is None else mapping.spec.name
     return labels.image_keys(name, mapping.image_id)
 

@@ -28,6 +28,7 @@ from rbdagent.collect.node.mounts import (
     unbacked_of,
 )
 from rbdagent.collect.node.procfs import (
+    NBD_SERVER,
     ProcessEntry,
     ProcessPass,
     ProcessScan,
@@ -336,12 +337,21 @@ def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
     ours += [entry for entry in servers if entry.process.pid == recorded]
     chosen = ours[0] if ours else None
     if chosen is None:
-        return mapping
+        return replace(mapping, nbd=replace(mapping.nbd, process=_unread_server(scan)))
     return replace(
         mapping,
         spec=nbd_image(chosen.ref, chosen.arguments),
         nbd=replace(mapping.nbd, process=chosen.ref),
     )
+
+
+def _unread_server(scan: ProcessScan) -> NotObserved | None:
+    """Return why a process may serve an nbd device although none was found; None if none does."""
+    for entry in scan.entries:
+        if entry.name == NBD_SERVER and entry.is_cut:
+            why = entry.unread or "its command line was not read"
+            return NotObserved(reason=f"{named(entry.ref)}: {why}")
+    return NotObserved(reason=scan.unknown[0]) if scan.unknown else None
 
 
 def _node_paths(devices: tuple[BlockDevice, ...]) -> dict[str, DeviceNumber]:

@@ -789,12 +789,15 @@ def named(process: ProcessRef) -> str:
     return f"process {process.pid} ({program}){pod}"
 
 
+NBD_SERVER: Final = "rbd-nbd"
+
+
 def is_nbd_server(entry: ProcessEntry) -> bool:
     """Return whether a process is rbd-nbd and serves a device: it does not unmap or list."""
     arguments = entry.arguments
     return (
         bool(arguments)
-        and os.path.basename(arguments[0]) == "rbd-nbd"
+        and os.path.basename(arguments[0]) == NBD_SERVER
         and bool({"map", "attach"} & set(arguments))
     )
 

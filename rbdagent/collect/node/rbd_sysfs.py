@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +32,7 @@ from rbdagent.parse.krbd import (
     parse_snapshot,
     parse_user,
 )
+from rbdagent.parse.rbd_nbd import served_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -419,15 +419,9 @@ def requests_of(
 
 
 def nbd_image(process: ProcessRef, arguments: Sequence[str]) -> ImageSpec | NotObserved:
-    """Read the image from the arguments of an rbd-nbd process: ``rbd-nbd … map POOL/IMAGE …``."""
-    for word, following in itertools.pairwise(arguments):
-        if word in {"map", "attach"}:
-            parts = following.partition("@")[0].split("/")
-            match parts:
-                case [pool, name]:
-                    return ImageSpec(pool=pool, name=name)
-                case [pool, namespace, name]:
-                    return ImageSpec(pool=pool, namespace=namespace, name=name)
-                case [name] if name:
-                    return ImageSpec(pool="rbd", name=name)
-    return NotObserved(reason=f"the command line of pid {process.pid} names no image")
+    """Return the image that an rbd-nbd process serves, from its arguments."""
+    unknown = NotObserved(
+        reason=f"the command line of pid {process.pid} does not show which image of which pool",
+        hint="rbd-nbd map POOL/IMAGE names both",
+    )
+    return served_image(arguments) or unknown
