@@ -240,7 +240,17 @@ class _Kubernetes:
     def tell(self, result: CycleResult) -> None:
         """Write RBDMappings, RBDNode, Lease and Events; log a failure and continue."""
         from rbdagent.collect.failure import as_source_error
+        from rbdagent.correlate.volume_names import node_named
 
+        if node_named(self._node_name, result.snapshot) is None:
+            # Its reports are garbage collected with the Node, and none can be created.
+            self._log.warning(
+                "no Node",
+                node=self._node_name,
+                effect="no other node can see what is mapped here",
+                hint="kubelet registers the Node when it starts; unmap, or shut the machine down, "
+                "before its Node is deleted",
+            )
         self.is_published = True
         for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
             try:

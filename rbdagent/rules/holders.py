@@ -331,8 +331,9 @@ ENTRIES: Final = (
         cause="No watch on the header, no mapping on any node, no running pod, no attachment.",
         evidence="The watchers according to Ceph, this node's sysfs, a report of each other node's "
         "agent that is at most ten minutes old, and the API. Each of them was observed.",
-        risk="A mapping on a machine that is not a node of the cluster shows only on that machine "
-        "if it is read-only or has no watch.",
+        risk="A mapping on a machine that is not a node of the cluster, or whose Node was deleted, "
+        "shows only on that machine if it is read-only or has no watch. The clients of a mirrored "
+        "image in the peer cluster are not seen.",
         remedy="If a pod still waits, its events show what it waits for.",
         recovery=None,
     ),
@@ -1247,16 +1248,26 @@ def free(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD118 if no client holds the volume and every source that proves it was observed."""
     if case.verdict is not Verdict.FREE:
         return
+    view = case.use.image_view
+    mirrored = False if view is None else view.mirrored
+    unseen = "a machine without Node, report and watch"
+    if mirrored is True:
+        unseen = f"{unseen}; a client in the peer cluster, because the image is mirrored"
     yield finding(
         "RBD118",
         case.volume,
         f"No client holds {case.volume}: it has no watcher, no node has a mapping of it, no pod "
-        "runs with it, and it is attached to no node.",
+        f"runs with it, and it is attached to no node. Not visible: {unseen}.",
         evidence=(
             "Ceph lists no watcher",
             f"{case.here} was observed and has no mapping of it",
             "the agent of every other node has reported recently, and none has a mapping of it",
             "no node lists it in volumesInUse, and it has no VolumeAttachment",
+            *(
+                f"not observed: whether the image is mirrored to a peer cluster ({missing.reason})"
+                for missing in (mirrored,)
+                if isinstance(missing, NotObserved)
+            ),
         ),
     )
 

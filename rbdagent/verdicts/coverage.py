@@ -60,7 +60,7 @@ def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     others = [node for node in nodes_of(kube) if node.name != own]
     return (
         *_unreported(others, snapshot),
-        *_without_node(others, snapshot),
+        *_without_node(snapshot),
         *_in_another_pool(use, snapshot),
         *_in_volumes_in_use(others, use),
         *_attached(use),
@@ -89,13 +89,17 @@ def _unreported(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
         yield f"what is mapped on {', '.join(named)}{f' and {more} more nodes' if more > 0 else ''}"
 
 
-def _without_node(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
-    """Yield the machines whose agent reports, but not completely, and whose Node was deleted."""
-    names = {node.name for node in others}
+def _without_node(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the machines whose agent has reported, and whose Node does not exist.
+
+    A Node may be deleted while its machine runs, and the machine keeps what it has mapped. The
+    report is garbage collected after its Node, and then nothing in the API shows the machine.
+    """
+    names = {node.name for node in nodes_of(snapshot.kubernetes)}
     for report in reports(snapshot):
-        known = report.name in names or _is_complete(report)
-        if not known and is_fresh(report, snapshot.observed_at):
-            yield f"what is mapped on {report.name} (it has no Node, and its agent sees not all)"
+        if report.name not in names:
+            last = confirmed(report, snapshot.observed_at)
+            yield f"what is mapped on {report.name} (it has no Node; its agent last {last})"
 
 
 def _in_another_pool(use: Volume, snapshot: Snapshot) -> Iterator[str]:

@@ -832,6 +832,16 @@ def test_failure_to_publish_is_logged_when_it_begins_changes_and_ends(
     ]  # fmt: skip
 
 
+def test_agent_whose_node_was_deleted_says_so(api: FakeApi, access: KubeAccess) -> None:
+    log, seen = Log(), seen_by_agent()
+    writers_of_agent(access, log).tell(cycle_of(seen))
+    assert log.of("no Node") == []
+    assert seen.kubernetes is not None
+    alone = replace(seen, kubernetes=replace(seen.kubernetes, nodes=()))
+    writers_of_agent(access, log).tell(cycle_of(alone))
+    assert [fields["node"] for fields in log.of("no Node")] == ["worker-1"]
+
+
 @pytest.mark.parametrize(
     ("broken", "code"),
     [({}, 0), ({f"PATCH {_RBD_NODE}": 403}, 1), ({RBD_MAPPINGS: 503}, 1)],

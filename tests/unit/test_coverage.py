@@ -9,7 +9,9 @@ import pytest
 from rbdagent.commands import line_of
 from tests.support.snapshots import (
     LONG_AGO,
+    NOW,
     PV,
+    UNSEEN,
     attachment,
     codes,
     found,
@@ -80,6 +82,28 @@ def test_old_report_states_its_age_for_each_node() -> None:
     old = reported_by("worker-2", observed_at=LONG_AGO)
     assert _evidence(_workers(2, 3), old).startswith("worker-2 (its agent last ")
     assert _evidence(_workers(2, 3), old).endswith("), worker-3 (no agent reports)")
+
+
+@pytest.mark.parametrize("observed_at", [NOW, LONG_AGO])
+def test_report_without_a_node_is_a_gap_at_any_age(observed_at: str) -> None:
+    """A Node may be deleted while its machine runs."""
+    report = reported_by("worker-9", observed_at=observed_at)
+    expected = "worker-9 (it has no Node; its agent last reported "
+    assert _evidence((), report).startswith(expected)
+
+
+def test_free_names_what_it_cannot_show() -> None:
+    assert found(unmapped(), "RBD118").message.endswith(
+        " Not visible: a machine without Node, report and watch."
+    )
+
+
+def test_free_of_a_mirrored_image_names_the_peer_cluster() -> None:
+    assert "in the peer cluster" not in found(unmapped(), "RBD118").message
+    mirrored = found(unmapped(of_image={"mirrored": True}), "RBD118")
+    assert mirrored.message.endswith("in the peer cluster, because the image is mirrored.")
+    unknown = found(unmapped(of_image={"mirrored": UNSEEN}), "RBD118")
+    assert "whether the image is mirrored" in unknown.evidence[-1]
 
 
 def test_all_nodes_that_report_leave_nothing_out() -> None:

@@ -321,9 +321,10 @@ def verdict_on(snapshot: Snapshot) -> Verdict:
 def can_be_seen(machine: Machine) -> bool:
     """Return whether any source shows that a machine exists.
 
-    If its Node was deleted while it was on, only its watch or the report of its agent shows it.
+    If its Node was deleted while it was on, only its watch shows it, or the report of its agent, of
+    any age, until it is garbage collected.
     """
-    return machine.api != "gone" or machine.watch or machine.agent in ("fresh", "unsure")
+    return machine.api != "gone" or machine.watch or machine.agent != "none"
 
 
 @pytest.mark.fuzz
