@@ -246,6 +246,7 @@ def local_holder(
         in_volumes_in_use=in_volumes_in_use(node_object, names),
         driver_registered=driver_registered(node.node_name, names, snapshot, local=True),
         is_kubernetes_managed=made_by_kubernetes(mapping, names, found.staging, metadata_of(view)),
+        claimed_by=claimants(client, address, fsid, snapshot),
         sibling_devices=sibling_devices(mapping, node),
     )
 
@@ -266,7 +267,8 @@ def _remote_holder(
 ) -> Holder:
     """Return a watcher that has no mapping on this node as a holder."""
     daemon = daemon_of(watcher, view, snapshot)
-    publisher, published = published_client(watcher, view, snapshot)
+    claimed_by = claimants(watcher.client, watcher.address, view.fsid, snapshot)
+    publisher, published = (None, None) if claimed_by else published_client(watcher, view, snapshot)
     node = node_at(watcher.address.ip, snapshot) if daemon is None else None
     if publisher is not None:
         node = publisher.name
@@ -279,6 +281,7 @@ def _remote_holder(
         transient=transient,
         published_by=publisher,
         published=published,
+        claimed_by=claimed_by,
         lockers=lockers_of(view, watcher.client, watcher.address),
         blocklisted_by=blocklisting(watcher.address, view.fsid, snapshot),
         is_kubernetes_managed=made_by_kubernetes(None, names, (), metadata_of(view)),
@@ -342,6 +345,37 @@ def published_client(
     return None, None
 
 
+def claimants(
+    client: int | None, address: EntityAddress | None, fsid: str | None, snapshot: Snapshot
+) -> tuple[str, ...]:
+    """Return the nodes that have a client, if they are several; else nothing.
+
+    They are the nodes whose agents report it, and the observed node if one of its devices has it.
+    Client id and nonce never belong to two clients of a cluster: a compromised agent may report
+    those of another node.
+    """
+    if client is None or address is None:
+        return ()
+
+    def has_client(mapping: Mapping | PublishedMapping) -> bool:
+        return (
+            mapping.client_id == client
+            and mapping.client_address is not None
+            and mapping.fsid == fsid
+            and same_client(mapping.client_address, address)
+        )
+
+    node, kube = snapshot.node, snapshot.kubernetes
+    found = {
+        report.name
+        for report in (() if kube is None else observed_of(kube.published))
+        if any(map(has_client, observed_of(report.mappings)))
+    }
+    if node is not None and any(map(has_client, mappings_of(node))):
+        found.add(node.node_name)
+    return tuple(sorted(found)) if len(found) > 1 else ()
+
+
 def _is_of(mapping: PublishedMapping, view: ImageView) -> bool:
     """Return whether a mapping is one of the image; images of format 1 have names but no ids."""
     if view.image_id is None:
@@ -387,6 +421,8 @@ def _is_the_same(holder: Holder, node: PublishedNode, mapping: PublishedMapping)
 
     The client of rbd-nbd is not in sysfs, so a librbd watcher of that node counts as its mapping.
     """
+    if holder.claimed_by and holder.watcher is not None and _has_client(mapping, holder.watcher):
+        return True
     if holder.transient or holder.node != node.name:
         return False
     if is_nbd(mapping):
@@ -404,12 +440,14 @@ def _reported_holder(
 ) -> Holder:
     fsid = mapping.fsid or (names.image.fsid if names.image is not None else None)
     view = next((view for view in views if fsid in (None, view.fsid)), None)
+    claimed_by = claimants(mapping.client_id, mapping.client_address, mapping.fsid, snapshot)
     return replace(
         _holder_elsewhere(node.name, names, snapshot, directories),
         kind=HolderKind.NBD if is_nbd(mapping) else HolderKind.KRBD,
-        confidence=Confidence.CERTAIN,
+        confidence=Confidence.PROBABLE if claimed_by else Confidence.CERTAIN,
         published_by=node,
         published=mapping,
+        claimed_by=claimed_by,
         lockers=lockers_of(view, mapping.client_id, mapping.client_address),
         blocklisted_by=blocklisting(mapping.client_address, fsid, snapshot),
         is_kubernetes_managed=made_by_kubernetes(None, names, (), metadata_of(view)),

@@ -512,8 +512,9 @@ def _published(index: ClusterIndex, objects: _Objects) -> list[PublishedEntry]:
     entries += [entry for name in wanted.images for entry in known.of_image.get(name, ())]
     entries += [entry for one in wanted.image_ids for entry in known.of_image_id.get(one, ())]
     for client, fsid in wanted.clients:
-        theirs = known.of_client.get(client, ())
-        entries += [entry for entry in theirs if entry.mapping.fsid == fsid][:1]
+        theirs = [one for one in known.of_client.get(client, ()) if one.mapping.fsid == fsid]
+        # One of each node: the client of one node in the reports of two is a finding.
+        entries += {entry.number: entry for entry in reversed(theirs)}.values()
     return entries
 
 

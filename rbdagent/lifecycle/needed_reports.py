@@ -49,7 +49,7 @@ def needed_reports(
         reports: of all agents.
     """
     wanted = _Wanted(wanted_reports(index, targets_to_diagnose(index, scope)))
-    return _reduced(index, reports, lambda _, mapping: wanted.has(mapping))
+    return _reduced(index, reports, wanted.has)
 
 
 class _Wanted:
@@ -57,24 +57,27 @@ class _Wanted:
 
     def __init__(self, wanted: WantedReports) -> None:
         self._wanted = wanted
-        self._unproven: set[tuple[ClientKey, str | None]] = set(wanted.clients)
+        self._proven: set[tuple[str, ClientKey, str | None]] = set()
 
-    def has(self, mapping: PublishedMapping) -> bool:
+    def has(self, node: str, mapping: PublishedMapping) -> bool:
         """Return whether a mapping is wanted; call it once for each mapping, in order."""
         wanted = self._wanted
         if mapping.persistent_volume in wanted.volumes:
             return True
         if mapping.spec is not None and mapping.spec.name in wanted.images:
             return True
-        return mapping.image_id in wanted.image_ids or self._is_proof(mapping)
+        return mapping.image_id in wanted.image_ids or self._is_proof(node, mapping)
 
-    def _is_proof(self, mapping: PublishedMapping) -> bool:
-        """Return whether it is the first mapping of a watcher's client."""
+    def _is_proof(self, node: str, mapping: PublishedMapping) -> bool:
+        """Return whether it is the node's first mapping of a watcher's client."""
         if mapping.client_address is None:
             return False
-        proof = client_of(mapping.client_id, mapping.client_address), mapping.fsid
-        is_first = proof in self._unproven
-        self._unproven.discard(proof)
+        client = client_of(mapping.client_id, mapping.client_address)
+        if (client, mapping.fsid) not in self._wanted.clients:
+            return False
+        proof = node, client, mapping.fsid
+        is_first = proof not in self._proven
+        self._proven.add(proof)
         return is_first
 
 

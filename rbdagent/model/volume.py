@@ -87,6 +87,9 @@ class Holder(Struct, frozen=True, kw_only=True):
     """The node whose agent published a mapping with exactly this client."""
     published: PublishedMapping | None = None
     """The published mapping, if it is a mapping of this image."""
+    claimed_by: tuple[str, ...] = ()
+    """The nodes whose agents report this client, if they are several: one client is on one node, so
+    at least one of the reports is wrong."""
     sibling_devices: tuple[str, ...] = ()
     """Other mappings of the same client on the node: one blocklist entry blocks all of them."""
 

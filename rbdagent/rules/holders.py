@@ -362,6 +362,21 @@ ENTRIES: Final = (
         recovery=Recovery(actor="kubelet and the CSI driver"),
     ),
     Entry(
+        "RBD125",
+        "ClientOnTwoNodes",
+        Severity.ERROR,
+        "The agents of several nodes report the same client, and a client is on one node.",
+        cause="An agent reports a client that is not its own: it, or its node, is compromised. Or "
+        "a node got another name, and the report under its former name is left.",
+        evidence="Client id and address with nonce are equal in the RBDMappings of these nodes, or "
+        "in one of them and in the sysfs of the node that was observed. Ceph gives no id twice.",
+        risk="The reports of these nodes cannot be relied on: a holder may be on either node.",
+        remedy="Run rbdagent on each of these nodes: there it reads the kernel, not the reports. "
+        "Treat a node that reports the client and does not have it as compromised. After a change "
+        "of a node's name, delete the RBDNode and the RBDMappings of the former name.",
+        recovery=Recovery(note="an agent corrects only its own reports"),
+    ),
+    Entry(
         "RBD416",
         "RunningWithoutMapping",
         Severity.ERROR,
@@ -1009,6 +1024,33 @@ def _unplaced(case: RuleContext) -> tuple[HolderVerdict, ...]:
     )
 
 
+def client_on_two_nodes(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD125 for a client that several nodes have according to their agents."""
+    clients: dict[str, Holder] = {}
+    for holder_verdict in case.holder_verdicts:
+        if holder_verdict.holder.claimed_by:
+            clients.setdefault(_client_name(holder_verdict.holder), holder_verdict.holder)
+    for client, holder in clients.items():
+        nodes = holder.claimed_by
+        yield finding(
+            "RBD125",
+            client,
+            f"{' and '.join(nodes)} have the same client {client} according to what their agents "
+            "report, and a client is on one node. At least one of the reports is wrong: observe "
+            "these nodes before you rely on either.",
+            evidence=identity_lines(case, holder),
+            commands=tuple(query_on_node(case, node) for node in nodes if node != case.here),
+        )
+
+
+def _client_name(holder: Holder) -> str:
+    """Return the client of a holder: ``client.4154``."""
+    known = (holder.mapping, holder.published)
+    ids = (found.client_id for found in known if found is not None)
+    client = holder.watcher.client if holder.watcher is not None else next(ids, None)
+    return f"client.{client}"
+
+
 def undetermined(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD119 for a holder whose use is unknown, with the nodes on which to observe it."""
     outside = external_holders(case)
@@ -1335,6 +1377,7 @@ RULES: Final = (
     (80, dead_nbd),
     (90, lost_pod),
     (100, lost_pod_elsewhere),
+    (125, client_on_two_nodes),
     (130, pinned),
     (140, orphaned),
     (150, published),

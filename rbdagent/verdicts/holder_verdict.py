@@ -752,6 +752,22 @@ def pods_on_holder_node(bench: HolderContext) -> RungResult | None:
     return None
 
 
+def claimed_by_several(bench: HolderContext) -> RungResult | None:
+    """Return `Undetermined` for a client that the agents of several nodes report as theirs."""
+    holder = bench.holder
+    if not holder.claimed_by:
+        return None
+    return RungResult(
+        verdict=Verdict.UNDETERMINED,
+        reasons=(
+            (
+                f"{' and '.join(holder.claimed_by)} have the same client according to what their "
+                "agents report, and a client is on one node"
+            ),
+        ),
+    )
+
+
 _DANGERS: Final = frozenset({Verdict.UNWATCHED, Verdict.RETURNED_DIRTY, Verdict.DEAD})
 """These endanger data, so they take precedence over a running pod and over a node that is not
 Ready."""
@@ -841,6 +857,7 @@ REMOTE: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
     passing_by,
     ceph_service,
     blocklisted,
+    claimed_by_several,
     reported_danger,
     unknown_node,
     node_down,

@@ -34,8 +34,10 @@ def a_mapping(random: Random, node: str, device: int) -> PublishedMapping:
     if random.random() < 0.4:
         # The pods of every third volume are on the same node.
         number = next((one for one in range(COUNT) if NODES[one % 3] == node), number)
-    client = random.choice((int(node[-1]), int(node[-1]), SECOND))
-    client_address = replace(address(node), nonce=client)
+    # Some agents report the client of another node.
+    owner = random.choice((*[node] * 14, *NODES))
+    client = random.choice((int(owner[-1]), int(owner[-1]), SECOND))
+    client_address = replace(address(owner), nonce=client)
     name = random.choice((*[f"image-{number}"] * 5, f"former-{number}", "image-nowhere"))
     spec = ImageSpec(pool=random.choice(("k8s", "k8s", "former")), name=name)
     return PublishedMapping(

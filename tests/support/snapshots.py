@@ -55,6 +55,7 @@ from rbdagent.model import (
     Pod,
     PodVolumeDirectory,
     ProcessRef,
+    PublishedMapping,
     PublishedNode,
     ServiceAddress,
     Snapshot,
@@ -65,6 +66,7 @@ from rbdagent.model import (
     Target,
     TargetKind,
     UnbackedMount,
+    Verdict,
     VolumeAttachment,
     VolumeData,
     Watcher,
@@ -428,6 +430,23 @@ def event(message: str, **overrides: Any) -> KubeEvent:
 def reported_by(node_name: str, **overrides: Any) -> PublishedNode:
     """Return the fresh report of a node's agent; by default it has nothing mapped."""
     return _made(PublishedNode(name=node_name, observed_at=NOW), overrides)
+
+
+def reported_mapping(**overrides: Any) -> PublishedMapping:
+    """Return the default mapping as the agent of its node reports it."""
+    default = PublishedMapping(
+        device="/dev/rbd0",
+        verdict=Verdict.ORPHANED,
+        fsid=FSID,
+        spec=SPEC,
+        image_id=IMAGE_ID,
+        client_id=CLIENT,
+        client_address=ADDRESS,
+        read_only=False,
+        persistent_volume=PV,
+        reasons=("nothing uses it",),
+    )
+    return _made(default, overrides)
 
 
 def kube(**overrides: Any) -> KubeView:

@@ -291,6 +291,49 @@ def test_report_of_another_client_is_not_the_holder(changes: Json) -> None:
     assert watching.verdict is Verdict.UNDETERMINED
 
 
+def both_claim(**parts: Any) -> Snapshot:
+    """Return a snapshot in which two agents report the client of one watcher."""
+    reports = by_agent(Verdict.UNWATCHED), by_agent(Verdict.IN_USE, name="worker-9")
+    return from_worker_2(*parts.pop("reports", reports), **parts)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_client_in_the_reports_of_two_nodes_is_on_neither_with_certainty(is_first: bool) -> None:
+    reports = [by_agent(Verdict.UNWATCHED), by_agent(Verdict.IN_USE, name="worker-9")]
+    seen = both_claim(reports=reports if is_first else reports[::-1], in_kube={"pods": (pod(),)})
+    diagnosis = diagnose(correlate(seen), seen)
+    (judged,) = diagnosis.holders
+    assert judged.holder.confidence is Confidence.PROBABLE
+    assert judged.verdict is diagnosis.verdict is Verdict.UNDETERMINED
+    found = next(finding for finding in diagnosis.findings if finding.code == "RBD125")
+    assert found.severity is Severity.ERROR
+    assert f"worker-1 and worker-9 have the same client client.{CLIENT}" in found.message
+    assert [line.split()[1] for line in lines_of(found.commands)] == ["worker-1", "worker-9"]
+    assert "RBD106" not in {finding.code for finding in diagnosis.findings}
+
+
+def test_client_without_a_watch_in_two_reports_is_certain_on_neither() -> None:
+    seen = both_claim(of_image={"watchers": ()})
+    diagnosis = diagnose(correlate(seen), seen)
+    assert {judged.holder.node for judged in diagnosis.holders} == {"worker-1", "worker-9"}
+    for judged in diagnosis.holders:
+        assert judged.holder.confidence is Confidence.PROBABLE
+        assert judged.verdict is Verdict.UNDETERMINED
+    assert [finding.code for finding in diagnosis.findings].count("RBD125") == 1
+
+
+def test_own_client_in_the_report_of_another_node_stays_certain_here() -> None:
+    """The kernel shows it here; the report of the other agent is wrong, and no second holder."""
+    seen = world(in_kube={"published": (by_agent(name="worker-2"),), "pods": (pod(),)})
+    diagnosis = diagnose(correlate(seen), seen)
+    (judged,) = diagnosis.holders
+    assert (judged.holder.node, judged.holder.confidence) == ("worker-1", Confidence.CERTAIN)
+    assert judged.verdict is diagnosis.verdict is Verdict.IN_USE
+    codes = {finding.code for finding in diagnosis.findings}
+    assert "RBD125" in codes
+    assert "RBD106" not in codes
+
+
 def test_other_image_of_the_same_client_names_only_the_node() -> None:
     seen = from_worker_2(by_agent(image_id="another"))
     (judged,) = diagnose(correlate(seen), seen).holders

@@ -57,6 +57,8 @@ from tests.support.snapshots import (
     pod_directory,
     process,
     remote_watcher,
+    reported_by,
+    reported_mapping,
     staging,
     target,
     unmapped,
@@ -95,6 +97,7 @@ FORMER: Final = LockHolder(client=99, address=replace(ADDRESS, nonce=1), lock_id
 OLD_LOCK: Final = LockHolder(client=12, address=None, lock_id="kubelet_lock_magic_worker-9")
 OWN_ENTRY: Final = BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce, until="tomorrow")
 DEAD_NBD: Final = nbd_mapping(nbd=NbdState(recorded_pid=700, backend=HANDLE, process=None))
+OF_CLIENT: Final = reported_by("worker-1", mappings=(reported_mapping(),))
 OTHER_PV: Final = volume(name="pv-copy", uid="other")
 CSI: Final = CsiSource(driver=DRIVER, volume_handle="by-hand")
 DEPLOYMENT: Final = ("ReplicaSet/web-5d4f", "ReplicaSet/web-77aa")
@@ -128,6 +131,14 @@ REPORTED: Final[dict[str, Table]] = {
     },
     "RBD112": {"two workloads": world(in_kube={"pods": (pod(), waiting_pod())})},
     "RBD113": {"NotReady": from_worker_2(in_kube={"nodes": (node(ready=None), node("worker-2"))})},
+    "RBD125": {
+        "reported by two agents": from_worker_2(
+            in_kube={"published": (OF_CLIENT, replace(OF_CLIENT, name="worker-9"))}
+        ),
+        "its own, reported by another": world(
+            in_kube={"published": (replace(OF_CLIENT, name="worker-2"),)}
+        ),
+    },
     "RBD114": {
         "raw block for many": world(
             of_image={"watchers": (watcher(), remote_watcher())},
@@ -303,6 +314,18 @@ REPORTED: Final[dict[str, Table]] = {
     },
 }
 NOT_REPORTED: Final[dict[str, Table]] = {
+    "RBD125": {
+        "in one report": from_worker_2(in_kube={"published": (OF_CLIENT,)}),
+        "in the report of its own node": world(in_kube={"published": (OF_CLIENT,)}),
+        "of another cluster": from_worker_2(
+            in_kube={
+                "published": (
+                    OF_CLIENT,
+                    reported_by("worker-9", mappings=(reported_mapping(fsid=OTHER_FSID),)),
+                )
+            }
+        ),
+    },
     "RBD203": {
         "a pod writes": world(
             mapped={"hung_requests": ("write rbd_data.1",)}, in_kube={"pods": (pod(),)}
