@@ -1,12 +1,13 @@
 """Kubernetes Events: each change is reported once, on the object where `kubectl describe` shows it.
 
-The agent writes Events only for transitions. The name of an Event is derived from its object,
+The agent writes Events only for transitions. The name of an Event is derived from its node, object,
 reason and message. A repeated Event therefore increases the count of the existing one and does not
 fill the API server. This is also true after a restart of the agent.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.agent.sent_event import SentEvent, shortened
@@ -40,6 +41,11 @@ _CONFLICT: Final = 409
 _OVERLOADED: Final = range(500, 600)
 """The API server did not refuse the Event itself."""
 _COMPONENT: Final = "rbdagent"
+_SAME: Final = (
+    "involvedObject", "reason", "message", "type", "source", "reportingComponent",
+    "reportingInstance",
+)  # fmt: skip
+"""The fields by which an Event is the agent's own: it increases the count of no other one."""
 _PROBLEMS: Final = frozenset(
     {
         Verdict.ORPHANED,
@@ -257,14 +263,21 @@ class Events:
     def _write(self, api: Api, event: SentEvent, at: str) -> None:
         # Events about objects without a namespace are in the namespace "default".
         path = f"/api/v1/namespaces/{event.namespace or 'default'}/events"
+        body = event_object(event, self._node_name, at)
         try:
-            api.create(path, event_object(event, self._node_name, at)).answer()
+            api.create(path, body).answer()
         except StatusError as error:
             if error.status != _CONFLICT:
                 raise
-            known = f"{path}/{event.event_name}"
-            count = int(api.ask(known).answer().get("count") or 1) + 1
-            api.patch(known, {"count": count, "lastTimestamp": at}).answer()
+            name = body["metadata"]["name"]
+            known = api.ask(f"{path}/{name}").answer()
+            if all(known.get(key) == body[key] for key in _SAME):
+                count = int(known.get("count") or 1) + 1
+                api.patch(f"{path}/{name}", {"count": count, "lastTimestamp": at}).answer()
+                return
+            # The name can be computed: another client has written another Event with it.
+            body["metadata"]["name"] = f"{name}.{secrets.token_hex(4)}"
+            api.create(path, body).answer()
 
 
 def event_object(reported: SentEvent, node_name: str, at: str) -> Json:
@@ -274,7 +287,10 @@ def event_object(reported: SentEvent, node_name: str, at: str) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": reported.event_name, "namespace": reported.namespace or "default"},
+        "metadata": {
+            "name": reported.event_name(node_name),
+            "namespace": reported.namespace or "default",
+        },
         "involvedObject": {
             "kind": reported.kind,
             "name": reported.name,

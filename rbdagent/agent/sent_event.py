@@ -11,6 +11,8 @@ from rbdagent.parse.shown import shown
 
 _LONGEST: Final = 1024
 """The API server refuses longer messages (core/v1 Event validation)."""
+_LONGEST_STEM: Final = 220
+"""Characters of an object's name in that of an Event, which has at most 253."""
 
 
 class SentEvent(Struct, frozen=True, kw_only=True):
@@ -24,11 +26,13 @@ class SentEvent(Struct, frozen=True, kw_only=True):
     message: str
     warns: bool
 
-    @property
-    def event_name(self) -> str:
-        """The name of the Event: equal Events have equal names."""
-        parts = (self.kind, self.namespace, self.name, self.uid, self.reason, self.message)
-        return f"{self.name}.{sha256(repr(parts).encode()).hexdigest()[:16]}"
+    def event_name(self, node_name: str) -> str:
+        """Return the name of the Event of a node's agent: its equal Events have equal names."""
+        parts = (
+            node_name, self.kind, self.namespace, self.name, self.uid, self.reason, self.message
+        )  # fmt: skip
+        stem = self.name[:_LONGEST_STEM].rstrip("-.")
+        return f"{stem}.{sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
 def shortened(message: str) -> str:

@@ -59,21 +59,21 @@ class WaitingEvents:
             program: the words that start rbdagent in the place of the reader.
         """
         self._program = program
-        self._written: dict[str, float] = {}
-        """When each Event was written last, by its name."""
+        self._written: dict[SentEvent, float] = {}
+        """When each Event was written last."""
 
     def due(self, now: CycleResult) -> tuple[SentEvent, ...]:
         """Return the Events to write now.
 
         A cause that alternates repeats no Event: its earlier Event is still there.
         """
-        self._written = {name: at for name, at in self._written.items() if now.at - at < REPEAT_S}
+        self._written = {event: at for event, at in self._written.items() if now.at - at < REPEAT_S}
         found = waiting_events(now, self._program)
-        return tuple(event for event in found if event.event_name not in self._written)[:MOST]
+        return tuple(event for event in found if event not in self._written)[:MOST]
 
     def answered(self, event: SentEvent, now: CycleResult) -> None:
         """Record that the API server accepted or refused an Event of :meth:`due`."""
-        self._written[event.event_name] = now.at
+        self._written[event] = now.at
 
 
 def waiting_events(result: CycleResult, program: Sequence[str] = PROGRAM) -> tuple[SentEvent, ...]:

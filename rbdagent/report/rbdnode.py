@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _MOST_ACTS: Final = 10
+_LONGEST_TEXT: Final = 4096
 HEALTHY: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verdict.FOREIGN})
 """The verdicts on a mapping that are no problem."""
 
@@ -92,13 +93,22 @@ def rbdnode_status(
         ),
         "clients": _clients([mapping for _, mapping, _ in held]) if seen else None,
         "sources": {
-            name: {"state": str(source.state), "reason": public(source.reason)}
+            name: {"state": str(source.state), "reason": _short(public(source.reason))}
             for name, source in snapshot.sources.named
         },
         "acts": None
         if isinstance(acts, NotObserved)
-        else [in_all_texts(_act(act), shown) for act in acts[-_MOST_ACTS:]],
+        else [in_all_texts(_act(act), _short_shown) for act in acts[-_MOST_ACTS:]],
     }
+
+
+def _short_shown(text: str) -> str:
+    return _short(shown(text))
+
+
+def _short(text: str) -> str:
+    """Return a text with at most as many characters as the schema of RBDNode allows."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
 def _clients(mappings: Sequence[Mapping]) -> list[str] | None:

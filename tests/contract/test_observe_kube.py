@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import threading
 import time
@@ -785,6 +786,35 @@ def test_event_on_a_waiting_pod_is_tried_again_unless_it_is_refused(
         with contextlib.suppress(SourceError):
             events.tell(waiting_cycle(at))
     assert len(api.writes) == tries
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"message": "nothing happened"},
+        {"reportingInstance": "worker-2"},
+        {"source": {"component": "tenant"}},
+        {"involvedObject": {"kind": "Pod", "name": "web"}},
+    ],
+    ids=lambda forged: next(iter(forged)),
+)
+def test_event_that_another_client_made_with_the_name_is_left_alone(
+    api: FakeApi, access: KubeAccess, forged: Json
+) -> None:
+    """The name of an Event can be computed, and a tenant may create one in its namespace."""
+    now = cycle_of(seen_by_agent())
+    Events(access, "worker-1").tell(now)
+    written = [body for _, _, body in api.writes]
+    api.writes.clear()
+    api.stores = True
+    api.lists["events"] = [copy.deepcopy(body) | forged for body in written]
+    Events(access, "worker-1").tell(now)
+    assert [method for method, _, _ in api.writes] == ["POST", "POST"] * 2
+    again = [body for _, _, body in api.writes[1::2]]
+    for body, before in zip(again, written, strict=True):
+        name = before["metadata"]["name"]
+        assert body["metadata"]["name"].startswith(f"{name}.")
+        assert {**body, "metadata": before["metadata"]} == before
 
 
 def test_refused_event_does_not_stop_the_others(api: FakeApi, access: KubeAccess) -> None:

@@ -495,20 +495,50 @@ def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:
 RBDMAPPINGS: Final = RBDNODES.replace("rbdnodes", "rbdmappings")
 
 
-def mapping_of(node: str, *, label: str = "", name: str = "") -> Json:
+OWNER: Final = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "uid-of-the-node"}
+KEPT: Final = {"finalizers": ["example.com/kept"]}
+LABELLED: Final = {"labels": {"app": "x"}}
+ANNOTATED: Final = {"annotations": {"example.com/text": "x" * 200_000}}
+OWNED_BY_OTHER: Final = {"ownerReferences": [OWNER | {"name": OTHER_NODE}]}
+CONTROLLED: Final = {"ownerReferences": [OWNER | {"controller": True}]}
+
+
+def own(name: str = NODE, **metadata: object) -> Json:
+    """Return metadata as an agent writes them, with changes."""
+    return {"metadata": {"name": name, "ownerReferences": [OWNER]} | metadata}
+
+
+def mapping_of(
+    node: str, *, label: str = "", name: str = "", device: str = "/dev/rbd0", **metadata: object
+) -> Json:
     """Return an RBDMapping as the agent of a node writes it."""
-    status = {"node": node, "device": "/dev/rbd0", "verdict": "InUse", "observedAt": AT}
+    status = {"node": node, "device": device, "verdict": "InUse", "observedAt": AT}
     labels = {"rbdagent.dev/node": label or node}
     return {
         "apiVersion": "rbdagent.dev/v1alpha1",
         "kind": "RBDMapping",
-        "metadata": {"name": name or f"{node}.rbd0", "labels": labels},
+        **own(name or f"{node}.rbd0", **({"labels": labels} | metadata)),
         "status": status,
     }
 
 
+def changed_event(**changes: object) -> Call:
+    """Return a new Event of this agent that differs from what it writes."""
+    return (f"POST {EVENTS}", event("e") | changes)
+
+
+def with_metadata(**changes: object) -> Call:
+    """Return a new Event of this agent with other metadata."""
+    body = event("e")
+    return (f"POST {EVENTS}", body | {"metadata": body["metadata"] | changes})
+
+
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
-RENEWAL: Final[Json] = {"spec": {"renewTime": AT.replace("Z", ".000000Z")}}
+CONFIRMED: Final = {"rbdagent.dev/confirms": "0b2f0e35-7ec5-4f7a-a3e5-6d3c1b9e2b1d/4711"}
+RENEWAL: Final[Json] = {
+    "metadata": {"annotations": CONFIRMED},
+    "spec": {"holderIdentity": NODE, "renewTime": AT.replace("Z", ".000000Z")},
+}
 STATUS_OF_OTHER_NODE: Final[Call] = (f"PATCH {RBDNODES}/{OTHER_NODE}", STATUS)
 EVENT_OF_OTHER_NODE: Final[Call] = (f"POST {EVENTS}", event("c", node=OTHER_NODE))
 # A watch with an invalid resourceVersion ends at once, but only after it was authorized.
@@ -544,17 +574,20 @@ READS: Final[tuple[Call, ...]] = tuple(
         f"{RBDMAPPINGS}/absent",
     )
 )
+OWN_LABEL: Final = {"rbdagent.dev/node": NODE}
+OWN: Final = mapping_of(NODE, name=f"{NODE}.rbd9", device="/dev/rbd9", ownerReferences=[])
+OWN_MAPPING: Final = f"{RBDMAPPINGS}/{NODE}.rbd9"
 AGENT_DOES: Final[tuple[Call, ...]] = (
     *READS,
     (f"GET /api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}&{WATCH}", None),
     (f"GET {RBDNODES}?fieldSelector=metadata.name%3D{NODE}&{WATCH}", None),
-    (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": NODE}}),
+    (f"POST {RBDNODES}", {**RBDNODE, **own()}),
     (f"PATCH {RBDNODES}/{NODE}", STATUS),
     (f"GET {RBDMAPPINGS}?labelSelector=rbdagent.dev%2Fnode%3D{NODE}&{WATCH}", None),
     (f"POST {RBDMAPPINGS}", mapping_of(NODE)),
     (f"PATCH {RBDMAPPINGS}/{NODE}.rbd0", {"status": {"verdict": "Staged"}}),
     (f"DELETE {RBDMAPPINGS}/{NODE}.rbd0", {}),
-    (f"POST {LEASES}", {"metadata": {"name": NODE}}),
+    (f"POST {LEASES}", own(annotations=CONFIRMED) | {"spec": {"holderIdentity": NODE}}),
     (f"PATCH {LEASES}/{NODE}", RENEWAL),
     (f"POST {EVENTS}", event("a")),
     (f"GET {EVENTS}/a", None),
@@ -609,13 +642,64 @@ AGENT_MUST_NOT: Final[tuple[Call, ...]] = (
     (f"PATCH {RBDMAPPINGS}/theirs", {"status": {"node": NODE}}),
     (f"DELETE {RBDMAPPINGS}/theirs", {}),
     (f"DELETE {RBDMAPPINGS}", {}),
+    *(
+        (f"PATCH {RBDNODES}/{NODE}", {"metadata": changes})
+        for changes in (KEPT, LABELLED, ANNOTATED, OWNED_BY_OTHER, CONTROLLED)
+    ),
+    *(
+        (f"POST {RBDMAPPINGS}", mapping_of(NODE, **changes))
+        for changes in (KEPT, ANNOTATED, OWNED_BY_OTHER, CONTROLLED, {"ownerReferences": []})
+    ),
+    (f"POST {RBDMAPPINGS}", mapping_of(NODE, labels=OWN_LABEL | {"app": "x"})),
+    (f"POST {RBDMAPPINGS}", mapping_of(NODE, device="/dev/rbd7")),
+    (f"POST {RBDMAPPINGS}", mapping_of(NODE, name=f"{NODE}.sda")),
+    (f"PATCH {OWN_MAPPING}", {"status": {"device": "/dev/rbd8"}}),
+    *(
+        (f"PATCH {OWN_MAPPING}", {"metadata": changes})
+        for changes in (KEPT, LABELLED, ANNOTATED, OWNED_BY_OTHER)
+    ),
     (f"POST {LEASES}", {"metadata": {"name": OTHER_NODE}}),
     (f"DELETE {LEASES}/{NODE}", {}),
+    (f"PATCH {LEASES}/{NODE}", {"spec": {"holderIdentity": OTHER_NODE}}),
+    (f"PATCH {LEASES}/{NODE}", {"metadata": {"annotations": {next(iter(CONFIRMED)): "x" * 200}}}),
+    *(
+        (f"PATCH {LEASES}/{NODE}", {"metadata": changes})
+        for changes in (KEPT, LABELLED, ANNOTATED, OWNED_BY_OTHER)
+    ),
     (f"PATCH {CRD}", {"spec": {}}),
     (f"POST {EVENTS}", event("b", component="kubelet")),
     EVENT_OF_OTHER_NODE,
     (f"PATCH {EVENTS}/of-kubelet", {"message": "nothing happened"}),
     (f"PATCH {EVENTS}/a", {"reportingComponent": "kubelet"}),
+    (f"PATCH {EVENTS}/of-other", {"count": 2}),
+    (f"PATCH {EVENTS}/of-other", {"message": "nothing happened", "reportingInstance": NODE}),
+    *(
+        (f"PATCH {EVENTS}/a", changes)
+        for changes in (
+            {"message": "nothing happened"},
+            {"reason": "Other"},
+            {"type": "Normal"},
+            {"action": "x"},
+            {"involvedObject": {"kind": "Pod"}},
+            {"source": {"host": OTHER_NODE}},
+            {"firstTimestamp": "2020-01-01T00:00:00Z"},
+            {"eventTime": f"{AT[:-1]}.000000Z", "action": "x"},
+            {"related": {"kind": "Pod", "name": "x"}},
+            {"series": {"count": 2, "lastObservedTime": f"{AT[:-1]}.000000Z"}},
+            {"metadata": KEPT},
+            {"metadata": LABELLED},
+            {"metadata": ANNOTATED},
+            {"metadata": OWNED_BY_OTHER},
+        )
+    ),
+    changed_event(message="x" * 1025),
+    changed_event(reason="x" * 200),
+    changed_event(related={"kind": "Pod", "name": "x" * 100_000}),
+    changed_event(action="x" * 100_000),
+    changed_event(source={"component": "kubelet", "host": NODE}),
+    changed_event(involvedObject={"kind": "Node", "name": OTHER_NODE}),
+    changed_event(involvedObject={"kind": "Secret", "name": "x", "namespace": "default"}),
+    *(with_metadata(**changes) for changes in (KEPT, LABELLED, ANNOTATED, OWNED_BY_OTHER)),
     (f"DELETE {EVENTS}/a", {}),
     ("PATCH /api/v1/namespaces/default", {"metadata": {"annotations": {"a": "b"}}}),
     (f"POST {RBAC}/clusterrolebindings", {"metadata": {"name": "x"}}),
@@ -631,10 +715,18 @@ class Made(NamedTuple):
     refused: list[Call]
 
 
+def with_owner(call: Call, uid: str) -> Call:
+    """Return a call with the uid of the Node: the garbage collector deletes what has another."""
+    line, body = call
+    text = json.dumps(body).replace(json.dumps(OWNER["uid"]), json.dumps(uid))
+    return line, json.loads(text)
+
+
 def make(plane: ControlPlane, user: str, calls: tuple[Call, ...]) -> Made:
     """Make every call as a user; return which were allowed."""
+    uid = str(plane.api.get(f"/api/v1/nodes/{NODE}")["metadata"]["uid"])
     with contextlib.closing(plane.client(user)) as client:
-        answers = [(call, is_allowed(client, call)) for call in calls]
+        answers = [(call, is_allowed(client, with_owner(call, uid))) for call in calls]
     return Made([call for call, may in answers if may], [call for call, may in answers if not may])
 
 
@@ -642,10 +734,78 @@ def test_an_agent_may_do_all_that_it_does(observing: ControlPlane) -> None:
     assert make(observing, AGENT, AGENT_DOES).refused == []
 
 
+def make_what_must_stay(plane: ControlPlane) -> None:
+    """Create the objects that an agent must not change, unless they exist."""
+    for path, body in (
+        (EVENTS, event("of-kubelet", component="kubelet")),
+        (EVENTS, event("of-other", node=OTHER_NODE)),
+        (RBDMAPPINGS, mapping_of(OTHER_NODE, name="theirs", ownerReferences=[])),
+        (RBDMAPPINGS, OWN),
+    ):
+        if plane.api.find(f"{path}/{body['metadata']['name']}") is None:
+            plane.api.create(path, body)
+
+
 def test_an_agent_may_do_nothing_else(observing: ControlPlane) -> None:
-    observing.api.create(EVENTS, event("of-kubelet", component="kubelet"))
-    observing.api.create(RBDMAPPINGS, mapping_of(OTHER_NODE, name="theirs"))
+    make_what_must_stay(observing)
     assert make(observing, AGENT, (*AGENT_MUST_NOT, NAMESPACES)).allowed == []
+
+
+def test_an_agent_may_write_what_others_have_added_to(observing: ControlPlane) -> None:
+    """Garbage collection sets a finalizer, and administrators set labels and annotations."""
+    path = f"{RBDMAPPINGS}/{NODE}.rbd8"
+    added = {"annotations": {"example.com/a": "b"}, **KEPT, **LABELLED}
+    body = mapping_of(NODE, name=f"{NODE}.rbd8", device="/dev/rbd8", ownerReferences=[])
+    observing.api.create(RBDMAPPINGS, body)
+    observing.api.patch(path, {"metadata": added})
+    calls: tuple[Call, ...] = (
+        (f"PATCH {path}", {"status": {"verdict": "Staged"}}),
+        (f"DELETE {path}", {}),
+    )
+    refused = make(observing, AGENT, calls).refused
+    observing.api.patch(path, {"metadata": {"finalizers": None}})
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"reasons": ["x" * 250_000]},
+        {"mounts": ["x" * 250_000]},
+        {"since": "x" * 250_000},
+        {"image": {"name": "x" * 250_000}},
+        {"persistentVolume": "x" * 250_000},
+        {"clientAddress": "x" * 250_000},
+        {"image": {f"field-{number}": "x" * 5000 for number in range(50)}},
+    ],
+    ids=lambda status: next(iter(status)),
+)
+def test_a_large_mapping_is_refused_or_cut(observing: ControlPlane, status: Json) -> None:
+    uid = str(observing.api.get(f"/api/v1/nodes/{NODE}")["metadata"]["uid"])
+    owner = OWNER | {"uid": uid}
+    body = mapping_of(NODE, name=f"{NODE}.rbd7", device="/dev/rbd7", ownerReferences=[owner])
+    with contextlib.closing(observing.client(AGENT)) as client, contextlib.suppress(ApiError):
+        client.create(RBDMAPPINGS, body | {"status": body["status"] | status})
+    found = observing.api.find(f"{RBDMAPPINGS}/{NODE}.rbd7")
+    if found is not None:
+        observing.api.delete(f"{RBDMAPPINGS}/{NODE}.rbd7")
+    assert len(json.dumps(found)) < 32_768
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"sources": {"node": {"state": "observed", "reason": "x" * 250_000}}},
+        {"sources": {f"s{number}": {"state": "observed"} for number in range(10_000)}},
+        {"acts": [{"message": "x" * 250_000}]},
+        {"leaseNamespace": "x" * 250_000},
+    ],
+    ids=["reason", "sources", "acts", "namespace"],
+)
+def test_a_large_rbdnode_is_refused(observing: ControlPlane, status: Json) -> None:
+    with contextlib.closing(observing.client(AGENT)) as client, pytest.raises(ApiError) as refused:
+        client.patch(f"{RBDNODES}/{NODE}", {"status": {"observedAt": AT} | status})
+    assert refused.value.status == HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 def test_an_agent_without_a_node_in_its_token_writes_nothing(observing: ControlPlane) -> None:
@@ -793,6 +953,7 @@ def unmapping(observing: ControlPlane) -> ControlPlane:
 
 
 def test_an_upgrade_to_unmap_grants_namespaces_and_nothing_else(unmapping: ControlPlane) -> None:
+    make_what_must_stay(unmapping)
     made = make(unmapping, AGENT, (*READS, *AGENT_MUST_NOT))
     assert made == Made(list(READS), list(AGENT_MUST_NOT))
 

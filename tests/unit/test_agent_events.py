@@ -236,8 +236,16 @@ def test_message_is_cut_at_the_limit_of_the_api_server() -> None:
 def test_only_equal_events_have_the_same_name() -> None:
     (one, _), (same, _) = (transitions(None, cycle_of(ORPHAN), NODE) for _ in range(2))
     other = transitions(None, cycle_of(PINNED), NODE)[0]
-    assert one.event_name == same.event_name != other.event_name
+    assert one.event_name(NODE) == same.event_name(NODE) != other.event_name(NODE)
     body = event_object(one, NODE, NOW)
     assert body["involvedObject"]["uid"] == claim().ref.uid
     assert (body["type"], body["count"]) == ("Warning", 1)
-    assert replace(one, warns=False).event_name == one.event_name
+    assert replace(one, warns=False).event_name(NODE) == one.event_name(NODE)
+
+
+def test_agents_of_two_nodes_write_two_events_about_one_claim() -> None:
+    one = SentEvent(
+        kind="Node", namespace="", name="n" * 253, uid="", reason="a", message="b", warns=True
+    )
+    assert one.event_name("worker-1") != one.event_name("worker-2")
+    assert len(one.event_name("worker-1")) < 253 - len(".01234567")
