@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from rbdagent.agent.metrics import Metrics
+from rbdagent.agent.processes import ProcessMetrics
+from rbdagent.collector import Workers
 from rbdagent.errors import RbdagentError
 from rbdagent.log import logger
 
@@ -51,7 +53,9 @@ class Served(Protocol):
         """Seconds since its loop last made progress."""
 
 
-def serve(agent: Served, listen: str, *, problems_only: bool = False) -> None:
+def serve(
+    agent: Served, listen: str, *, problems_only: bool = False, workers: Workers | None = None
+) -> None:
     """Serve an agent's health and metrics from a daemon thread.
 
     Args:
@@ -59,6 +63,7 @@ def serve(agent: Served, listen: str, *, problems_only: bool = False) -> None:
         listen: ``ADDRESS:PORT``; an empty address means all addresses, also of IPv6 if the host
             has it.
         problems_only: see :class:`Metrics`.
+        workers: the agent's processes that observe.
 
     Raises:
         RbdagentError: the server cannot listen on this address.
@@ -67,6 +72,7 @@ def serve(agent: Served, listen: str, *, problems_only: bool = False) -> None:
     registry = CollectorRegistry()
     registry.register(Metrics(lambda: agent.seen, problems_only=problems_only))
     registry.register(ProcessCollector(registry=None))
+    registry.register(ProcessMetrics(workers or Workers(ceph=None, node=None)))
 
     class Handler(BaseHTTPRequestHandler):
         """Answers one request."""

@@ -116,7 +116,7 @@ def command(
         )
         if once:
             return _run_once(agent, kubernetes)
-        serve(agent, listen, problems_only=metrics == "problems")
+        serve(agent, listen, problems_only=metrics == "problems", workers=workers)
         if kubernetes is not None:
             kubernetes.watch(wake)
         for number in (signal.SIGTERM, signal.SIGINT):

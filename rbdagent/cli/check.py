@@ -45,12 +45,33 @@ def command(*, output: str, settings: Callable[[], Settings]) -> int:
     if output == "table":
         from rbdagent.report.text.check import check_lines
 
-        print_text(check_lines(results, layout_of()))
+        layout = layout_of()
+        own = _own_process() if layout.details else ()
+        print_text(check_lines((*results, *own), layout))
     else:
         from rbdagent.report.json.check import check_report
 
         print_text(data_text(check_report(results), output))
     return int(any(result.state is CheckState.FAILED for result in results))
+
+
+def _own_process() -> tuple[CheckResult, ...]:
+    """Return what this check has used."""
+    from rbdagent.collect.own_processes import use_of_self
+    from rbdagent.model import CheckResult, CheckState
+
+    use = use_of_self(with_ended_children=True)
+    if use is None:
+        return ()
+    return (
+        CheckResult(
+            source="configuration",
+            sentence=f"this check uses {use.pss_bytes / 2**20:.0f} MiB of memory (Pss), "
+            f"{use.cpu_s:.2f} s of processor time and {use.descriptors} file descriptors",
+            state=CheckState.OK,
+            detail="rbdagent's own process",
+        ),
+    )
 
 
 def _flag_origins() -> tuple[CheckResult, ...]:

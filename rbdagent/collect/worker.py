@@ -208,6 +208,14 @@ class PersistentWorker(_Answering[_Question, _Answer]):
         self._worker: Worker[_Question, bytes | _Answer] | None = Worker(self._begin)
         self._stuck: int | None = None
         """The process that could not be ended."""
+        self.restarts = 0
+        """How many processes have replaced the first one."""
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process; None if it was ended. Another thread may end it meanwhile."""
+        worker = self._worker
+        return None if worker is None else worker.pid
 
     def ask(self, question: _Question) -> None:
         """Send a question, see :meth:`Worker.ask`.
@@ -218,6 +226,7 @@ class PersistentWorker(_Answering[_Question, _Answer]):
         if self._worker is None:
             self._check_previous_ended()
             self._worker = Worker(self._begin)
+            self.restarts += 1
         self._end_on_failure(lambda worker: worker.ask(question))
 
     def receive(self, deadline: float) -> _Answer:
