@@ -56,7 +56,8 @@ KEYS: Final = (
 """The keys that a configuration file may set: the names of the flags."""
 
 CLUSTER_KEYS: Final = (
-    "name", "conf", "id", "keyring", "timeout", "monitors-from", "monitors-key", "cluster-id",
+    "name", "conf", "id", "keyring", "keyfile", "timeout", "monitors-from", "monitors-key",
+    "cluster-id",
 )  # fmt: skip
 """The keys that a ``[[ceph]]`` table may set."""
 

@@ -255,6 +255,7 @@ def settings_of(given: dict[str, Any]) -> Settings:
             conf=Path(str(table.get("conf", conf))),
             client_id=str(table.get("id", given["ceph_id"])),
             keyring=_path(table.get("keyring")) or _credential_keyring(name),
+            keyfile=_path(table.get("keyfile")),
             timeout_s=Duration().convert(table.get("timeout", given["ceph_timeout"]), None, None),
         )
         for name, table in zip(names, tables, strict=True)

@@ -34,11 +34,14 @@ class _Cluster(Struct, frozen=True):
 def parse_monitor_list(text: str, *, cluster_id: str, where: str) -> tuple[str, ...]:
     """Read the monitors of a cluster, as the option mon_host accepts them.
 
-    Two forms are known. ``config.json`` of ceph-csi and ``csi-cluster-config-json`` of Rook are a
-    JSON list of clusters with ``clusterID`` and ``monitors``; the first cluster with the id counts
-    (readClusterInfo, ceph-csi internal/util/csiconfig.go). ``data`` of rook-ceph-mon-endpoints is
-    ``a=10.0.0.1:6789,b=10.0.0.2:6789`` and has no id (FlattenMonEndpoints and ParseMonEndpoints,
-    Rook pkg/operator/ceph/controller).
+    Two forms are known. A JSON list of clusters with ``clusterID`` and ``monitors`` is what ceph-csi
+    reads; the first cluster with the id counts (readClusterInfo, ceph-csi
+    internal/util/csiconfig.go). An administrator or ceph-csi's chart writes it, the
+    ceph-csi-operator for each ClientProfile (csiClusterInfoRecord, internal/controller/
+    clientprofile_controller.go, v1.0.4), which Rook uses since 1.18, or Rook itself
+    (SaveClusterConfig, pkg/operator/ceph/csi/cluster_config.go, v1.19.10). ``data`` of
+    rook-ceph-mon-endpoints is ``a=10.0.0.1:6789,b=10.0.0.2:6789`` and has no id
+    (FlattenMonEndpoints and ParseMonEndpoints, Rook pkg/operator/ceph/controller).
 
     Raises:
         ParseError: it has neither form, no monitors of the cluster, or something that is not an

@@ -511,7 +511,9 @@ def test_the_schema_describes_the_values_in_their_order() -> None:
     assert list(schema["properties"]) == list(yaml.safe_load((CHART / "values.yaml").read_text()))
 
 
-@pytest.mark.parametrize("variant", ["ceph-csi", "rook"])
+@pytest.mark.parametrize(
+    "variant", ["ceph-csi", "ceph-csi-operator", "rook", "rook-external", "rook-1.19"]
+)
 def test_agents_read_the_monitors_from_one_config_map_at_run_time(variant: str) -> None:
     """Nothing is looked up while the chart is rendered, so Argo CD and Flux render it as helm."""
     given = render(values_of(variant))
@@ -540,12 +542,98 @@ def test_agents_read_the_monitors_from_one_config_map_at_run_time(variant: str) 
 
 def test_a_list_without_ids_needs_no_cluster_id() -> None:
     (cluster,) = values_of("rook")["ceph"]["clusters"]
-    place = {"namespace": "rook-ceph", "configMap": "rook-ceph-mon-endpoints"}
+    place = {"namespace": "monitors", "configMap": "endpoints"}
     plain = {"ceph": {"clusters": [{**cluster, "monitorsFrom": {**place, "key": "data"}}]}}
     (table,) = tomllib.loads(config(render(plain)))["ceph"]
     assert (table["monitors-key"], table["cluster-id"]) == ("data", "")
     with pytest.raises(ValueError, match=r"rook: monitorsFrom\.clusterID is missing"):
         render({"ceph": {"clusters": [{**cluster, "monitorsFrom": place}]}})
+
+
+def test_a_key_without_a_keyring_is_read_from_the_users_name() -> None:
+    """Rook's CephClient writes such a Secret."""
+    given = render(values_of("rook"))
+    (table,) = tomllib.loads(config(given))["ceph"]
+    assert (table["keyfile"], table.get("keyring")) == ("/etc/rbdagent/ceph/rook/key", None)
+    (cluster,) = values_of("rook")["ceph"]["clusters"]
+    for more, key in (({}, "rbdagent"), ({"id": "east"}, "east")):
+        values = {"ceph": {"clusters": [{**cluster, **more}]}}
+        (volume,) = (found for found in render(values).pod["volumes"] if found["name"] == "config")
+        assert volume["projected"]["sources"][-1] == {
+            "secret": {
+                "name": "rook-ceph-client-rbdagent",
+                "items": [{"key": key, "path": "ceph/rook/key"}],
+            }
+        }
+
+
+CONSTRAINTS: Final = {
+    "openshift": {
+        "allowHostNetwork": False,
+        "allowHostPorts": False,
+        "allowPrivilegedContainer": False,
+        "allowPrivilegeEscalation": False,
+        "allowedCapabilities": ["SYS_PTRACE"],
+        "requiredDropCapabilities": ["ALL"],
+        "seccompProfiles": ["runtime/default"],
+    },
+    "openshift-unmap": {
+        "allowHostNetwork": True,
+        "allowHostPorts": True,
+        "allowPrivilegedContainer": True,
+        "allowPrivilegeEscalation": True,
+        "allowedCapabilities": [],
+        "requiredDropCapabilities": [],
+    },
+}
+"""What differs between the modes."""
+
+
+@pytest.mark.parametrize("variant", CONSTRAINTS)
+def test_openshift_admits_the_pods_and_nothing_more(variant: str) -> None:
+    given = render(values_of(variant))
+    ((name, constraints),) = given.of_kind("SecurityContextConstraints").items()
+    same = {
+        "allowHostDirVolumePlugin": True,
+        "allowHostIPC": False,
+        "allowHostPID": False,
+        "readOnlyRootFilesystem": True,
+        "runAsUser": {"type": "MustRunAs", "uid": 0},
+        "priority": 0,
+        "users": None,
+        "groups": None,
+    }
+    for key, value in (same | CONSTRAINTS[variant]).items():
+        assert constraints.get(key) == value, key
+    volumes = {kind for volume in given.pod["volumes"] for kind in volume if kind != "name"}
+    assert volumes <= set(constraints["volumes"])
+    context = given.container["securityContext"]
+    added = context.get("capabilities", {}).get("add", [])
+    assert added == constraints["allowedCapabilities"]
+    assert context.get("privileged", False) == constraints["allowPrivilegedContainer"]
+    metadata = given.daemon_set["spec"]["template"]["metadata"]
+    assert metadata["annotations"]["openshift.io/required-scc"] == name
+    role = given.of_kind("Role")["rbdagent-scc"]
+    (rule,) = role["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == ([name], ["use"])
+    assert given.of_kind("RoleBinding")["rbdagent-scc"]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "rbdagent", "namespace": NAMESPACE}
+    ]
+
+
+def test_existing_constraints_are_bound_and_not_changed() -> None:
+    given = render({"securityContextConstraints": {"name": "privileged"}})
+    assert given.of_kind("SecurityContextConstraints") == {}
+    (rule,) = given.of_kind("Role")["rbdagent-scc"]["rules"]
+    assert rule["resourceNames"] == ["privileged"]
+
+
+def test_no_agent_runs_where_its_image_does_not() -> None:
+    """A nodeSelector of the user adds to that of the chart, and null removes a line of it."""
+    selector = render({"nodeSelector": {"tier": "storage"}}).pod["nodeSelector"]
+    linux = {"kubernetes.io/os": "linux"}
+    assert selector == {**linux, "kubernetes.io/arch": "amd64", "tier": "storage"}
+    assert render({"nodeSelector": {"kubernetes.io/arch": None}}).pod["nodeSelector"] == linux
 
 
 def test_the_chart_queries_no_cluster_while_it_is_rendered() -> None:

@@ -69,6 +69,42 @@ CSI_CLUSTERS: Final = [
 ROOK_CLUSTERS: Final = [
     {"clusterID": "rook-ceph", "namespace": "rook-ceph", "monitors": ["10.96.0.21:6789"]}
 ]
+OF_OPERATOR: Final[Json] = {
+    "cephFS": {
+        "kernelMountOptions": "",
+        "fuseMountOptions": "",
+        "controllerPublishSecretRef": {"name": "cephfs", "namespace": "rook-ceph"},
+    },
+    "rbd": {"controllerPublishSecretRef": {}, "nodePublishSecretRef": {}},
+    "nfs": {},
+    "nvmeof": {"controllerPublishSecretRef": {}},
+    "readAffinity": {},
+}
+"""What ceph-csi-operator writes about a cluster beside its id and its monitors: omitempty keeps empty
+structures (csiClusterInfoRecord, internal/controller/clientprofile_controller.go, v1.0.4)."""
+OPERATORS_CLUSTERS: Final = [
+    # A ClientProfile whose CephConnection has no monitors yet has none here.
+    {"clusterID": "new", **OF_OPERATOR},
+    {"clusterID": "storage", "monitors": ["[fd00::1]:3300"], **OF_OPERATOR},
+]
+ROOKS_PROFILES: Final = [
+    {"clusterID": "rook-ceph", "monitors": ["10.96.0.31:3300"], **OF_OPERATOR},
+    {"clusterID": "rook-ceph-external", "monitors": ["192.0.2.7:3300"], **OF_OPERATOR},
+]
+LISTS: Final = (
+    ("ceph-csi", "ceph-csi-config", "config.json", CSI_CLUSTERS),
+    ("ceph-csi-operator-system", "ceph-csi-config", "config.json", OPERATORS_CLUSTERS),
+    ("rook-ceph", "ceph-csi-config", "config.json", ROOKS_PROFILES),
+    ("rook-ceph", "rook-ceph-csi-config", "csi-cluster-config-json", ROOK_CLUSTERS),
+)
+"""Namespace, name, key and content of each ConfigMap with a list of monitors."""
+OTHER_INSTALLATIONS: Final = {
+    "ceph-csi-operator": "-m '[fd00::1]:3300' ",
+    "rook": "-m 10.96.0.31:3300 ",
+    "rook-external": "-m 192.0.2.7:3300 ",
+    "rook-1.19": "-m 10.96.0.21:6789 ",
+}
+"""The monitors in the words of check, by the variant that reads them."""
 
 
 @pytest.fixture(scope="module")
@@ -76,27 +112,26 @@ def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Yield an API server as a user of the chart has it: with a CSI driver, without rbdagent."""
     api = control_plane.api
     control_plane.forget_rbdnodes()
-    for name in (NAMESPACE, "ceph-csi", "rook-ceph"):
+    for name in (NAMESPACE, *dict.fromkeys(namespace for namespace, *_ in LISTS)):
         labels = {"pod-security.kubernetes.io/enforce": "privileged"} if name == NAMESPACE else {}
         metadata = {"name": name, "labels": labels}
         if api.find(f"/api/v1/namespaces/{name}") is None:
             api.create("/api/v1/namespaces", {"metadata": metadata})
         else:
             api.patch(f"/api/v1/namespaces/{name}", {"metadata": metadata})
-    for namespace, name, key, clusters in (
-        ("ceph-csi", "ceph-csi-config", "config.json", CSI_CLUSTERS),
-        ("rook-ceph", "rook-ceph-mon-endpoints", "csi-cluster-config-json", ROOK_CLUSTERS),
-    ):
+    for namespace, name, key, clusters in LISTS:
         api.create(
             f"/api/v1/namespaces/{namespace}/configmaps",
             {"metadata": {"name": name}, "data": {key: json.dumps(clusters)}},
         )
     for kind in ("PodMonitor", "PrometheusRule"):
         api.create(CRDS, _prometheus_operators(kind))
+    api.create(CRDS, CONSTRAINTS_OF_OPENSHIFT)
     for name in (NODE, OTHER_NODE):
         api.create("/api/v1/nodes", {"metadata": {"name": name}})
     _wait_known(api, "/apis/monitoring.coreos.com/v1/podmonitors")
     _wait_known(api, "/apis/monitoring.coreos.com/v1/prometheusrules")
+    _wait_known(api, "/apis/security.openshift.io/v1/securitycontextconstraints")
     yield control_plane
     for name in (NODE, OTHER_NODE):
         api.delete(f"/api/v1/nodes/{name}")
@@ -125,6 +160,67 @@ def _prometheus_operators(kind: str) -> Json:
             ],
         },
     }
+
+
+_TEXTS: Final[Json] = {"type": "array", "nullable": True, "items": {"type": "string"}}
+_STRATEGY: Final[Json] = {
+    "type": "object",
+    "nullable": True,
+    "properties": {"type": {"type": "string"}, "uid": {"type": "integer", "format": "int64"}},
+}
+_REQUIRED: Final[Json] = {
+    **dict.fromkeys(
+        (
+            "allowHostDirVolumePlugin", "allowHostIPC", "allowHostNetwork", "allowHostPID",
+            "allowHostPorts", "allowPrivilegedContainer", "readOnlyRootFilesystem",
+        ),
+        {"type": "boolean"},
+    ),
+    **dict.fromkeys(
+        ("allowedCapabilities", "defaultAddCapabilities", "requiredDropCapabilities", "volumes"),
+        _TEXTS,
+    ),
+    "priority": {"type": "integer", "format": "int32", "nullable": True},
+}  # fmt: skip
+_OPTIONAL: Final[Json] = {
+    "allowPrivilegeEscalation": {"type": "boolean", "nullable": True},
+    "seccompProfiles": _TEXTS,
+    **dict.fromkeys(("runAsUser", "seLinuxContext", "fsGroup", "supplementalGroups"), _STRATEGY),
+}
+CONSTRAINTS_OF_OPENSHIFT: Final[Json] = {
+    "metadata": {"name": "securitycontextconstraints.security.openshift.io"},
+    "spec": {
+        "group": "security.openshift.io",
+        "scope": "Cluster",
+        "names": {
+            "kind": "SecurityContextConstraints",
+            "plural": "securitycontextconstraints",
+            "singular": "securitycontextconstraints",
+        },
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "required": list(_REQUIRED),
+                        "properties": {
+                            "apiVersion": {"type": "string"},
+                            "kind": {"type": "string"},
+                            "metadata": {"type": "object"},
+                            **_REQUIRED,
+                            **_OPTIONAL,
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+"""The fields that the chart may use, as OpenShift defines them (security/v1/zz_generated.crd-manifests/
+0000_03_config-operator_01_securitycontextconstraints-Default.crd.yaml of openshift/api@9582650)."""
 
 
 def _wait_gone(api: Api, path: str) -> None:
@@ -229,7 +325,8 @@ def test_rbdagent_finds_the_configured_files_in_the_pod(
     }
     tables = settings.get("ceph", [])
     assert "/etc/rbdagent/config.toml" in files
-    assert {table[key] for table in tables for key in ("conf", "keyring")} <= files
+    keys = {table.get("keyring") or table["keyfile"] for table in tables}
+    assert keys | {table["conf"] for table in tables} <= files
     assert settings.get("no-ceph", False) == (not tables)
     seen = {settings[key] for key in ("procfs", "sysfs", "state-dir")}
     seen |= {
@@ -380,7 +477,12 @@ FROM_CSI: Final = "keyring=x,monitorsFrom.namespace=ceph-csi,monitorsFrom.config
     ("clusters", "more", "message"),
     [
         ([], ("mode=unmap",), "mode unmap needs ceph.clusters"),
-        (["config=x"], (), "ceph.clusters, c0: give one of keyringSecret, keyring (there are 0)"),
+        (["config=x"], (), "c0: give one of keyringSecret, keySecret, keyring (there are 0)"),
+        (
+            ["config=x,keyring=x,keySecret.name=y"],
+            (),
+            "c0: give one of keyringSecret, keySecret, keyring (there are 2)",
+        ),
         (["id=client.x"], (), 'ceph.clusters, c0: id is client.x: write it without "client."'),
         (["keyring=x"], (), "give one of monitorsFrom, config, configMap (there are 0)"),
         (["config=x,keyring=x", "name=c0"], (), "ceph.clusters: two are named c0"),
@@ -838,42 +940,75 @@ def test_a_real_agent_publishes_its_node_with_these_rights(
     assert lease["spec"]["holderIdentity"] == NODE
 
 
-@pytest.fixture
-def ceph_flags(rendered: dict[str, Rendered], tmp_path: Path) -> tuple[str, ...]:
-    """Return the flags for the cluster of the variant ceph-csi, outside of its pod."""
-    data = rendered["ceph-csi"].one("ConfigMap")["data"]
+KEY: Final = "AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A=="
+
+
+def checked(plane: ControlPlane, given: Rendered, directory: Path) -> str:
+    """Return what check prints about the only cluster of a variant, outside of its pod.
+
+    No monitor has the listed addresses: check prints them in the command that shows whether they
+    can be reached.
+    """
+    data = given.one("ConfigMap")["data"]
     (table,) = tomllib.loads(data["config.toml"])["ceph"]
-    keyring, conf, path = tmp_path / "keyring", tmp_path / "ceph.conf", tmp_path / "config.toml"
-    keyring.write_text("[client.rbdagent]\n\tkey = AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A==\n")
-    conf.write_text(data["ceph.conf"])
-    lines = {**table, "conf": str(conf), "keyring": str(keyring), "timeout": "1s"}
+    files = {
+        "conf": data[f"{table['name']}.conf"],
+        "keyring": f"[client.rbdagent]\n\tkey = {KEY}\n",
+        "keyfile": KEY,
+    }
+    lines = {**table, "timeout": "1s"}
+    for name in files.keys() & table.keys():
+        (directory / name).write_text(files[name])
+        lines[name] = str(directory / name)
+    path = directory / "config.toml"
     settings = (f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
     path.write_text("[[ceph]]\n" + "".join(settings))
-    return (f"--config={path}", "--no-node", f"--node-name={NODE}", "--output=json")
+    program = (f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent", "check")
+    flags = (f"--config={path}", "--no-node", f"--node-name={NODE}", "--output=json")
+    said = plane.laptop(AGENT).run("/usr/bin/env", *program, *flags).said
+    return " ".join(said.split())
+
+
+@pytest.mark.parametrize("variant", OTHER_INSTALLATIONS)
+def test_an_agent_reads_the_monitors_of_each_installation(
+    observing: ControlPlane, rendered: dict[str, Rendered], variant: str, tmp_path: Path
+) -> None:
+    """It reads the ConfigMap of the operator or of Rook with the rights of the chart alone."""
+    given = rendered[variant]
+    (table,) = tomllib.loads(given.one("ConfigMap")["data"]["config.toml"])["ceph"]
+    name = f"rbdagent-monitors-{table['name']}"
+    namespace, _, config_map = table["monitors-from"].partition("/")
+    assert f"auth can-i get configmaps/{config_map}" in checked(observing, given, tmp_path)
+    roles = [given.one(kind, name) for kind in ("Role", "RoleBinding")]
+    try:
+        observing.kubectl("create", "--filename=-", stdin=yaml.safe_dump_all(roles))
+        read: Call = (f"GET /api/v1/namespaces/{namespace}/configmaps/{config_map}", None)
+        wait_until(
+            lambda: make(observing, AGENT, (read,)).allowed,
+            timeout_s=30,
+            what="the right to read the monitors",
+        )
+        assert OTHER_INSTALLATIONS[variant] in checked(observing, given, tmp_path)
+    finally:
+        observing.kubectl("delete", "--filename=-", stdin=yaml.safe_dump_all(roles))
 
 
 def test_an_agent_reads_the_monitors_at_run_time(
-    observing: ControlPlane, ceph_flags: tuple[str, ...]
+    observing: ControlPlane, rendered: dict[str, Rendered], tmp_path: Path
 ) -> None:
-    """The list changes, and the next command uses the new one: no upgrade is needed.
+    """The list changes, and the next command uses the new one: no upgrade is needed."""
 
-    No monitor has these addresses: check prints them in the command that shows whether they can be
-    reached.
-    """
-
-    def checked() -> str:
-        program = (f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent")
-        said = observing.laptop(AGENT).run("/usr/bin/env", *program, "check", *ceph_flags).said
-        return " ".join(said.split())
+    def monitors() -> str:
+        return checked(observing, rendered["ceph-csi"], tmp_path)
 
     def list_monitors(text: str) -> None:
         observing.api.patch(MONITORS, {"data": {"config.json": text}})
 
-    assert "-m 10.0.0.1:6789,10.0.0.2:6789 " in checked()
+    assert "-m 10.0.0.1:6789,10.0.0.2:6789 " in monitors()
     list_monitors(json.dumps([{**CSI_CLUSTERS[1], "monitors": ["10.0.0.9:6789"]}]))
-    assert "-m 10.0.0.9:6789 " in checked()
+    assert "-m 10.0.0.9:6789 " in monitors()
     list_monitors("[]")
-    assert "expected a cluster with clusterID b9127830-" in checked()
+    assert "expected a cluster with clusterID b9127830-" in monitors()
     list_monitors(json.dumps(CSI_CLUSTERS))
 
 

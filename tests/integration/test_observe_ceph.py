@@ -360,6 +360,17 @@ def test_wrong_access_fails_with_a_hint(
     assert isinstance(view.clusters[0].blocklist, NotObserved)
 
 
+@pytest.mark.parametrize("end", ["", "\n"], ids=["as Rook writes it", "with an end of line"])
+def test_a_key_alone_is_enough(ceph: CephCluster, tmp_path: Path, end: str) -> None:
+    """The form of the Secret of Rook's CephClient: no keyring, the key under the user's name."""
+    ceph.create_image(f"k8s/keyfile{len(end)}")
+    key = tmp_path / "key"
+    key.write_text(ceph.key_of("rbdagent") + end)
+    view = seen(ceph, wanted(f"keyfile{len(end)}"), keyring=None, keyfile=key)
+    assert view.presence is ImagePresence.PRESENT
+    assert view.watchers == ()
+
+
 @pytest.mark.parametrize(
     ("key", "words"), [(AES256K_KEY, "its key is of type aes256k"), (AES_KEY, "of type aes")]
 )

@@ -7,6 +7,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.collect.ceph.access import CephAccess
 from rbdagent.collect.ceph.connection import Cluster
@@ -132,6 +133,22 @@ def test_refusal_never_holds_the_key(
         error = refused(access, monkeypatch, number, "16.2.15")
     said = "".join(traceback.format_exception(error)) + error.hint + caplog.text
     assert key[:12] not in said
+
+
+def test_key_without_a_keyring_is_passed_to_librados_as_its_file(
+    access: CephAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert access.keyring is not None
+    access.keyring.write_text(f"{AES256K_KEY}\n")
+    alone = replace(access, keyring=None, keyfile=access.keyring)
+    assert "is of type aes256k" in str(refused(alone, monkeypatch, 22, "18.2.7"))
+
+
+def test_unreadable_file_of_a_key_is_named(
+    access: CephAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = replace(access, keyring=None, keyfile=access.conf.parent / "none")
+    assert f"cannot read {alone.keyfile}" in str(refused(alone, monkeypatch, 5, "18.2.7"))
 
 
 def test_key_is_searched_in_the_order_of_librados(tmp_path: Path) -> None:

@@ -54,6 +54,21 @@ def test_keyring_option_outranks_the_credential(lent: Path) -> None:
     assert lent.exists()
 
 
+def test_a_table_may_name_the_file_of_a_key(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[[ceph]]\nname = "east"\nkeyfile = "/etc/east.key"\n')
+    found: list[Settings] = []
+
+    @click.command
+    @observing
+    def verb(*, settings: Any) -> None:  # noqa: ANN401 - what observing gives
+        found.append(settings())
+
+    verb.main([f"--config={file}"], standalone_mode=False)
+    (cluster,) = found[0].clusters or ()
+    assert (cluster.keyfile, cluster.keyring) == (Path("/etc/east.key"), None)
+
+
 def test_each_of_several_clusters_has_its_own_keyring_or_none(lent: Path, tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(TABLES)

@@ -118,6 +118,13 @@ NEW). It fails if no line ends with the old number: files/alerts.yaml has change
 {{ end -}}
 {{- end }}
 
+{{/* The SecurityContextConstraints of OpenShift that admit the agents' pods; empty if none is needed. */}}
+{{- define "rbdagent.scc" -}}
+{{- with .Values.securityContextConstraints -}}
+{{- if .create }}{{ .name | default (include "rbdagent.fullname" $) }}{{ else }}{{ .name }}{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{/* Refuse what the schema cannot report clearly. */}}
 {{- define "rbdagent.validate" -}}
 {{- range $name, $example := dict "kubeletRoot" "/var/lib/kubelet" "stateDir" "/var/lib/rbdagent" "freezeDir" "/etc/rbdagent" }}
@@ -144,9 +151,9 @@ NEW). It fails if no line ends with the old number: files/alerts.yaml has change
 {{- fail (printf "ceph.clusters, %s: monitorsFrom.clusterID is missing: ConfigMap %s/%s lists several clusters" $cluster.name .namespace .configMap) }}
 {{- end }}
 {{- end }}
-{{- $keyrings := list .keyringSecret .keyring | compact }}
-{{- if ne (len $keyrings) 1 }}
-{{- fail (printf "ceph.clusters, %s: give one of keyringSecret, keyring (there are %d)" .name (len $keyrings)) }}
+{{- $keys := list .keyringSecret .keySecret .keyring | compact }}
+{{- if ne (len $keys) 1 }}
+{{- fail (printf "ceph.clusters, %s: give one of keyringSecret, keySecret, keyring (there are %d)" .name (len $keys)) }}
 {{- end }}
 {{- end }}
 {{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) }}

@@ -26,6 +26,9 @@ class CephAccess(Struct, frozen=True, kw_only=True):
     """``rbdagent`` for ``client.rbdagent``."""
     keyring: Path | None
     """If None, librados searches its default paths."""
+    keyfile: Path | None = None
+    """A file with the key of the user alone, in place of a keyring: the form in the Secrets of
+    Rook's CephClient and of CSI drivers."""
     timeout_s: float
     monitors: tuple[str, ...] = ()
     """The monitors, in place of those of ``conf``; empty if ``conf`` names them."""

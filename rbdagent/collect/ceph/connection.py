@@ -125,7 +125,10 @@ def _settings(access: CephAccess) -> dict[str, str]:
     }
     if access.monitors:
         options["mon_host"] = ",".join(access.monitors)
-    return options if access.keyring is None else options | {"keyring": str(access.keyring)}
+    # librados uses the key of a keyfile also if it finds a keyring (KeyRing::from_ceph_context, ceph
+    # src/auth/KeyRing.cc).
+    keys = {"keyring": access.keyring, "keyfile": access.keyfile}
+    return options | {name: str(path) for name, path in keys.items() if path is not None}
 
 
 def caps_cure(user: str) -> str:
@@ -162,6 +165,7 @@ class Cluster:
         for path, flag in (
             (self.access.conf, "--ceph-conf"),
             (self.access.keyring, "--ceph-keyring"),
+            (self.access.keyfile, "--ceph-keyring"),
         ):
             if path is None:
                 continue
