@@ -363,6 +363,9 @@ class Image:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def id(self) -> str:
         return self._image.image_id
 

@@ -140,6 +140,26 @@ def test_renamed_or_trashed_image_is_found_by_its_id(
     assert (found.presence, found.spec.name) == expected
 
 
+def test_image_with_another_id_does_not_count_for_a_renamed_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A device is mapped by a name that another image has now."""
+    ceph(image("old", image_id="id-of-another"), image("new", image_id="id-old")).install(
+        monkeypatch
+    )
+    (found,) = views(observe(tmp_path, [identity("old")])[0])
+    assert (found.presence, found.spec.name) == (ImagePresence.PRESENT, "new")
+    assert found.image_id == "id-old"
+
+
+def test_image_that_was_deleted_and_created_again_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ceph(image("old", image_id="id-of-another")).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity("old")])[0])
+    assert (found.presence, found.image_id) == (ImagePresence.GONE, "id-old")
+
+
 CLIENT, UNTIL = BlocklistEntry(network="10.9.9.9", nonce=77, until="2026-11-23T01:15"), "2026-11-23"
 RANGES = (
     BlocklistEntry(network="10.77.0.52/32", until=UNTIL),

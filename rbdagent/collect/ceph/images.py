@@ -387,17 +387,25 @@ def _open(
     context: Handle,
     image: ImageIdentity,
 ) -> tuple[Any | None, ImagePresence, ImageSpec]:
-    """Open by name, else by id: an image that is in the trash or renamed keeps its id."""
+    """Open by name, else by id: an image that is in the trash or renamed keeps its id.
+
+    Another image may have the name of a renamed one: an image with another id does not count.
+    """
     rbd = cluster.rbd
     spec = replace(image.spec, pool=name_of(context.get_pool_name))
     with contextlib.suppress(rbd.ImageNotFound):
-        return rbd.Image(context, spec.name, read_only=True), ImagePresence.PRESENT, spec
+        opened = rbd.Image(context, spec.name, read_only=True)
+        if _has_id(opened, image.image_id):
+            return opened, ImagePresence.PRESENT, spec
+        opened.close()
     name = _journaled_name(cluster, context, image)
     if name is not None:
         with contextlib.suppress(rbd.ImageNotFound):
             opened = rbd.Image(context, name, read_only=True)
-            written = name.decode(errors="backslashreplace")
-            return opened, ImagePresence.PRESENT, replace(spec, name=written)
+            if _has_id(opened, image.image_id):
+                written = name.decode(errors="backslashreplace")
+                return opened, ImagePresence.PRESENT, replace(spec, name=written)
+            opened.close()
     if image.image_id is None:
         return None, ImagePresence.GONE, spec
     try:
@@ -407,6 +415,13 @@ def _open(
     if _is_in_trash(cluster, context, image.image_id):
         return opened, ImagePresence.TRASH, spec
     return opened, ImagePresence.PRESENT, replace(spec, name=name_of(opened.get_name))
+
+
+def _has_id(opened: Handle, image_id: str | None) -> bool:
+    """Return whether an opened image has an id, or none is known; format 1 has no ids."""
+    if image_id is None:
+        return True
+    return not opened.old_format() and str(opened.id()) == image_id
 
 
 def _is_in_trash(cluster: Cluster, context: Handle, image_id: str) -> bool:
