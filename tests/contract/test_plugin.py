@@ -6,11 +6,17 @@ it prints about refusals.
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import pty
 import re
 import runpy
+import signal
+import struct
 import subprocess
+import termios
+import threading
 import zipfile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -43,9 +49,13 @@ case " $* " in
   *' exec '*)
     case " $* " in *' -i -- '*) cat >stdin ;; esac
     cat exec
+    [ ! -p then ] || cat then
     cat exec.err >&2
     exit "$(cat exec.code)"
     ;;
+  *' get clusterrolebindings'*) question=accounts ;;
+  *' get daemonsets.apps,pods '*) question=objects ;;
+  *' get daemonsets.apps '*) question=daemonsets ;;
   *' get pods '*) question=pods ;;
   *' get rbdmappings'*) question=rbdmappings ;;
   *' get volumeattachments'*) question=volumeattachments ;;
@@ -53,6 +63,7 @@ case " $* " in
   *' get persistentvolumes '*) question=persistentvolumes ;;
   *' get node '*) question=node ;;
   *' config view '*) question=namespace ;;
+  *' can-i list clusterrolebindings'*) question=can-i-accounts ;;
   *' can-i '*) question=can-i ;;
   *' whoami '*) question=whoami ;;
 esac
@@ -65,10 +76,18 @@ cat "$question"
 
 _MAPPINGS: Final = "rbdmappings.rbdagent.dev"
 AGENTS: Final = """\
-rbdagent rbdagent-a worker-1 Ready
-rbdagent rbdagent-b worker-2 Ready
-rbdagent rbdagent-c worker-3 NotReady
+rbdagent-a worker-1 Ready
+rbdagent-b worker-2 Ready
+rbdagent-c worker-3 NotReady
 """
+DAEMON_SET: Final = "of uid-1 rbdagent rbdagent rbdagent\n"
+"""As the template of the plugin prints it: uid, namespace, name, account."""
+
+
+def _owned(pods: str, owner: str = "uid-1 rbdagent", account: str = "rbdagent") -> str:
+    """Return lines of pods, as the template prints them, from their names, nodes and states."""
+    lines = (line.split() for line in pods.splitlines())
+    return "".join(f"by {owner} {name} {account} {node} {state}\n" for name, node, state in lines)
 
 
 class Done(NamedTuple):
@@ -100,8 +119,13 @@ class Laptop:
         self.path = f"{directory}:{PLUGIN.parent}:/usr/bin:/bin"
         (directory / "kubectl").write_text(KUBECTL)
         (directory / "kubectl").chmod(0o755)
-        self.answers(pods=AGENTS)
+        self.answers(accounts="rbdagent rbdagent\nrbdagent rbdagent\n")
+        self.objects(DAEMON_SET, _owned(AGENTS))
         self.verb_ends()
+
+    def objects(self, daemonsets: str, pods: str) -> None:
+        """Set the DaemonSets and pods with the agents' label, of every namespace."""
+        self.answers(daemonsets=daemonsets, pods=pods, objects=daemonsets + pods)
 
     def answers(self, **questions: str) -> None:
         for question, answer in questions.items():
@@ -136,8 +160,11 @@ class Laptop:
         )
         return Done(done.returncode, done.stdout, done.stderr, self._calls())
 
-    def run_on_terminal(self, *args: str, redirect_stderr: bool = False) -> tuple[str, Done]:
+    def run_on_terminal(
+        self, *args: str, redirect_stderr: bool = False, columns: int = 80
+    ) -> tuple[str, Done]:
         leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         with subprocess.Popen(
             [*self._shell, str(PLUGIN), *args],
             env={"PATH": self.path, "NO_COLOR": "1"},
@@ -148,6 +175,43 @@ class Laptop:
             os.close(follower)
             shown = read_terminal(leader)
         return shown, Done(running.returncode, "", "", self._calls())
+
+    def run_in_parts(self, first: bytes, second: bytes, *, when: bytes) -> str:
+        """Return what a terminal shows of a verb that prints two parts.
+
+        Args:
+            first: what the verb prints at once.
+            second: what it prints afterwards.
+            when: what the terminal must have shown before the second part is printed.
+        """
+        then = self._directory / "then"
+        then.unlink(missing_ok=True)
+        os.mkfifo(then)
+        (self._directory / "exec").write_bytes(first)
+        leader, follower = pty.openpty()
+        with subprocess.Popen(
+            [*self._shell, str(PLUGIN), "version"],
+            env={"PATH": self.path},
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            start_new_session=True,
+        ) as running:
+            os.close(follower)
+            watchdog = threading.Timer(60, os.killpg, (running.pid, signal.SIGKILL))
+            watchdog.start()
+            shown = b""
+            while when not in shown:
+                shown += os.read(leader, 65536)
+            # The fake kubectl opens it when it has printed the first part.
+            then.write_bytes(second)
+            rest = read_terminal(leader)
+            watchdog.cancel()
+        return shown.decode() + rest
+
+    def remove(self, question: str) -> None:
+        """Let kubectl fail for a question."""
+        (self._directory / question).unlink()
 
     def stdin_of_verb(self) -> str:
         return (self._directory / "stdin").read_text()
@@ -207,7 +271,6 @@ def test_odd_words_reach_the_verb_as_they_were_typed(laptop: Laptop) -> None:
         ("check --node worker-1 --no-ceph", "check --no-ceph"),
         ("unmap --yes pv-1 --node worker-1", "unmap --yes pv-1"),
         ("--version", "version"),
-        ("frobnicate -x", "frobnicate -x"),
     ],
 )
 def test_flags_reach_the_verb(dash: Laptop, typed: str, in_pod: str) -> None:
@@ -225,7 +288,7 @@ def test_connection_flags_go_to_every_call_of_kubectl(laptop: Laptop) -> None:
     given = ("--context", "my lab", "--as=o'hara", "-v", "6", "--insecure-skip-tls-verify")
     done = laptop.run("who-holds", *given, "pv-1")
     assert done.in_pod == ["rbdagent", "who-holds", "pv-1"]
-    assert len(done.calls) == 4
+    assert len(done.calls) == 5
     passed = ("--context=my lab", "--as=o'hara", "--v=6", "--insecure-skip-tls-verify")
     for call in done.calls:
         places = [call.index(word) for word in passed]
@@ -302,7 +365,8 @@ def test_verb_gets_a_terminal_and_the_no_color_setting(laptop: Laptop) -> None:
     shown, done = laptop.run_on_terminal("version")
     assert (done.code, shown) == (3, "answer\n")
     words = done.exec[done.exec.index("-i") :]
-    assert words == ["-i", "-t", "--", "env", "NO_COLOR=1", "rbdagent", "version"]
+    environment = ["NO_COLOR=1", "COLUMNS=80"]
+    assert words == ["-i", "-t", "--", "env", *environment, "rbdagent", "version"]
 
 
 def test_verb_gets_no_terminal_if_one_stream_is_redirected(dash: Laptop) -> None:
@@ -352,6 +416,9 @@ def test_a_snapshot_may_come_on_stdin(laptop: Laptop) -> None:
         ("mcp", "the agent's image does not contain the server of mcp"),
         ("completion", "kubectl rbdagent has no completion script: kubectl completes it"),
         ("unmap pv-1 --node-name worker-1", "--node-name is not for kubectl rbdagent"),
+        ("who-hold pv-1", "there is no verb who-hold: did you mean who-holds?\n"),
+        ("unmpa --help", "there is no verb unmpa: did you mean unmap?\n"),
+        ("frobnicate -x", "there is no verb frobnicate\n"),
     ],
 )
 def test_wrong_call_is_refused_before_any_call_of_kubectl(
@@ -403,10 +470,6 @@ def test_help_is_the_same_in_every_shell(laptop: Laptop) -> None:
     assert laptop.run("list", "-h").stdout.splitlines()[:-2] == help_lines("list")
 
 
-def test_agent_prints_the_help_of_a_verb_that_the_plugin_does_not_have(dash: Laptop) -> None:
-    assert dash.run("frobnicate", "--help").in_pod == ["rbdagent", "frobnicate", "--help"]
-
-
 def test_every_finding_is_in_the_plugin() -> None:
     text = PLUGIN.read_text()
     assert text == as_generated(text), "./dev docs"
@@ -438,7 +501,7 @@ def test_agent_explains_what_the_plugin_cannot(dash: Laptop, typed: str) -> None
 def test_unknown_finding_is_reported_without_an_agent(
     laptop: Laptop, tmp_path: Path, typed: str, near: str
 ) -> None:
-    (tmp_path / "pods").unlink()
+    (tmp_path / "objects").unlink()
     done = laptop.run("explain", typed)
     meant = f": did you mean {near}?" if near else ""
     own = f"  the plugin has no finding {typed}{meant} (kubectl rbdagent explain lists all)"
@@ -470,20 +533,25 @@ def test_missing_kubectl_is_reported(laptop: Laptop, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("agents", "typed", "code", "words"),
     [
-        ("", "version", 1, "no agent is installed: there is no pod labelled"),
-        ("a x w1 Pending\n", "version", 1, "rbdagent is installed, but none of its agents runs"),
-        ("a x - Pending\n", "list", 2, "list reports one node: name the node, --node NODE"),
+        ("", "version", 1, "the DaemonSet rbdagent/rbdagent has no pod\n"),
+        ("x w1 Pending\n", "version", 1, "rbdagent is installed, but none of its agents runs"),
+        ("x - Pending\n", "list", 2, "list reports one node: name the node, --node NODE"),
         (AGENTS, "check", 2, "check reports one node: name the node, --node NODE"),
         (AGENTS, "snapshot", 2, "snapshot reports one node"),
         (AGENTS, "who-holds /dev/rbd0", 2, "/dev/rbd0 is a device of one node"),
         (AGENTS, "unmap rbd0p1", 2, "rbd0p1 is a device of one node"),
-        ("a x w1 Terminating\n", "list --node w1", 1, "the agent on w1 does not run: pod a/x is"),
+        (
+            "x w1 Terminating\n",
+            "list --node w1",
+            1,
+            "the agent on w1 does not run: pod rbdagent/x is",
+        ),
     ],
 )
 def test_plugin_reports_why_no_agent_can_be_chosen(
     dash: Laptop, agents: str, typed: str, code: int, words: str
 ) -> None:
-    dash.answers(pods=agents)
+    dash.objects(DAEMON_SET, _owned(agents))
     done = dash.run(*typed.split())
     assert (done.code, done.stdout) == (code, "")
     assert done.stderr.startswith(f"kubectl rbdagent: {words}")
@@ -532,7 +600,7 @@ def test_mappings_of_a_target_are_requested_by_label(
 
 
 def test_the_only_agent_need_not_be_named(laptop: Laptop) -> None:
-    laptop.answers(pods="a x w1 Ready\n")
+    laptop.objects(DAEMON_SET, _owned("x w1 Ready\n"))
     assert "x" in laptop.run("list").exec
 
 
@@ -554,6 +622,171 @@ def test_a_refused_exec_names_the_command_that_grants_it(laptop: Laptop) -> None
         "    kubectl create rolebinding rbdagent-exec -n rbdagent --role=rbdagent-exec --user=ann\n"
         "  or run it directly on worker-1: rbdagent version\n"
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# Objects that a tenant creates to look like the agents
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("forged", "owner", "account"),
+    [
+        ("a DaemonSet of another namespace", "uid-2 aaa", "rbdagent"),
+        ("the uid of the DaemonSet, in another namespace", "uid-1 aaa", "rbdagent"),
+        ("the uid of no DaemonSet", "uid-3 rbdagent", "rbdagent"),
+        ("another ServiceAccount", "uid-1 rbdagent", "default"),
+    ],
+)
+@pytest.mark.parametrize("node", [(), ("--node", "worker-1")], ids=["any", "named"])
+def test_a_pod_that_only_looks_like_an_agent_is_never_used(
+    laptop: Laptop, forged: str, owner: str, account: str, node: tuple[str, ...]
+) -> None:
+    del forged
+    look_alike = _owned("look-alike worker-1 Ready\n", owner, account)
+    laptop.objects("of uid-2 aaa rbdagent rbdagent\n" + DAEMON_SET, look_alike + _owned(AGENTS))
+    assert laptop.run("version", *node).exec[:3] == ["exec", "--namespace=rbdagent", "rbdagent-a"]
+
+
+def test_a_daemonset_with_another_account_is_not_of_the_release(dash: Laptop) -> None:
+    dash.objects("of uid-1 rbdagent rbdagent default\n", _owned(AGENTS, account="default"))
+    done = dash.run("version")
+    assert done.code == 1
+    assert "there is no DaemonSet with a ServiceAccount of a ClusterRoleBinding" in done.stderr
+
+
+def test_only_the_namespace_of_the_binding_is_searched(dash: Laptop) -> None:
+    calls = dash.run("version").calls
+    assert [call[call.index("get") + 1] for call in calls[:-1]] == [
+        "clusterrolebindings.rbac.authorization.k8s.io",
+        "daemonsets.apps,pods",
+    ]
+    assert "--namespace=rbdagent" in calls[1]
+
+
+def test_without_a_binding_no_agent_is_installed(dash: Laptop) -> None:
+    dash.answers(accounts="")
+    done = dash.run("version")
+    assert (done.code, len(done.calls)) == (1, 1)
+    assert "no agent is installed: there is no ClusterRoleBinding labelled" in done.stderr
+
+
+_TWO: Final = DAEMON_SET + "of uid-2 other second second\n"
+
+
+def test_two_releases_are_an_error_that_names_them(laptop: Laptop) -> None:
+    laptop.answers(accounts="rbdagent rbdagent\nother second\n")
+    laptop.objects(_TWO, _owned(AGENTS))
+    done = laptop.run("version")
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "kubectl rbdagent: there is more than one DaemonSet of rbdagent: other/second, "
+        "rbdagent/rbdagent\n"
+        "  name the one whose agents you mean: --agent-namespace other/second\n"
+    )
+
+
+@pytest.mark.parametrize("given", ["rbdagent", "rbdagent/rbdagent"])
+def test_the_namespace_chooses_the_release(laptop: Laptop, given: str) -> None:
+    laptop.objects(DAEMON_SET + "of uid-2 rbdagent-2 second second\n", _owned(AGENTS))
+    for done in (
+        laptop.run("version", "--agent-namespace", given),
+        laptop.run("version", RBDAGENT_AGENT_NAMESPACE=given),
+    ):
+        assert "rbdagent-a" in done.exec
+        assert not [call for call in done.calls if "clusterrolebindings" in " ".join(call)]
+
+
+def test_the_daemonset_chooses_between_releases_of_one_namespace(dash: Laptop) -> None:
+    dash.objects(
+        DAEMON_SET + "of uid-2 rbdagent second second\n",
+        _owned(AGENTS) + _owned("second-a worker-1 Ready\n", "uid-2 rbdagent", "second"),
+    )
+    assert "is more than one" in dash.run("version", "--agent-namespace=rbdagent").stderr
+    assert "second-a" in dash.run("version", "--agent-namespace=rbdagent/second").exec
+
+
+def test_a_binding_that_may_not_be_listed_asks_for_the_namespace(laptop: Laptop) -> None:
+    laptop.answers(can_i_accounts="no\n")
+    laptop.remove("accounts")
+    done = laptop.run("version")
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error from server: no accounts\n"
+        "kubectl rbdagent: cannot list the ClusterRoleBindings, which name the namespace of the "
+        "agents: permission denied\n"
+        "  if you know the agents' namespace, name it: --agent-namespace NAMESPACE\n"
+        "  or, for all calls: export RBDAGENT_AGENT_NAMESPACE=NAMESPACE\n"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# What a terminal obeys or does not show
+# --------------------------------------------------------------------------------------------------
+
+HOSTILE: Final = (
+    "\033]52;c;cm0=\007 \033[2J\033[8mhidden \x7f \x9b31m \u202ereversed \u200b\ufeff over\rwritten"
+)
+ESCAPED: Final = (
+    r"\u001b]52;c;cm0=\u0007 \u001b[2J\u001b[8mhidden \u007f \u009b31m \u202ereversed \u200b\ufeff "
+    r"over\u000dwritten"
+)
+OWN: Final = "\033[31mIN USE\033[0m caf\u00e9 \u2014 \u65e5\u672c \U0001f600\ttab"
+"""What rbdagent prints itself: colours, and names in any language."""
+
+
+def test_output_of_a_pod_is_printed_with_escapes(laptop: Laptop) -> None:
+    laptop.verb_ends(stdout=f"{OWN}\n{HOSTILE}\nend", stderr=f"{OWN} {HOSTILE}\n")
+    done = laptop.run("version")
+    assert (done.code, done.stdout) == (0, f"{OWN}\n{ESCAPED}\nend")
+    assert done.stderr == f"{OWN} {ESCAPED}\n"
+
+
+def test_escapes_keep_the_data_of_json(dash: Laptop) -> None:
+    dash.verb_ends(stdout=json.dumps({"name": "\u202e\x9b"}, ensure_ascii=False))
+    assert json.loads(dash.run("version").stdout) == {"name": "\u202e\x9b"}
+
+
+def test_a_file_gets_the_output_unchanged(laptop: Laptop, tmp_path: Path) -> None:
+    laptop.verb_ends(stdout=f"{HOSTILE}\nend")
+    laptop.run_piped(f"version >{tmp_path}/written")
+    assert (tmp_path / "written").read_bytes().decode() == f"{HOSTILE}\nend"
+
+
+def test_a_terminal_gets_escapes(laptop: Laptop) -> None:
+    progress = "\r\033[Kwaiting for Ceph, 2 s\r\033[K"
+    laptop.verb_ends(stdout=f"{progress}{OWN}\n{HOSTILE}\n")
+    shown, done = laptop.run_on_terminal("version")
+    assert (done.code, shown) == (0, f"{progress}{OWN}\n{ESCAPED}\n")
+
+
+def test_a_terminal_gets_escapes_of_what_arrives_in_two_parts(dash: Laptop) -> None:
+    raw = HOSTILE.encode()
+    shown = {end: dash.run_in_parts(raw[:end], raw[end:], when=b"") for end in range(1, len(raw))}
+    assert {end: text for end, text in shown.items() if text != ESCAPED} == {}
+
+
+def test_a_line_of_progress_is_shown_while_the_verb_runs(laptop: Laptop) -> None:
+    """The line has no end; the second part is written only when the terminal has shown it."""
+    first = b"\r\033[Kwaiting for Ceph, 2 s"
+    shown = laptop.run_in_parts(first, b"\r\033[KIN USE\n", when=first)
+    assert shown == "\r\033[Kwaiting for Ceph, 2 s\r\033[KIN USE\n"
+
+
+def test_the_verb_gets_the_width_of_the_terminal(laptop: Laptop) -> None:
+    _, done = laptop.run_on_terminal("version", columns=123)
+    assert done.in_pod == ["env", "NO_COLOR=1", "COLUMNS=123", "rbdagent", "version"]
+
+
+def test_the_error_of_a_call_is_printed_with_escapes(dash: Laptop) -> None:
+    done = dash.run("list", "--from", f"/nowhere{HOSTILE}")
+    assert f"/nowhere{ESCAPED}: no such file\n" in done.stderr
+
+
+def test_a_reader_that_ends_early_is_no_error(laptop: Laptop) -> None:
+    laptop.verb_ends(stdout="line\n" * 100_000)
+    done = laptop.run_piped("version | head -n 1")
+    assert (done.stdout, done.stderr) == ("line\n", "")
 
 
 # --------------------------------------------------------------------------------------------------

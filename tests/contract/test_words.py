@@ -32,8 +32,8 @@ from rbdagent.model import (
     LogExcerpt,
     NodeLogs,
     NotObserved,
-    Snapshot,
     ProcessRef,
+    Snapshot,
     Target,
     TargetKind,
 )
@@ -333,7 +333,7 @@ def test_log_of_the_provisioner_is_not_read_for_the_plugin(tmp_path: Path) -> No
     assert "no log of a container csi-rbdplugin" in unseen(words_of(host(tmp_path)).plugin).reason
 
 
-# Containers that are named like the plugin's -------------------------------------------------------
+# Containers that are named like the plugin's ------------------------------------------------------
 
 LOOK_ALIKE: Final = "var/log/pods/shop_csi-rbdplugin-{0}_00000000-0000-4000-8000-00000000000{0}"
 
@@ -360,10 +360,11 @@ def test_three_pods_that_are_named_like_the_plugin_do_not_hide_its_log(tmp_path:
     answer = words_of(roots, others=others).plugin
     assert heard(answer) == heard(alone)
     assert isinstance(answer, LogExcerpt)
-    assert answer.unread == (
+    (unread,) = answer.unread
+    assert unread == (
         "csi-rbdplugin of shop/csi-rbdplugin-4, csi-rbdplugin of shop/csi-rbdplugin-3, "
         "csi-rbdplugin of shop/csi-rbdplugin-2 and 1 more: no running container of that pod has "
-        "the directory of a CSI driver mounted, as the node plugin has",
+        "the directory of a CSI driver mounted, as the node plugin has"
     )
 
 
@@ -407,9 +408,10 @@ def test_logs_of_more_plugins_than_are_read_are_named(tmp_path: Path) -> None:
         run_container(tmp_path, others[-1].pid, uid, f"/lib/kubelet/plugins/{number}.rbd /csi")
     answer = words_of(roots, others=tuple(others)).plugin
     assert isinstance(answer, LogExcerpt)
-    assert answer.unread == (
+    (unread,) = answer.unread
+    assert unread == (
         "csi-rbdplugin of rook-ceph/csi-rbdplugin-x7k2p: only the newest 3 logs of node plugins "
-        "are read",
+        "are read"
     )
 
 

@@ -1063,6 +1063,7 @@ def test_plugin_users_may_exec_only_into_agent_pods(observing: ControlPlane) -> 
     command = "exec?command=true&stdout=true"
     may: tuple[Call, ...] = (
         (f"GET {OURS}/pods", None),
+        (f"GET /apis/apps/v1/namespaces/{NAMESPACE}/daemonsets", None),
         (f"POST {OURS}/pods/{POD}/{command}", {}),
         (f"GET {OURS}/pods/{POD}/{command}", None),
     )

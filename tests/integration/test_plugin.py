@@ -1,10 +1,12 @@
 """The kubectl plugin with a real API server: it finds the right agent or prints why not.
 
 No kubelet runs the pods: if the plugin has found a pod, an error of the API server ends the exec.
+A tenant with all rights in its own namespace has copies of everything that the agents have there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import TYPE_CHECKING, Final
@@ -16,10 +18,12 @@ from tests.lab.install import CHECKOUT
 from tests.lab.laptop import Done, Laptop
 from tests.lab.network import ADDRESS
 from tests.lab.workloads import collection
+from tests.support.chart import render
 from tests.support.published import rbd_mappings, rbd_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from tests.lab.api import Api, Json
     from tests.lab.controlplane import ControlPlane
@@ -29,6 +33,9 @@ HANDLE: Final = f"0001-000a-lab-ceph-1-0000000000000001-{UUID}"
 RBDNODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 RBDMAPPINGS: Final = "/apis/rbdagent.dev/v1alpha1/rbdmappings"
 ROLES: Final = "/apis/rbac.authorization.k8s.io/v1"
+LABELS: Final = {"app.kubernetes.io/name": "rbdagent", "app.kubernetes.io/instance": "rbdagent"}
+TENANT: Final = "aaa"
+"""The tenant's namespace: before the agents' in every list."""
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +44,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
     with control_plane_alone("rbdagent-kp", tmp_path_factory.mktemp("plugin")) as (plane, parts):
         parts.stop("kube-controller-manager")
         _fill(plane.api)
+        _imitate(plane)
         yield plane
 
 
@@ -61,7 +69,7 @@ def rbdagent(laptop: Laptop, *args: str) -> Done:
 
 
 def _fill(api: Api) -> None:
-    for name in ("rbdagent", "shop"):
+    for name in ("rbdagent", "shop", TENANT):
         if api.find(f"/api/v1/namespaces/{name}") is None:
             api.create("/api/v1/namespaces", {"metadata": {"name": name}})
         # The controller manager may have created it before it was stopped.
@@ -70,9 +78,13 @@ def _fill(api: Api) -> None:
             api.create(accounts, {"metadata": {"name": "default"}})
     for number in (1, 2, 3, 4):
         _make_node(api, f"worker-{number}")
-    _make_agent(api, "worker-1", ready=True)
-    _make_agent(api, "worker-2", ready=True)
-    _make_agent(api, "worker-3", waiting="CrashLoopBackOff")
+    _bind(api, "rbdagent")
+    owner = _make_daemonset(api, "rbdagent")
+    _make_agent(api, "worker-1", owner, ready=True)
+    _make_agent(api, "worker-2", owner, ready=True)
+    _make_agent(api, "worker-3", owner, waiting="CrashLoopBackOff")
+    # In the agents' namespace, with their label, but not of their DaemonSet.
+    _make_pod(api, "rbdagent", "aaa-debug", node="worker-1", labels=LABELS)
     _publish(api, "worker-1", {"pv-one": f"k8s/csi-vol-{UUID}", "pv-two-nodes": "k8s/shared"})
     _publish(api, "worker-2", {"pv-two": "k8s/two", "pv-two-nodes": "k8s/shared"})
     _publish(api, "worker-3", {"pv-three": "k8s/tenant/three"})
@@ -108,9 +120,79 @@ def _make_node(api: Api, name: str) -> None:
     api.patch(f"/api/v1/nodes/{name}/status", {"status": status})
 
 
-def _make_agent(api: Api, node: str, *, ready: bool = False, waiting: str = "") -> None:
-    name = f"rbdagent-{node}"
-    _make_pod(api, "rbdagent", name, node=node, labels={"app.kubernetes.io/name": "rbdagent"})
+def _bind(api: Api, name: str) -> None:
+    """Create the ClusterRoleBinding of a release, in the namespace of its name."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    account = {"kind": "ServiceAccount", "namespace": name, "name": "rbdagent"}
+    binding = {"metadata": {"name": name, "labels": LABELS}, "roleRef": role}
+    api.create(f"{ROLES}/clusterrolebindings", {**binding, "subjects": [account]})
+
+
+def _make_daemonset(api: Api, namespace: str) -> str:
+    """Create the ServiceAccount and the DaemonSet of the agents; return the uid of the latter."""
+    account = {"metadata": {"name": "rbdagent", "labels": LABELS}}
+    api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    spec = {
+        "serviceAccountName": "rbdagent",
+        "containers": [{"name": "rbdagent", "image": "rbdagent"}],
+    }
+    made = api.create(
+        f"/apis/apps/v1/namespaces/{namespace}/daemonsets",
+        {
+            "metadata": {"name": "rbdagent", "labels": LABELS},
+            "spec": {
+                "selector": {"matchLabels": LABELS},
+                "template": {"metadata": {"labels": LABELS}, "spec": spec},
+            },
+        },
+    )
+    return str(made["metadata"]["uid"])
+
+
+def _imitate(plane: ControlPlane) -> None:
+    """Let a tenant create in its namespace whatever it may: copies of the agents on their nodes."""
+    api = plane.api
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    scope = f"namespaces/{TENANT}"
+    api.create(f"{ROLES}/{scope}/roles", {"metadata": {"name": "owner"}, "rules": [everything]})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "owner"}
+    user = {"kind": "ServiceAccount", "namespace": TENANT, "name": "tenant"}
+    api.create(f"/api/v1/{scope}/serviceaccounts", {"metadata": {"name": "tenant"}})
+    binding = {"metadata": {"name": "owner"}, "roleRef": role, "subjects": [user]}
+    api.create(f"{ROLES}/{scope}/rolebindings", binding)
+    token = api.create(f"/api/v1/{scope}/serviceaccounts/tenant/token", {"spec": {}})
+    plane.write_kubeconfig("tenant", str(token["status"]["token"]))
+    daemonsets = "/apis/apps/v1/namespaces/rbdagent/daemonsets"
+    stolen = str(api.get(f"{daemonsets}/rbdagent")["metadata"]["uid"])
+    with contextlib.closing(plane.client("tenant")) as tenant:
+        own = _make_daemonset(tenant, TENANT)
+        for node in ("worker-1", "worker-2", "worker-3", "worker-4"):
+            for owner, name in ((own, "own"), (stolen, "stolen")):
+                _make_agent(tenant, node, owner, namespace=TENANT, prefix=name, ready=True)
+
+
+def _make_agent(
+    api: Api,
+    node: str,
+    owner: str,
+    *,
+    namespace: str = "rbdagent",
+    prefix: str = "rbdagent",
+    ready: bool = False,
+    waiting: str = "",
+) -> None:
+    """Create a pod of a DaemonSet, with the state that a kubelet would report."""
+    name = f"{prefix}-{node}"
+    owned = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "rbdagent", "uid": owner}
+    _make_pod(
+        api,
+        namespace,
+        name,
+        node=node,
+        labels=LABELS,
+        owner={**owned, "controller": True},
+        account="rbdagent",
+    )
     state: Json = {"waiting": {"reason": waiting}} if waiting else {"running": {}}
     container = {"name": "rbdagent", "state": state, "ready": ready, "restartCount": 0}
     status = {
@@ -118,7 +200,7 @@ def _make_agent(api: Api, node: str, *, ready: bool = False, waiting: str = "") 
         "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
         "containerStatuses": [{**container, "image": "rbdagent", "imageID": ""}],
     }
-    api.patch(f"/api/v1/namespaces/rbdagent/pods/{name}/status", {"status": status})
+    api.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
 
 
 def _make_pod(
@@ -129,14 +211,21 @@ def _make_pod(
     node: str,
     labels: Mapping[str, str] | None = None,
     claims: tuple[str, ...] = (),
+    owner: Json | None = None,
+    account: str = "default",
 ) -> None:
     volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     api.create(
         f"/api/v1/namespaces/{namespace}/pods",
         {
-            "metadata": {"name": name, "labels": labels or {}},
+            "metadata": {
+                "name": name,
+                "labels": labels or {},
+                "ownerReferences": [] if owner is None else [owner],
+            },
             "spec": {
                 "nodeName": node,
+                "serviceAccountName": account,
                 "automountServiceAccountToken": False,
                 "containers": [{"name": "rbdagent", "image": "rbdagent"}],
                 "volumes": volumes,
@@ -243,11 +332,11 @@ def test_a_holder_without_a_ready_agent_is_reported(
         ("list --node worker-3", 1, "is CrashLoopBackOff"),
         ("list --node worker-4", 1, "no agent runs on worker-4\n"),
         ("list --node worker-7", 1, "no agent runs on worker-7, and no node has that name"),
-        ("list --agent-namespace shop", 1, "no pod labelled app.kubernetes.io/name=rbdagent in"),
+        ("list --agent-namespace shop", 1, "there is no DaemonSet labelled app.kubernetes.io/na"),
         (
             f"list --server https://{ADDRESS}:1",
             1,
-            "cannot list the agents' pods in all namespaces: see kubectl's error above",
+            "cannot list the ClusterRoleBindings, which name the namespace of the agents: see",
         ),
     ],
 )
@@ -278,20 +367,20 @@ def test_a_failed_exec_is_reported_with_its_reason(laptop: Laptop) -> None:
 def test_without_rights_the_agents_namespace_is_asked_for(laptop: Laptop) -> None:
     done = rbdagent(laptop, "version", "--as", "an-unknown-user")
     assert done.code == 1
-    assert "in all namespaces: permission denied\n" in done.stderr
+    assert "which name the namespace of the agents: permission denied\n" in done.stderr
     assert "--agent-namespace NAMESPACE" in done.stderr
 
 
 def test_the_role_in_the_message_is_sufficient(laptop: Laptop, api_server: ControlPlane) -> None:
     """A user without rights reaches the pod after an administrator runs the printed command."""
-    rules = [_may("pods", "get", "list"), _may("pods/exec", "get", "create")]
+    rules = render().of_kind("Role")["rbdagent-exec"]["rules"]
     api_server.api.create(
         f"{ROLES}/namespaces/rbdagent/roles",
         {"metadata": {"name": "rbdagent-exec"}, "rules": rules},
     )
     call = ("version", "--agent-namespace", "rbdagent", "--as", "on-call")
     refused = rbdagent(laptop, *call)
-    words = "cannot list the agents' pods in namespace rbdagent: permission denied\n"
+    words = "cannot list the agents' DaemonSet and pods in namespace rbdagent: permission denied\n"
     assert f"kubectl rbdagent: {words}" in refused.stderr
     (grant,) = [line for line in refused.stderr.splitlines() if "create rolebinding" in line]
 
@@ -299,8 +388,8 @@ def test_the_role_in_the_message_is_sufficient(laptop: Laptop, api_server: Contr
     assert "kubectl could not run rbdagent on worker-1" in rbdagent(laptop, *call).stderr
 
 
-def _may(resource: str, *verbs: str) -> Json:
-    return {"apiGroups": [""], "resources": [resource], "verbs": [*verbs]}
+def _may(resource: str, *verbs: str, group: str = "") -> Json:
+    return {"apiGroups": [group], "resources": [resource], "verbs": [*verbs]}
 
 
 def test_a_user_without_rights_to_rbdmappings_uses_any_agent(
@@ -310,15 +399,86 @@ def test_a_user_without_rights_to_rbdmappings_uses_any_agent(
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}
     api_server.api.create(
         f"{ROLES}/clusterroles",
-        {"metadata": {"name": "pods-only"}, "rules": [_may("pods", "get", "list")]},
+        {
+            "metadata": {"name": "pods-only"},
+            "rules": [_may("pods", "get", "list"), _may("daemonsets", "list", group="apps")],
+        },
     )
     api_server.api.create(
         f"{ROLES}/clusterrolebindings",
         {"metadata": {"name": "pods-only"}, "roleRef": role, "subjects": [user]},
     )
-    done = rbdagent(laptop, "who-holds", "pv-two", "--as=reader")
+    done = rbdagent(laptop, "who-holds", "pv-two", "--as=reader", "--agent-namespace=rbdagent")
     assert "you may not run commands in the agents' pods\n" in done.stderr
     assert "or run it directly on worker-1: rbdagent who-holds pv-two" in done.stderr
+
+
+# --------------------------------------------------------------------------------------------------
+# A tenant's copies of the agents
+# --------------------------------------------------------------------------------------------------
+
+_EXEC: Final = re.compile(r"/namespaces/([^/\s]+)/pods/([^/\s]+)/exec\?")
+"""A request in the log of kubectl -v 6."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "who-holds pv-one",
+        "who-holds pv-free",
+        "diagnose pv-one",
+        "diagnose -A",
+        "list -A",
+        "list --node worker-1",
+        "check --node worker-1",
+        "snapshot pv-one",
+        "snapshot -A",
+        "snapshot --node worker-1",
+        "unmap pv-one",
+        "unmap pv-one --yes",
+        "unmap pv-one --yes --node worker-1",
+        "unmap pv-one --from snapshot.json",
+        "who-holds pv-one --from snapshot.json",
+        "list --from snapshot.json",
+        "explain RBD101 -o json",
+        "schema HolderReport",
+        "version",
+    ],
+)
+def test_the_look_alikes_of_a_tenant_get_no_exec(
+    laptop: Laptop, command: str, tmp_path: Path, record_property: Callable[[str, str], None]
+) -> None:
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text("{}")
+    words = command.replace("snapshot.json", str(snapshot)).split()
+    done = rbdagent(laptop, *words, "-v", "6")
+    reached = set(_EXEC.findall(done.stderr))
+    record_property("exec", f"kubectl rbdagent {command}: {reached}")
+    assert reached == {("rbdagent", "rbdagent-worker-1")}
+
+
+def test_the_nodes_of_a_tenants_pods_are_not_completed(laptop: Laptop) -> None:
+    done = laptop.run("kubectl", "__complete", "rbdagent", "list", "--node", "")
+    assert done.stdout.splitlines() == ["worker-1", "worker-2", "worker-3", ":4"]
+    assert "no agent runs on worker-4" in rbdagent(laptop, "list", "--node=worker-4").stderr
+
+
+def test_two_releases_are_an_error_until_one_is_named(
+    laptop: Laptop, api_server: ControlPlane
+) -> None:
+    api = api_server.api
+    api.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    _bind(api, "other")
+    _make_agent(api, "worker-1", _make_daemonset(api, "other"), namespace="other", ready=True)
+    try:
+        refused = rbdagent(laptop, "version")
+        assert (refused.code, refused.stdout) == (2, "")
+        assert "other/rbdagent, rbdagent/rbdagent\n" in refused.stderr
+        assert "--agent-namespace other/rbdagent" in refused.stderr
+        chosen = rbdagent(laptop, "version", "--agent-namespace", "other/rbdagent")
+        assert "kubectl exec -n other rbdagent-worker-1" in chosen.stderr
+    finally:
+        api.delete(f"{ROLES}/clusterrolebindings/other")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -351,7 +511,7 @@ def test_every_flag_of_kubectl_is_known(laptop: Laptop) -> None:
         (("who-holds", "pv-t"), ["pv-two\tshop/other"]),
         (("who-holds", "pv/pv-o"), ["pv/pv-one\tshop/data"]),
         (("who-holds", "pvc/"), ["pvc/data", "pvc/free", "pvc/other"]),
-        (("who-holds", "pod/rbdagent/"), [f"pod/rbdagent/rbdagent-worker-{n}" for n in (1, 2, 3)]),
+        (("who-holds", "pod/rbdagent/r"), [f"pod/rbdagent/rbdagent-worker-{n}" for n in (1, 2, 3)]),
         (("list", "--node", ""), ["worker-1", "worker-2", "worker-3"]),
         (("who-holds", "-n", "s"), ["shop"]),
         (("list", "--context", ""), ["lab"]),

@@ -41,8 +41,16 @@ def _pod(number: int) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"agent-{number}", "namespace": "rbdagent"},
-        "spec": {"nodeName": f"worker-{number}", "containers": [{"name": "rbdagent"}]},
+        "metadata": {
+            "name": f"agent-{number}",
+            "namespace": "rbdagent",
+            "ownerReferences": [{"kind": "DaemonSet", "uid": "uid-1", "controller": True}],
+        },
+        "spec": {
+            "nodeName": f"worker-{number}",
+            "serviceAccountName": "rbdagent",
+            "containers": [{"name": "rbdagent"}],
+        },
         "status": {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": "True"}],
@@ -51,18 +59,51 @@ def _pod(number: int) -> dict[str, Any]:
     }
 
 
-PODS: Final = {
-    "name": "pods",
-    "kind": "Pod",
-    "namespaced": True,
-    "singularName": "pod",
-    "verbs": ["get", "list"],
+BINDING: Final = {
+    "subjects": [{"kind": "ServiceAccount", "namespace": "rbdagent", "name": "rbdagent"}]
 }
+DAEMON_SET: Final = {
+    "metadata": {"name": "rbdagent", "namespace": "rbdagent", "uid": "uid-1"},
+    "spec": {"template": {"spec": {"serviceAccountName": "rbdagent"}}},
+}
+
+
+def _resources(group: str, name: str, kind: str, *, namespaced: bool = True) -> dict[str, Any]:
+    resource = {
+        "name": name,
+        "kind": kind,
+        "namespaced": namespaced,
+        "singularName": kind.lower(),
+        "verbs": ["get", "list"],
+    }
+    return {"kind": "APIResourceList", "groupVersion": group, "resources": [resource]}
+
+
+def _list(group: str, kind: str, *items: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": group, "kind": f"{kind}List", "items": [*items]}
+
+
+def _group(version: str) -> dict[str, Any]:
+    named = {"groupVersion": version, "version": "v1"}
+    return {"name": version.partition("/")[0], "versions": [named], "preferredVersion": named}
+
+
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
 ANSWERS: Final[dict[str, dict[str, Any]]] = {
     "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
-    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
-    "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [PODS]},
-    "/api/v1/pods": {"kind": "PodList", "apiVersion": "v1", "items": [_pod(1), _pod(2)]},
+    "/apis": {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [_group("apps/v1"), _group(_RBAC)],
+    },
+    "/api/v1": _resources("v1", "pods", "Pod"),
+    "/apis/apps/v1": _resources("apps/v1", "daemonsets", "DaemonSet"),
+    f"/apis/{_RBAC}": _resources(
+        _RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+    ),
+    f"/apis/{_RBAC}/clusterrolebindings": _list(_RBAC, "ClusterRoleBinding", BINDING),
+    "/apis/apps/v1/namespaces/rbdagent/daemonsets": _list("apps/v1", "DaemonSet", DAEMON_SET),
+    "/api/v1/namespaces/rbdagent/pods": _list("v1", "Pod", _pod(1), _pod(2)),
     "/api/v1/namespaces/rbdagent/pods/agent-1": _pod(1),
     "/api/v1/namespaces/rbdagent/pods/agent-2": _pod(2),
 }
@@ -192,11 +233,11 @@ def server() -> Iterator[str]:
     [
         ["version"],
         ["explain", "RBD999"],
-        ["frobnicate"],
+        ["version", "--no-such-flag"],
         ["who-holds", "pvc/default/data", "--from", str(ORPHAN), "-o", "json"],
         ["unmap", "pvc/default/data", "--from", str(ORPHAN)],
     ],
-    ids=lambda verb: verb[0],
+    ids=" ".join,
 )
 def test_a_verb_prints_the_same_as_on_the_node(
     server: str, verb: list[str], tmp_path: Path

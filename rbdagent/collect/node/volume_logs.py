@@ -223,8 +223,8 @@ def _unread(named: list[_ContainerLog], pods: PluginPods) -> tuple[str, ...]:
         reasons.append(f"{_names(unknown)}: its mounts were not read ({why})")
     if foreign:
         reasons.append(
-            f"{_names(foreign)}: no running container of that pod has the directory of a CSI driver "
-            "mounted, as the node plugin has"
+            f"{_names(foreign)}: no running container of that pod has the directory of a CSI "
+            "driver mounted, as the node plugin has"
         )
     return tuple(reasons)
 
