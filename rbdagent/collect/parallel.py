@@ -8,7 +8,8 @@ import functools
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -24,6 +25,10 @@ limit above. 50 images of a quick cluster take a fifth less processor time in 4 
 """
 _QUICK_S: Final = 0.05
 _MOST_HUNG: Final = 64
+"""Limit of items that begin to hang in one call."""
+_MOST_THREADS: Final = 192
+"""Limit of all items that hang: the systemd unit allows 256 threads (``TasksMax=``)."""
+MOST_OF_GROUP: Final = 3
 
 
 def all_of(calls: Sequence[Callable[[], _T]], deadline: float) -> list[_T | BaseException | None]:
@@ -144,13 +149,17 @@ class Left(NamedTuple, Generic[_Item]):
     """Items that were started, now or earlier, and did not end in time."""
     waiting: list[_Item]
     """Items that were not started: the deadline had passed, or too many items hang."""
+    skipped: list[_Item]
+    """Items that were not started, because `MOST_OF_GROUP` items of their group hang."""
 
 
 class InTurn(Generic[_Item]):
     """Processes items one after the other; a slow item continues in parallel with the next ones.
 
     An item that hangs stays in its thread, and is not started again while it hangs. So only items
-    that hang keep a thread. These threads end with the process.
+    that hang keep a thread. These threads end with the process. Items that hang since an earlier
+    call do not reduce the number that may hang in this one: otherwise, a sufficient number of them
+    would prevent every later call.
     """
 
     def __init__(self) -> None:
@@ -165,6 +174,7 @@ class InTurn(Generic[_Item]):
         *,
         patience_s: float,
         deadline: float,
+        group_of: Callable[[_Item], Hashable] = lambda _: None,
     ) -> Left[_Item]:
         """Process items.
 
@@ -173,45 +183,133 @@ class InTurn(Generic[_Item]):
             work: processes an item, and never raises; it may end after this call has returned.
             patience_s: the time limit of one item.
             deadline: of the monotonic clock, for all items.
+            group_of: returns the group of an item. While `MOST_OF_GROUP` items of a group are slow,
+                its other items are not started. None is the group without this limit.
         """
         self._hung = {item: runner for item, runner in self._hung.items() if runner.is_alive()}
         self.notes = {item: note for item, note in self.notes.items() if item in self._hung}
-        todo = iter([item for item in items if item not in self._hung])
-        left = Left([item for item in items if item in self._hung], [])
-        all_begun = threading.Event()
-        runners = [_start_runner(todo, work, all_begun)]
-        while not all_begun.wait(_QUICK_S):
-            if time.monotonic() > deadline or len(self._hung) + len(runners) > _MOST_HUNG:
+        known = [item for item in items if item in self._hung]
+        todo = _Todo([item for item in items if item not in self._hung], group_of)
+        for item in self._hung:
+            todo.block(item)
+        most = max(1, min(_MOST_HUNG, _MOST_THREADS - len(self._hung)))
+        runners = [_Runner.started(todo, work)]
+        while not todo.is_over.wait(_QUICK_S):
+            if time.monotonic() > deadline or len(runners) > most:
                 break
-            if runners[-1].is_slow:
-                runners[-1].is_last = True
+            if runners[-1].is_slow and todo.go_on_without(runners[-1]):
                 runners = [runner for runner in runners if runner.is_alive()]
-                runners.append(_start_runner(todo, work, all_begun))
-        left.waiting.extend(todo)
+                runners.append(_Runner.started(todo, work))
+            elif todo.is_blocked and not any(_is_awaited(runner, patience_s) for runner in runners):
+                break
+        left = Left(known, *todo.close())
         for runner in runners:
             until = min(runner.since + patience_s, deadline)
             runner.join(max(0.0, until - time.monotonic()))
-            item = runner.item
-            if runner.is_alive() and item is not None:
-                self._hung[item] = runner
-                left.hung.append(item)
+            hung = runner.item
+            if runner.is_alive() and hung is not None:
+                self._hung[hung] = runner
+                left.hung.append(hung)
         return left
+
+
+def _is_awaited(runner: _Runner[_Item], patience_s: float) -> bool:
+    return runner.item is not None and time.monotonic() < runner.since + patience_s
+
+
+class _Todo(Generic[_Item]):
+    """The items that are not started, for several threads."""
+
+    def __init__(self, items: Sequence[_Item], group_of: Callable[[_Item], Hashable]) -> None:
+        self._items = deque(items)
+        self._group_of = group_of
+        self._slow: Counter[Hashable] = Counter()
+        """The number of slow items by group."""
+        self._blocked: dict[Hashable, list[_Item]] = {}
+        """The items whose group has too many slow items."""
+        self._changed = threading.Condition()
+        self.is_over = threading.Event()
+        """Set when every item is started."""
+
+    def block(self, item: _Item) -> None:
+        """Count an item that hangs."""
+        self._slow[self._group_of(item)] += 1
+
+    def next_for(self, runner: _Runner[_Item]) -> _Item | None:
+        """Return the next item, and store it in its runner; None if there is no more."""
+        with self._changed:
+            while not self.is_over.is_set():
+                while self._items:
+                    item = self._items.popleft()
+                    group = self._group_of(item)
+                    if group is None or self._slow[group] < MOST_OF_GROUP:
+                        # Another thread reads both fields, so the time must be set before the item.
+                        runner.since = time.monotonic()
+                        runner.item = item
+                        return item
+                    self._blocked.setdefault(group, []).append(item)
+                if not self._blocked:
+                    self.is_over.set()
+                else:
+                    self._changed.wait()
+            self._changed.notify_all()
+            return None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the only items left are those of groups with too many slow items."""
+        with self._changed:
+            return bool(self._blocked) and not self._items
+
+    def go_on_without(self, runner: _Runner[_Item]) -> bool:
+        """Let a slow runner end after its item; return False if it has no item any more."""
+        with self._changed:
+            if runner.item is None:
+                return False
+            runner.is_last = True
+            self.block(runner.item)
+            return True
+
+    def end_item(self, runner: _Runner[_Item]) -> bool:
+        """Record that an item has ended; return whether its runner takes another one."""
+        with self._changed:
+            item, runner.item = runner.item, None
+            if runner.is_last and item is not None:
+                group = self._group_of(item)
+                self._slow[group] -= 1
+                self._items.extendleft(reversed(self._blocked.pop(group, [])))
+                self._changed.notify_all()
+            return not runner.is_last
+
+    def close(self) -> tuple[list[_Item], list[_Item]]:
+        """Start no more items; return those that were not started, and those that are blocked."""
+        with self._changed:
+            waiting, self._items = list(self._items), deque()
+            skipped = [item for items in self._blocked.values() for item in items]
+            self._blocked.clear()
+            self.is_over.set()
+            self._changed.notify_all()
+            return waiting, skipped
 
 
 class _Runner(threading.Thread, Generic[_Item]):
     """Processes items until another runner replaces it."""
 
-    def __init__(
-        self, todo: Iterator[_Item], work: Callable[[_Item], None], all_begun: threading.Event
-    ) -> None:
+    def __init__(self, todo: _Todo[_Item], work: Callable[[_Item], None]) -> None:
         super().__init__(daemon=True)
         self._todo = todo
         self._work = work
-        self._all_begun = all_begun
         self.since = time.monotonic()
         self.item: _Item | None = None
         self.is_last = False
         """Whether another runner has replaced this one."""
+
+    @classmethod
+    def started(cls, todo: _Todo[_Item], work: Callable[[_Item], None]) -> Self:
+        """Start a runner."""
+        runner = cls(todo, work)
+        runner.start()
+        return runner
 
     @property
     def is_slow(self) -> bool:
@@ -219,22 +317,8 @@ class _Runner(threading.Thread, Generic[_Item]):
         return self.item is not None and time.monotonic() - self.since > _QUICK_S
 
     def run(self) -> None:
-        """Process items until the list is empty or another runner replaces this one."""
-        while not self.is_last:
-            # Another thread reads both fields, so the time must be set before the item.
-            self.since = time.monotonic()
-            # next() of a list's iterator is atomic under the interpreter's lock.
-            self.item = next(self._todo, None)
-            if self.item is None:
-                self._all_begun.set()
+        """Process items until none is left or another runner replaces this one."""
+        while (item := self._todo.next_for(self)) is not None:
+            self._work(item)
+            if not self._todo.end_item(self):
                 return
-            self._work(self.item)
-            self.item = None
-
-
-def _start_runner(
-    todo: Iterator[_Item], work: Callable[[_Item], None], all_begun: threading.Event
-) -> _Runner[_Item]:
-    runner = _Runner(todo, work, all_begun)
-    runner.start()
-    return runner

@@ -55,20 +55,31 @@ def run(
     return turns.run(items, work, patience_s=SOON_S, deadline=deadline)
 
 
+def run_groups(turns: InTurn[str], items: Sequence[str], work: Work) -> Left[str]:
+    """Run items whose group is their first letter; those that begin with a dash have none."""
+    return turns.run(
+        items,
+        work,
+        patience_s=SOON_S,
+        deadline=math.inf,
+        group_of=lambda item: None if item[0] == "-" else item[0],
+    )
+
+
 def test_items_are_done_in_order_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "_QUICK_S", 60.0)
     work, items = Work(), [str(number) for number in range(1000)]
-    assert run(InTurn(), items, work) == Left([], [])
+    assert run(InTurn(), items, work) == Left([], [], [])
     assert work.ended == items
 
 
 def test_no_items_leave_nothing() -> None:
-    assert run(InTurn(), [], Work()) == Left([], [])
+    assert run(InTurn(), [], Work()) == Left([], [], [])
 
 
 def test_hung_item_does_not_block_the_others(hung: Callable[..., Work]) -> None:
     work = hung("b", "c")
-    assert run(InTurn(), "abcd", work) == Left(["b", "c"], [])
+    assert run(InTurn(), "abcd", work) == Left(["b", "c"], [], [])
     assert work.ended == ["a", "d"]
     assert len(work.threads) == 3
 
@@ -77,14 +88,14 @@ def test_hung_item_is_not_started_again_until_it_ends(hung: Callable[..., Work])
     work, turns = hung("b"), InTurn[str]()
     run(turns, "abc", work)
     turns.notes["b"] = "noted"
-    assert run(turns, "abc", work) == Left(["b"], [])
+    assert run(turns, "abc", work) == Left(["b"], [], [])
     assert work.begun.count("b") == 1
     assert turns.notes == {"b": "noted"}
     work.released.set()
     for thread in threading.enumerate():
         if thread.ident in work.threads:
             thread.join()
-    assert run(turns, "abc", work) == Left([], [])
+    assert run(turns, "abc", work) == Left([], [], [])
     assert work.begun.count("b") == 2
     assert turns.notes == {}
 
@@ -99,7 +110,7 @@ def test_slow_item_is_done(hung: Callable[..., Work]) -> None:
             work.released.set()
         work_off(item)
 
-    assert InTurn[str]().run("abc", releasing, patience_s=60, deadline=math.inf) == Left([], [])
+    assert InTurn[str]().run("abc", releasing, patience_s=60, deadline=math.inf) == Left([], [], [])
     assert sorted(work.ended) == ["a", "b", "c"]
 
 
@@ -118,3 +129,50 @@ def test_item_not_started_at_the_deadline_waits(hung: Callable[..., Work]) -> No
     left = run(InTurn(), "abc", work, deadline=-math.inf)
     assert (*left.hung, *left.waiting) == tuple("abc")
     assert "b" in left.waiting
+
+
+def test_hung_items_of_earlier_runs_do_not_count(
+    hung: Callable[..., Work], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "_MOST_HUNG", 2)
+    work, turns = hung(*"abcdef"), InTurn[str]()
+    while len(run(turns, "abcdef", work).hung) < 6:
+        pass
+    assert run(turns, "abcdefgh", work) == Left([*"abcdef"], [], [])
+    assert work.ended == ["g", "h"]
+
+
+def test_three_hung_items_of_a_group_skip_the_rest_of_it(hung: Callable[..., Work]) -> None:
+    items = [f"a{number}" for number in range(9)]
+    work, turns = hung(*items), InTurn[str]()
+    left = run_groups(turns, [*items, "b0", "-", "b1"], work)
+    assert left == Left(items[:3], [], items[3:])
+    assert work.ended == ["b0", "-", "b1"]
+    assert run_groups(turns, [*items, "b2"], work) == left
+    assert work.begun.count("a0") == 1
+
+
+def test_items_without_a_group_are_not_skipped(hung: Callable[..., Work]) -> None:
+    items = [f"-{number}" for number in range(9)]
+    assert run_groups(InTurn(), items, hung(*items)).hung == items
+
+
+def test_slow_items_of_a_group_do_not_skip_the_rest_of_it(hung: Callable[..., Work]) -> None:
+    """Release the first items from another group's item, which begins when the rest is blocked."""
+    work = hung("a0", "a1", "a2")
+    work_off = work.__call__
+
+    def releasing(item: str) -> None:
+        if item == "b":
+            work.released.set()
+        work_off(item)
+
+    left = InTurn[str]().run(
+        ["a0", "a1", "a2", "a3", "b"],
+        releasing,
+        patience_s=60,
+        deadline=math.inf,
+        group_of=lambda item: item[0],
+    )
+    assert left == Left([], [], [])
+    assert sorted(work.ended) == ["a0", "a1", "a2", "a3", "b"]
