@@ -34,8 +34,8 @@ class _Cluster(Struct, frozen=True):
 def parse_monitor_list(text: str, *, cluster_id: str, where: str) -> tuple[str, ...]:
     """Read the monitors of a cluster, as the option mon_host accepts them.
 
-    Two forms are known. A JSON list of clusters with ``clusterID`` and ``monitors`` is what ceph-csi
-    reads; the first cluster with the id counts (readClusterInfo, ceph-csi
+    Two forms are known. A JSON list of clusters with ``clusterID`` and ``monitors`` is what
+    ceph-csi reads; the first cluster with the id counts (readClusterInfo, ceph-csi
     internal/util/csiconfig.go). An administrator or ceph-csi's chart writes it, the
     ceph-csi-operator for each ClientProfile (csiClusterInfoRecord, internal/controller/
     clientprofile_controller.go, v1.0.4), which Rook uses since 1.18, or Rook itself

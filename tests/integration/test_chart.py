@@ -80,8 +80,8 @@ OF_OPERATOR: Final[Json] = {
     "nvmeof": {"controllerPublishSecretRef": {}},
     "readAffinity": {},
 }
-"""What ceph-csi-operator writes about a cluster beside its id and its monitors: omitempty keeps empty
-structures (csiClusterInfoRecord, internal/controller/clientprofile_controller.go, v1.0.4)."""
+"""What ceph-csi-operator writes about a cluster beside its id and its monitors: omitempty keeps
+empty structures (csiClusterInfoRecord, internal/controller/clientprofile_controller.go, v1.0.4)."""
 OPERATORS_CLUSTERS: Final = [
     # A ClientProfile whose CephConnection has no monitors yet has none here.
     {"clusterID": "new", **OF_OPERATOR},
@@ -169,23 +169,26 @@ _STRATEGY: Final[Json] = {
     "properties": {"type": {"type": "string"}, "uid": {"type": "integer", "format": "int64"}},
 }
 _REQUIRED: Final[Json] = {
-    **dict.fromkeys(
-        (
-            "allowHostDirVolumePlugin", "allowHostIPC", "allowHostNetwork", "allowHostPID",
-            "allowHostPorts", "allowPrivilegedContainer", "readOnlyRootFilesystem",
-        ),
-        {"type": "boolean"},
-    ),
-    **dict.fromkeys(
-        ("allowedCapabilities", "defaultAddCapabilities", "requiredDropCapabilities", "volumes"),
-        _TEXTS,
-    ),
+    "allowHostDirVolumePlugin": {"type": "boolean"},
+    "allowHostIPC": {"type": "boolean"},
+    "allowHostNetwork": {"type": "boolean"},
+    "allowHostPID": {"type": "boolean"},
+    "allowHostPorts": {"type": "boolean"},
+    "allowPrivilegedContainer": {"type": "boolean"},
+    "readOnlyRootFilesystem": {"type": "boolean"},
+    "allowedCapabilities": _TEXTS,
+    "defaultAddCapabilities": _TEXTS,
+    "requiredDropCapabilities": _TEXTS,
+    "volumes": _TEXTS,
     "priority": {"type": "integer", "format": "int32", "nullable": True},
-}  # fmt: skip
+}
 _OPTIONAL: Final[Json] = {
     "allowPrivilegeEscalation": {"type": "boolean", "nullable": True},
     "seccompProfiles": _TEXTS,
-    **dict.fromkeys(("runAsUser", "seLinuxContext", "fsGroup", "supplementalGroups"), _STRATEGY),
+    "runAsUser": _STRATEGY,
+    "seLinuxContext": _STRATEGY,
+    "fsGroup": _STRATEGY,
+    "supplementalGroups": _STRATEGY,
 }
 CONSTRAINTS_OF_OPENSHIFT: Final[Json] = {
     "metadata": {"name": "securitycontextconstraints.security.openshift.io"},
@@ -219,8 +222,9 @@ CONSTRAINTS_OF_OPENSHIFT: Final[Json] = {
         ],
     },
 }
-"""The fields that the chart may use, as OpenShift defines them (security/v1/zz_generated.crd-manifests/
-0000_03_config-operator_01_securitycontextconstraints-Default.crd.yaml of openshift/api@9582650)."""
+"""The fields that the chart may use, as OpenShift defines them (security/v1/
+zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints-Default.crd.yaml of
+openshift/api@9582650)."""
 
 
 def _wait_gone(api: Api, path: str) -> None:

@@ -466,6 +466,48 @@ def test_check_reports_what_works(ceph: CephCluster) -> None:
     states = {fact.sentence: str(fact.state) for fact in check_ceph(access(ceph))}
     assert states["the blocklist can be read"] == "ok"
     assert states["the clients of the mgr can be listed"] == "ok"
+    assert states["images can be read"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "osd", "state"),
+    [
+        ("another-pool", {"osd": "allow r pool=other"}, "failed"),
+        # The directory can be read, and no image can be opened.
+        ("no-class-read", {"osd": "allow r pool=k8s"}, "failed"),
+        ("one-pool", {"osd": "profile rbd-read-only pool=k8s"}, "ok"),
+    ],
+)
+def test_check_finds_missing_osd_caps(
+    ceph: CephCluster, name: str, osd: dict[str, str], state: str
+) -> None:
+    """The monitors answer each of these users; the test runs the command of the hint."""
+    ceph.create_image(f"k8s/caps-{name}")
+    user = f"caps-{name}"
+    keyring = ceph.create_user(user, {"mon": READ_ONLY_CAPS["mon"], **osd})
+    by_user = access(ceph, client_id=user, keyring=keyring)
+    sentence = "images can be read"
+    (before,) = (found for found in check_ceph(by_user) if found.sentence == sentence)
+    assert before.state == state, before
+    if state == "ok":
+        return
+    assert before.detail == f"pool k8s: client.{user} has no permission to read it"
+    program, *arguments = shlex.split(before.hint.partition(": ")[2])
+    assert program == "ceph"
+    ceph.ceph(*arguments)
+    (after,) = (found for found in check_ceph(by_user) if found.sentence == sentence)
+    assert after.state == "ok"
+
+
+def test_check_finds_a_user_without_any_osd_caps(ceph: CephCluster) -> None:
+    """Such a user gets no ticket for OSDs: its requests wait, as if the OSDs were down."""
+    ceph.create_image("k8s/caps-none")
+    keyring = ceph.create_user("caps-none", {"mon": READ_ONLY_CAPS["mon"]})
+    by_user = access(ceph, client_id="caps-none", keyring=keyring, timeout_s=2.0)
+    (found,) = (line for line in check_ceph(by_user) if line.sentence == "images can be read")
+    assert found.state == "failed"
+    assert found.detail.startswith("pool k8s: no answer")
+    assert "a user without osd caps, which ceph auth get client.caps-none shows" in found.hint
 
 
 def test_check_prints_the_caps_for_the_clients_of_the_mgr(

@@ -162,6 +162,7 @@ def ceph(*images: FakeImage, **changes: Any) -> FakeCeph:
         "osd blocklist ls": b"[][]",
         "osd lspools": b'[{"poolnum":1,"poolname":"k8s"}]\n',
         "osd ls": b"[0]\n",
+        "osd pool application get": b'{"k8s":{"rbd":{}},".mgr":{"mgr":{}}}\n',
         "mgr dump": b'{"active_name":"x","active_clients":[]}\n',
         "mon dump": b'{"mons":[]}\n',
         "dump_watchers": -errno.EACCES,
@@ -261,6 +262,9 @@ class Ioctx:
     def get_omap_vals(
         self, read_op: ReadOp, start_after: str, filter_prefix: str, max_return: int
     ) -> Any:
+        if filter_prefix == "id_":
+            ids = [f"id_{image.image_id}" for image in self.images if not image.in_trash]
+            return iter([(key, b"") for key in ids[:max_return]]), 0
         tasks = self.cluster.tasks
         found = tasks if isinstance(tasks, tuple) else ()
         keyed = [(f"{number:016X}", task) for number, task in enumerate(found, start=1)]
@@ -271,6 +275,8 @@ class Ioctx:
         if oid == "rbd_task" and isinstance(self.cluster.tasks, Exception):
             raise self.cluster.tasks
         if oid == "rbd_task" and self.cluster.tasks is not None:
+            return
+        if oid == "rbd_directory" and oid not in self.cluster.objects and self.images:
             return
         trash = {f"id_{image.image_id}": b"" for image in self.images if image.in_trash}
         objects = self.cluster.objects | ({"rbd_trash": trash} if trash else {})

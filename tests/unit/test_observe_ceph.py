@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +15,8 @@ from rbdagent.collect.ceph.images import CephReader, check_ceph
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
+    CheckResult,
+    CheckState,
     ImageIdentity,
     ImagePresence,
     NotObserved,
@@ -128,6 +130,89 @@ def test_check_uses_the_argument_types_of_the_bindings(
     ceph().install(monkeypatch)
     lines = check_ceph(access(tmp_path))
     assert {line.state.value for line in lines} == {"ok", "skipped"}
+
+
+IMAGES_CAN_BE_READ: Final = "images can be read"
+DENIED: Final = RbdError("[errno 1] error opening image", errno=errno.EPERM)
+
+
+def readable(tmp_path: Path) -> CheckResult:
+    """Return the line of check about images."""
+    lines = check_ceph(access(tmp_path))
+    (found,) = (line for line in lines if line.sentence == IMAGES_CAN_BE_READ)
+    return found
+
+
+def test_check_reads_the_watchers_of_an_image(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ceph(image("one", watchers=(WATCHER,))).install(monkeypatch)
+    found = readable(tmp_path)
+    assert (found.state, found.detail) == (CheckState.OK, "pools: k8s")
+
+
+@pytest.mark.parametrize("refused", ["the directory", "an image"])
+def test_check_fails_without_osd_caps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: str
+) -> None:
+    """The monitors answer such a user: nothing else shows that the caps are missing."""
+    is_directory = refused == "the directory"
+    objects = {"rbd_directory": RadosError("denied", errno=errno.EPERM)} if is_directory else {}
+    one = replace(image("one"), error=None if is_directory else DENIED)
+    ceph(one, objects=objects).install(monkeypatch)
+    found = readable(tmp_path)
+    assert found.state is CheckState.FAILED
+    assert found.detail == "pool k8s: client.rbdagent has no permission to read it"
+    assert "osd 'profile rbd-read-only'" in found.hint
+
+
+def test_check_warns_of_a_pool_that_the_caps_leave_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = ceph(
+        image("one"),
+        replace(image("two"), pool_id=2, error=DENIED),
+        answers={
+            "osd lspools": b'[{"poolnum":1,"poolname":"k8s"},{"poolnum":2,"poolname":"vms"}]',
+            "osd pool application get": b'{"k8s":{"rbd":{}},"vms":{"rbd":{}}}',
+        },
+    )
+    cluster.pools[2] = "vms"
+    cluster.install(monkeypatch)
+    found = readable(tmp_path)
+    assert found.state is CheckState.WARNING
+    assert found.detail == "pool vms: client.rbdagent has no permission to read it"
+
+
+def test_check_names_missing_caps_if_the_osds_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ceph(objects={"rbd_directory": TimedOut("late", errno=errno.ETIMEDOUT)}).install(monkeypatch)
+    found = readable(tmp_path)
+    assert found.state is CheckState.FAILED
+    assert found.detail.startswith("pool k8s: no answer within")
+    assert "without osd caps, which ceph auth get client.rbdagent shows" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("printed", "state", "words"),
+    [
+        (b"{}", CheckState.SKIPPED, "no pool has the application rbd"),
+        (b"[]", CheckState.WARNING, "the applications"),
+        (-errno.EACCES, CheckState.WARNING, "'osd pool application get' failed"),
+    ],
+)
+def test_check_states_why_no_image_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    printed: bytes | int,
+    state: CheckState,
+    words: str,
+) -> None:
+    ceph(image("one"), answers={"osd pool application get": printed}).install(monkeypatch)
+    found = readable(tmp_path)
+    assert found.state is state
+    assert words in found.detail
 
 
 @pytest.mark.parametrize("in_trash", [False, True])

@@ -125,8 +125,8 @@ def _settings(access: CephAccess) -> dict[str, str]:
     }
     if access.monitors:
         options["mon_host"] = ",".join(access.monitors)
-    # librados uses the key of a keyfile also if it finds a keyring (KeyRing::from_ceph_context, ceph
-    # src/auth/KeyRing.cc).
+    # librados uses the key of a keyfile also if it finds a keyring (KeyRing::from_ceph_context,
+    # ceph src/auth/KeyRing.cc).
     keys = {"keyring": access.keyring, "keyfile": access.keyfile}
     return options | {name: str(path) for name, path in keys.items() if path is not None}
 

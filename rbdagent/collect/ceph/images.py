@@ -96,6 +96,8 @@ _NO_UNKNOWN_WATCHER: Final = NotObserved(
 
 _LONGEST_ID: Final = 256
 _NEAR_NAMES: Final = 3
+_MOST_POOLS: Final = 5
+"""Maximum of pools that a line of check names."""
 _MOST_NAMES: Final = 2000
 
 _METADATA_KEYS: Final = (
@@ -335,7 +337,7 @@ def _view_or_gap(
     if answer is None:
         missing = NotObserved(
             reason=f"{image.spec}: no answer in time",
-            hint="ceph health detail shows placement groups and OSDs that are down",
+            hint=_silence_cure(cluster),
         )
     elif isinstance(answer, _NoPoolError):
         return None
@@ -585,26 +587,50 @@ def _mirrored(cluster: Cluster, opened: Handle) -> bool | NotObserved:
 
 
 def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceError:
+    return _osd_error(cluster, str(spec), error, line_of(command("rbd info", str(spec))))
+
+
+def _silence_cure(cluster: Cluster) -> str:
+    """Return a hint for an OSD that does not answer.
+
+    The monitors give a user without osd caps no ticket for OSDs, and its requests then wait until
+    their time limit (measured with Ceph 16.2.15).
+    """
+    shown = line_of(command("ceph auth get", f"client.{cluster.access.client_id}"))
+    return (
+        "ceph health detail shows placement groups and OSDs that are down; OSDs never answer a "
+        f"user without osd caps, which {shown} shows"
+    )
+
+
+def _osd_error(cluster: Cluster, subject: str, error: Exception, more: str) -> SourceError:
+    """Return the error that OSDs did not answer about an image or a pool.
+
+    Args:
+        cluster: the connection.
+        subject: the image or the pool.
+        error: of a binding.
+        more: a command that may show the cause.
+    """
     # The table of error numbers is loaded only after a failure.
     from rbdagent.parse.faults import Call, Fault
 
     user = f"client.{cluster.access.client_id}"
     match fault_in(Call.IMAGE, error):
         case Fault.BLOCKLISTED:
-            return cluster.blocked(str(spec))
+            return cluster.blocked(subject)
         case Fault.TIMED_OUT:
             return SourceError(
-                f"{spec}: no answer within {cluster.access.timeout_s:g} s",
-                hint="ceph health detail shows placement groups and OSDs that are down",
+                f"{subject}: no answer within {cluster.access.timeout_s:g} s",
+                hint=_silence_cure(cluster),
             )
         case Fault.DENIED:
             return SourceError(
-                f"{spec}: {user} has no permission to read it",
+                f"{subject}: {user} has no permission to read it",
                 hint=caps_cure(user),
             )
         case _:
-            shown = line_of(command("rbd info", str(spec)))
-            return SourceError(f"{spec}: {error}", hint=f"{shown} may show more")
+            return SourceError(f"{subject}: {error}", hint=f"{more} may show more")
 
 
 def _dump_of_watchers(cluster: Cluster) -> _Dump | None:
@@ -827,6 +853,61 @@ def near_images(
     return tuple(difflib.get_close_matches(str(spec), found, n=_NEAR_NAMES, cutoff=0.5))
 
 
+def _readable_images(cluster: Cluster) -> tuple[CheckState, str, str]:
+    """Read an image of each pool; return state, detail and hint of a line of `check_ceph`.
+
+    The check fails if no pool can be read: caps may be limited to some pools on purpose.
+    """
+    from rbdagent.collect.ceph.first_images import (
+        APPLICATIONS,
+        pools_with_images,
+        read_first_image,
+    )
+
+    used = cluster.monitor_or_gap(APPLICATIONS, pools_with_images)
+    pools = cluster.monitor_or_gap("osd lspools", read_pools)
+    for missing in (used, pools):
+        if isinstance(missing, NotObserved):
+            return CheckState.WARNING, missing.reason, missing.hint
+    wanted = observed_of(used)
+    named = sorted((name, number) for number, name in observed_of(pools) if name in wanted)
+    if not named:
+        return CheckState.SKIPPED, "no pool has the application rbd", ""
+    answers = all_of(
+        [functools.partial(read_first_image, cluster, number) for _, number in named],
+        time.monotonic() + cluster.access.timeout_s + 1,
+    )
+    names = [name for name, _ in named]
+    unread = [
+        (name, answer) for name, answer in zip(names, answers, strict=True) if answer != "read"
+    ]
+    if not unread:
+        return CheckState.OK, f"pools: {_few(names)}", ""
+    error = _pool_error(cluster, *unread[0])
+    others = f"; also not: {_few([name for name, _ in unread[1:]])}" if unread[1:] else ""
+    state = CheckState.FAILED if len(unread) == len(named) else CheckState.WARNING
+    return state, f"{error}{others}", error.hint
+
+
+def _pool_error(cluster: Cluster, pool: str, answer: BaseException | str | None) -> SourceError:
+    """Return why no image of a pool was read; the answer is None after the deadline."""
+    subject = f"pool {pool}"
+    if isinstance(answer, (cluster.rados.Error, cluster.rbd.Error)):
+        return _osd_error(cluster, subject, answer, line_of(command("rbd ls", pool)))
+    if isinstance(answer, BaseException):
+        missing = not_observed(answer, subject)
+        return SourceError(missing.reason, hint=missing.hint)
+    return SourceError(
+        f"{subject}: no answer in time",
+        hint=_silence_cure(cluster),
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_POOLS
+    return ", ".join(names[:_MOST_POOLS]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def check_ceph(
     access: CephAccess, *, note: Callable[[ClusterView], None] = lambda _: None
 ) -> tuple[CheckResult, ...]:
@@ -888,6 +969,8 @@ def check_ceph(
         state = CheckState.OK if error is None else CheckState.FAILED
         hint = error.hint if error else ""
         results.append(line(unlisted, listed, state, str(error or ""), hint))
+    state, detail, hint = _readable_images(cluster)
+    results.append(line("images can be read", "images cannot be read", state, detail, hint))
     dumped = all_of([cluster.dump_watchers], deadline)[0]
     fast = isinstance(dumped, tuple)
     results.append(
