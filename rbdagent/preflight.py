@@ -82,12 +82,12 @@ def _copies(clusters: tuple[ClusterView, ...]) -> Iterator[CheckResult]:
         if copies:
             yield CheckResult(
                 source="ceph",
-                sentence="each configured cluster has an fsid of its own",
+                sentence="no two configured clusters have one fsid",
                 failure=copies_text(copies),
                 state=CheckState.FAILED,
                 detail=f"fsid {fsid}",
-                hint="remove one of them from the configuration, and query it with a configuration "
-                "of its own: nothing shows which of them a device or a PersistentVolume means",
+                hint="use a separate configuration for each: no source shows which of them a "
+                "device or a PersistentVolume means",
             )
 
 

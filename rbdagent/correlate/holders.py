@@ -110,8 +110,8 @@ def is_ceph_daemon(holder: Holder) -> bool:
 def _watches_of(view: ImageView) -> list[tuple[Watcher, bool]]:
     """Return every observed watch in order, and whether it was transient.
 
-    A watch of krbd belongs to a mapped device: it is never transient, whatever a snapshot file
-    says.
+    A watch of krbd belongs to a mapped device: it is never transient, also in a snapshot file of an
+    earlier version.
     """
     lasting = observed_of(view.watchers)
     return [

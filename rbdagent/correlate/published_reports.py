@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 STALE: Final = timedelta(minutes=10)
 """Two heartbeats of an agent: an older report does not show the present state."""
 
-_SKEW: Final = timedelta(minutes=1)
+SKEW: Final = timedelta(minutes=1)
 """If a report is further in the future than this, its clock proves nothing about its age."""
 
 
 def is_fresh(report: PublishedNode, now: str) -> bool:
     """Return whether a report shows the mappings of its node at ``now``."""
     since = age(report.observed_at, now)
-    return since is not None and -_SKEW <= since <= STALE
+    return since is not None and -SKEW <= since <= STALE
 
 
 def reports(snapshot: Snapshot) -> Iterator[PublishedNode]:

@@ -276,6 +276,10 @@ class PublishedSummary(Stored, frozen=True, kw_only=True):
     """When the agent last confirmed it: it wrote the object, or renewed its Lease."""
     version: str | None = None
     """The version of the object, to compare with the one that the Lease confirms."""
+    stored_at: str | None = None
+    """When the API server stored the agent's last write, by its own clock."""
+    undated: str = ""
+    """Why the time of the last confirmation proves nothing; empty if it is reliable."""
     lease_namespace: str | None = None
     """The namespace of the agent's Lease, which has the name of the node."""
     lease: NotObserved | None = None
@@ -346,6 +350,9 @@ class Lease(Stored, frozen=True, kw_only=True):
     holder: str = ""
     """The leader. A CSI controller writes the name of its pod, kube-controller-manager its host."""
     renewed_at: str | None = None
+    """By the clock of the leader."""
+    stored_at: str | None = None
+    """When the API server stored ``renewed_at``, by its own clock; None if it does not show it."""
     duration_s: float = 15.0
     confirms: str | None = None
     """The version of the RBDNode that the agent confirms with it: ``UID/RESOURCEVERSION``."""

@@ -343,6 +343,7 @@ def lease(data: Json) -> Lease:
         name=meta["name"],
         holder=spec.get("holderIdentity") or "",
         renewed_at=spec.get("renewTime"),
+        stored_at=_stored_at(meta, "f:spec", "f:renewTime"),
         duration_s=float(spec.get("leaseDurationSeconds") or 15),
         confirms=(meta.get("annotations") or {}).get(CONFIRMS),
     )
@@ -365,6 +366,23 @@ def revision_of(data: Json) -> int | None:
     """
     version = str(data["metadata"].get("resourceVersion") or "")
     return int(version) if version.isascii() and version.isdecimal() else None
+
+
+def _stored_at(metadata: Json, *path: str) -> str | None:
+    """Return when the API server stored a field, by its own clock; None if it does not show it.
+
+    Each entry of managedFields has the fields that one writer has set, and the time of its last
+    change of one of them (Update() in apimachinery's pkg/util/managedfields/internal/
+    managedfieldsupdater.go). If several writers have set the field, the earliest time counts.
+    """
+    found = []
+    for entry in metadata.get("managedFields") or ():
+        fields = entry.get("fieldsV1")
+        for key in path:
+            fields = fields.get(key) if isinstance(fields, dict) else None
+        if fields is not None and entry.get("time"):
+            found.append(str(entry["time"]))
+    return min(found, default=None)
 
 
 def version(data: Json) -> str:
@@ -522,6 +540,9 @@ def rbd_node(data: Json) -> PublishedSummary:
         name=data["metadata"]["name"],
         observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
         version=version_of(data),
+        # The agent clears the fields of an object that it has created.
+        stored_at=_stored_at(data["metadata"], "f:status", "f:observedAt")
+        or data["metadata"].get("creationTimestamp"),
         lease_namespace=status.get("leaseNamespace"),
         boot_id=status.get("bootID"),
         mapped=None if mapped is None else int(mapped),

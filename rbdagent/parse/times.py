@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 
 
 def age(then: str | None, now: str) -> timedelta | None:
@@ -13,3 +16,27 @@ def age(then: str | None, now: str) -> timedelta | None:
         return datetime.fromisoformat(now) - datetime.fromisoformat(then)
     except (ValueError, TypeError):
         return None
+
+
+def later_by(then: str, by: timedelta) -> str:
+    """Return an ISO 8601 time in UTC that is later, in whole seconds; unchanged if malformed."""
+    try:
+        moved = datetime.fromisoformat(then) + by
+    except (OverflowError, ValueError):
+        return then
+    return f"{moved.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def seconds_of_http_date(text: str) -> float | None:
+    """Return the Unix time of a Date header (``Sun, 06 Nov 1994 08:49:37 GMT``, RFC 9110, 5.6.7).
+
+    None if it is malformed.
+    """
+    try:
+        _, day, month, year, clock, _ = text.split()
+        hour, minute, second = map(int, clock.split(":"))
+        number = _MONTHS.split().index(month) + 1
+        moment = datetime(int(year), number, int(day), hour, minute, second, tzinfo=UTC)
+    except (OverflowError, ValueError):
+        return None
+    return moment.timestamp()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import re
 import threading
 import time
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlparse
 
@@ -44,6 +47,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.labels import UNKNOWN_IMAGE, client_label, id_key, image_keys, image_label
+from rbdagent.parse.times import age
 from rbdagent.rules import diagnose
 from tests.support.agent_loop import Log, cycle_of
 from tests.support.blocked import held
@@ -75,7 +79,6 @@ from tests.support.unmap_plans import seen as seen_by_agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
     from rbdagent.agent.loop import CycleResult
@@ -903,10 +906,15 @@ def test_no_published_node_differs_from_a_missing_resource(
 AN_HOUR_AGO = "2026-11-21T02:00:00Z"
 
 
-def agent_lease(name: str, renewed_at: str | None, *, confirms: str = "uid/7") -> Json:
-    annotations = {"rbdagent.dev/confirms": confirms}
+def agent_lease(name: str, renewed_at: str | None, stored_at: str | None = NOW, *, confirms: str = "uid/7") -> Json:
+    """Return a Lease; the API server shows when it stored the time that the agent wrote."""
+    fields = {"f:spec": {"f:renewTime": {}}}
+    stored = {"manager": "rbdagent", "time": stored_at, "fieldsV1": fields}
+    labelled = {"manager": "kubectl", "time": NOW, "fieldsV1": {"f:metadata": {"f:labels": {}}}}
+    managed = [labelled, *([stored] if stored_at is not None else [])]
     return {
-        "metadata": {"name": name, "namespace": "rbdagent", "annotations": annotations},
+        "metadata": {"name": name, "namespace": "rbdagent", "managedFields": managed,
+                     "annotations": {"rbdagent.dev/confirms": confirms}},
         "spec": {"holderIdentity": name, "renewTime": renewed_at},
     }
 
@@ -941,8 +949,12 @@ def with_lease(api: FakeApi, *leases: Json) -> None:
             AN_HOUR_AGO,
             "the Lease of the agent confirms another version of its RBDNode",
         ),
+            agent_lease("worker-2", NOW, None),
+            AN_HOUR_AGO,
+            "the API server does not show when it stored the Lease",
+        ),
     ],
-    ids=["renewed", "written since", "never renewed", "no time", "of another agent", "of another"],
+    ids=["renewed", "written since", "never renewed", "no time", "of another agent", "of another", "not stored"],
 )
 def test_report_is_as_old_as_the_renewal_of_its_lease(
     api: FakeApi, access: KubeAccess, lease: Json, age: str, reason: str | None
@@ -954,6 +966,48 @@ def test_report_is_as_old_as_the_renewal_of_its_lease(
     assert isinstance(named, PublishedNode)
     assert named.observed_at == age
     assert (named.lease and named.lease.reason) == reason
+
+
+@pytest.mark.parametrize(
+    ("renewed_at", "stored_at"),
+    [(NOW, "2026-11-21T02:00:01Z"), ("2026-11-21T04:00:00Z", NOW)],
+    ids=["the agent ended before that time came", "it runs"],
+)
+def test_clock_of_an_agent_that_is_ahead_does_not_make_its_report_recent(
+    api: FakeApi, access: KubeAccess, renewed_at: str, stored_at: str
+) -> None:
+    with_lease(api, agent_lease("worker-2", renewed_at, stored_at))
+    report = reports_of_nodes(access, ["worker-2"])["worker-2"]
+    assert isinstance(report, PublishedNode)
+    assert report.observed_at == stored_at
+    assert re.fullmatch(r"its clock is 3\d{3}s ahead of the API server's", report.incomplete)
+
+
+def test_write_counts_as_late_as_the_api_server_stored_it(api: FakeApi, access: KubeAccess) -> None:
+    with_lease(api)
+    (rbdnode,) = api.lists["rbdnodes"]
+    rbdnode["status"]["observedAt"] = NOW
+    rbdnode["metadata"]["creationTimestamp"] = AN_HOUR_AGO
+    (created,) = published_nodes(access)
+    assert (created.observed_at, bool(created.incomplete)) == (AN_HOUR_AGO, True)
+    fields = {"f:status": {"f:observedAt": {}}}
+    rbdnode["metadata"]["managedFields"] = [{"time": NOW, "fieldsV1": fields}]
+    (changed,) = published_nodes(access)
+    assert (changed.observed_at, changed.incomplete) == (NOW, "")
+
+
+def test_age_of_a_report_is_by_the_clock_of_the_api_server(
+    api: FakeApi, access: KubeAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This machine is an hour ahead of the API server, which sends its Date."""
+    with_lease(api, agent_lease("worker-2", NOW))
+    sent = formatdate(time.time() - 3600, usegmt=True)
+    monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda _: sent)
+    (report,) = published_nodes(access)
+    by = age(NOW, report.observed_at)
+    assert by is not None
+    assert abs(by.total_seconds() - 3600) <= 60
+    assert report.incomplete == ""
 
 
 def test_refused_leases_leave_reports_as_old_as_their_write(

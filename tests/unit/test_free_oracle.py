@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.collect.ceph.watch_reads import watches_in
+from rbdagent.collect.kube.list_reports import dated, node_report
 from rbdagent.correlate import correlate
 from rbdagent.model import (
     BlocklistEntry,
@@ -31,6 +34,7 @@ from rbdagent.model import (
     VolumeAttachment,
     Watcher,
 )
+from rbdagent.parse.kubernetes import lease, rbd_node
 from rbdagent.verdicts.holder_verdict import judge
 from rbdagent.verdicts.volume_verdict import target_verdict
 from tests.support.run_summary import PRINTED
@@ -90,8 +94,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     """Its Node: ``Ready``, ``NotReady``, ``Unknown``, ``tainted`` or ``gone``."""
     agent: str
     """``fresh``, ``stale`` (its report is of another state), ``ahead`` (the same, and its clock is
-    wrong), ``blind`` (it sees no devices), ``unsure`` (it sees a device and not its image) or
-    ``none``."""
+    ahead: the time of its last report may just have come), ``blind`` (it sees no devices),
+    ``unsure`` (it sees a device and not its image) or ``none``."""
     pod: str
     """A pod of the volume there: ``no``, ``Running``, ``Pending`` or ``Succeeded``."""
     attached: bool
@@ -160,11 +164,43 @@ def node_of(machine: Machine) -> tuple[Node, ...]:
     )
 
 
+EQUAL: Final = ((A_MINUTE_AGO, A_MINUTE_AGO),)
+TIMES: Final = {
+    "fresh": EQUAL,
+    "blind": EQUAL,
+    "unsure": EQUAL,
+    "stale": ((AN_HOUR_AGO, AN_HOUR_AGO),),
+    "ahead": (
+        (A_MINUTE_AGO, AN_HOUR_AGO),
+        (IN_AN_HOUR, AN_HOUR_AGO),
+        (IN_AN_HOUR, A_MINUTE_AGO),
+    ),
+}
+"""By the state of an agent: the time of its clock when it last reported, and that of the API."""
+
+
+@functools.cache
+def read_report(written: str, stored: str) -> PublishedNode:
+    """Return a report without mappings as it is read from the API."""
+
+    def metadata(*path: str) -> dict[str, object]:
+        fields: dict[str, object] = {}
+        for key in reversed(path):
+            fields = {key: fields}
+        entry = {"time": stored, "fieldsV1": fields}
+        return {"name": "n", "namespace": "rbdagent", "managedFields": [entry]}
+
+    status = {"observedAt": written, "leaseNamespace": "rbdagent", "mapped": 0, "imageLabels": 0}
+    summary = rbd_node({"metadata": metadata("f:status", "f:observedAt"), "status": status})
+    renewal = {"renewTime": f"{written[:-1]}.000000Z"}
+    renewed = lease({"metadata": metadata("f:spec", "f:renewTime"), "spec": renewal})
+    return node_report("n", dated(summary, renewed, timedelta()), (), None)
+
+
 def report_of(machine: Machine, draw: random.Random) -> tuple[PublishedNode, ...]:
     if machine.agent == "none":
         return ()
-    at = {"stale": AN_HOUR_AGO, "ahead": IN_AN_HOUR}.get(machine.agent, A_MINUTE_AGO)
-    report = PublishedNode(name=machine.name, observed_at=at)
+    report = replace(read_report(*draw.choice(TIMES[machine.agent])), name=machine.name)
     if machine.agent == "blind":
         return (replace(report, mappings=NotObserved(reason="no devices seen")),)
     is_true = machine.agent in ("fresh", "unsure")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -16,6 +17,7 @@ import pycurl
 
 from rbdagent.commands import kubectl, line_of
 from rbdagent.errors import SourceError
+from rbdagent.parse.times import seconds_of_http_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +50,7 @@ page of 500 pods has some 10 MiB, and etcd accepts objects of 1.5 MiB (--max-req
 _FEWER: Final = 5
 """Divisor of the page size after a page that is too large."""
 _LONGEST_MESSAGE: Final = 1000
+_EQUAL_CLOCKS_S: Final = 5
 _WATCH_WAIT_S: Final = 30.0
 """Any data from the server ends the wait. Shorter steps would cost an idle agent CPU time."""
 _NO_CREDENTIALS: Final = frozenset({pycurl.E_SSL_CERTPROBLEM, pycurl.E_SSL_CACERT_BADFILE})
@@ -238,6 +241,22 @@ class Api:
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
         self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, _CONNECTIONS)
         self._under_way: dict[pycurl.Curl, PendingRequest] = {}
+        self._ahead_s = 0.0
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far this machine's clock is ahead of the API server's; 0 if they are about equal.
+
+        The Date header has whole seconds, and an answer needs time.
+        """
+        return timedelta(seconds=0 if abs(self._ahead_s) < _EQUAL_CLOCKS_S else self._ahead_s)
+
+    def _read_header(self, line: bytes) -> None:
+        """Read a line of an answer's header."""
+        name, _, value = line.partition(b":")
+        if name.lower() == b"date":
+            at = seconds_of_http_date(value.decode(errors="replace"))
+            self._ahead_s = 0.0 if at is None else time.time() - at
 
     def ask(
         self,
@@ -335,6 +354,7 @@ class Api:
         handle = self._handle(method, url, accept, body)
         asked = PendingRequest(self, handle, method, path)
         handle.setopt(pycurl.WRITEFUNCTION, asked.take)
+        handle.setopt(pycurl.HEADERFUNCTION, self._read_header)
         self._begin(asked)
         return asked
 

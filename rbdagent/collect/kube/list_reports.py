@@ -29,14 +29,16 @@ from rbdagent.collect.kube.requests import (
     listed,
     objects,
 )
+from rbdagent.correlate.published_reports import SKEW
 from rbdagent.errors import SourceError
 from rbdagent.model import Lease, NotObserved, PublishedMapping, PublishedNode, PublishedSummary
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse import labels
-from rbdagent.parse.times import age
+from rbdagent.parse.times import age, later_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
 
     from rbdagent.collect.kube.client import Listing
     from rbdagent.collect.kube.connection import Connection
@@ -341,7 +343,7 @@ def node_report(
             incomplete=missing,
             every_client=False,
         )
-    incomplete = _incomplete(summary, mappings, keys)
+    incomplete = _incomplete(summary, mappings, keys) or summary.undated
     blind = summary.mapped is None and not mappings
     return PublishedNode(
         name=name,
@@ -404,7 +406,7 @@ def summaries_in(api: Api, listing: Listing) -> Iterator[PublishedSummary]:
     """Yield the RBDNodes of a list, each with the time at which its agent renewed its Lease."""
     leases = _Leases(api)
     for summary in objects(listing, read.rbd_node, what="RBDNode"):
-        yield leases.renewed(summary)
+        yield leases.dated(summary)
 
 
 def _summaries_named(
@@ -418,11 +420,16 @@ def _summaries_named(
         for name, summary in found.items()
         if isinstance(summary, PublishedSummary) and summary.lease_namespace is not None
     }
-    renewed = {
-        name: _renewed(summary, found_object(request, read.lease))
+    without = {
+        name: dated(summary, None, api.ahead)
+        for name, summary in found.items()
+        if isinstance(summary, PublishedSummary) and summary.lease_namespace is None
+    }
+    confirmed = {
+        name: dated(summary, found_object(request, read.lease), api.ahead)
         for name, (summary, request) in leases.items()
     }
-    return found | renewed
+    return found | without | confirmed
 
 
 class _Leases:
@@ -432,16 +439,16 @@ class _Leases:
         self._api = api
         self._known: dict[str, dict[str, Lease] | NotObserved] = {}
 
-    def renewed(self, summary: PublishedSummary) -> PublishedSummary:
-        """Return an RBDNode with the time of its agent's Lease."""
+    def dated(self, summary: PublishedSummary) -> PublishedSummary:
+        """Return an RBDNode with the time at which its agent confirmed it."""
         namespace = summary.lease_namespace
         if namespace is None:
-            return summary
+            return dated(summary, None, self._api.ahead)
         if namespace not in self._known:
             self._known[namespace] = self._listed(namespace)
         known = self._known[namespace]
         lease = known if isinstance(known, NotObserved) else known.get(summary.name)
-        return _renewed(summary, lease)
+        return dated(summary, lease, self._api.ahead)
 
     def _listed(self, namespace: str) -> dict[str, Lease] | NotObserved:
         found = listed(self._api, lease_list(namespace), read.lease)()
@@ -451,27 +458,78 @@ class _Leases:
 _OTHER_VERSION: Final = "the Lease of the agent confirms another version of its RBDNode"
 
 
-def _renewed(summary: PublishedSummary, lease: Lease | NotObserved | None) -> PublishedSummary:
-    """Return an RBDNode that its agent confirmed when it renewed its Lease.
+class _Stamp(NamedTuple):
+    """A time that an agent wrote, and when the API server stored it; ISO 8601 in UTC."""
 
-    A Lease without a time that can be read confirms nothing: the report is as old as its last
-    write.
+    written: str
+    stored: str | None
+
+    @property
+    def at(self) -> str:
+        """The earlier of the two."""
+        return self.written if self.stored is None else min(self.written, self.stored)
+
+    @property
+    def ahead(self) -> str:
+        """How far the clock of the agent is ahead; empty if it is not."""
+        by = None if self.stored is None else age(self.stored, self.written)
+        if by is None or by <= SKEW:
+            return ""
+        return f"its clock is {round(by.total_seconds())}s ahead of the API server's"
+
+
+def dated(
+    summary: PublishedSummary, lease: Lease | NotObserved | None, ahead: timedelta
+) -> PublishedSummary:
+    """Return an RBDNode with the time at which its agent last confirmed it.
+
+    The agent confirms it when it writes it, and when it renews its Lease. Both have the time of the
+    agent's clock, which may be wrong: an agent that has ended must not count as recent when this
+    time comes. So a time counts as that at which the API server stored it, if that is earlier, and
+    a clock that is ahead makes the report incomplete.
+
+    Args:
+        summary: the RBDNode.
+        lease: of its agent; None if it does not exist.
+        ahead: how far the clock of this machine is ahead of the API server's.
     """
-    if isinstance(lease, NotObserved):
-        return replace(summary, lease=lease)
+    renewal = _renewal(summary, lease)
+    written = _Stamp(summary.observed_at, summary.stored_at)
+    stamps = [written, renewal] if isinstance(renewal, _Stamp) else [written]
+    confirmed_at = max(stamp.at for stamp in stamps)
+    return replace(
+        summary,
+        observed_at=later_by(confirmed_at, ahead) if ahead else confirmed_at,
+        undated=next((stamp.ahead for stamp in stamps if stamp.ahead), ""),
+        lease=renewal if isinstance(renewal, NotObserved) else None,
+    )
+
+
+def _renewal(
+    summary: PublishedSummary, lease: Lease | NotObserved | None
+) -> _Stamp | NotObserved | None:
+    """Return when an agent renewed its Lease, or why that is unknown; None without a renewal.
+
+    The agent does not have to renew its Lease if it wrote its RBDNode later.
+
+    A Lease without a time that can be read confirms nothing.
+    """
+    if isinstance(lease, NotObserved) or summary.lease_namespace is None:
+        return lease if isinstance(lease, NotObserved) else None
     if lease is None:
-        missing = f"the agent has no Lease in namespace {summary.lease_namespace}"
-        return replace(summary, lease=NotObserved(reason=missing))
+        return NotObserved(reason=f"the agent has no Lease in namespace {summary.lease_namespace}")
     # The API server writes every MicroTime in UTC, with six digits.
     renewed_at = f"{(lease.renewed_at or '').partition('.')[0].removesuffix('Z')}Z"
     later = age(summary.observed_at, renewed_at)
     if later is None:
-        return replace(summary, lease=NotObserved(reason="the time of the Lease cannot be read"))
+        return NotObserved(reason="the time of the Lease cannot be read")
     if later.total_seconds() <= 0:
         # The agent wrote a change since it renewed its Lease.
-        return summary
+        return None
     if lease.confirms is None or lease.confirms != summary.version:
         # The agent wrote another one than was read here: etcd was restored from a backup, or
         # another client wrote the RBDNode, or the agent did so a moment ago.
-        return replace(summary, lease=NotObserved(reason=_OTHER_VERSION))
-    return replace(summary, observed_at=renewed_at)
+        return NotObserved(reason=_OTHER_VERSION)
+    if lease.stored_at is None:
+        return NotObserved(reason="the API server does not show when it stored the Lease")
+    return _Stamp(renewed_at, lease.stored_at)

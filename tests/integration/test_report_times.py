@@ -1,0 +1,88 @@
+"""The age of a report is by the clock of the API server, which shows when it stored a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from rbdagent.agent.heartbeat import Heartbeat
+from rbdagent.agent.publish import Publisher, owned_by_node
+from rbdagent.collect.kube.kubeconfig import KubeAccess
+from rbdagent.collect.kube.list_reports import dated
+from rbdagent.collect.kube.requests import RBD_NODES, lease_list
+from rbdagent.parse.kubernetes import lease, rbd_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rbdagent.model import PublishedSummary
+    from tests.lab.api import Api
+    from tests.lab.controlplane import ControlPlane
+
+Json = dict[str, Any]
+NODE: Final = "clock-1"
+NAMESPACE: Final = "default"
+PATH: Final = f"{RBD_NODES}/{NODE}"
+
+
+@pytest.fixture
+def owner(control_plane: ControlPlane) -> Iterator[Json]:
+    """Create a Node, which owns what its agent writes."""
+    made = control_plane.api.create("/api/v1/nodes", {"metadata": {"name": NODE}})
+    yield owned_by_node(NODE, made["metadata"]["uid"])
+    control_plane.api.delete(f"/api/v1/nodes/{NODE}")
+
+
+class Agent:
+    """Sends what an agent's writers send, by a client in the network of the control plane."""
+
+    def __init__(self, api: Api, owner: Json, directory: Path) -> None:
+        self._api = api
+        self._owner = owner
+        access = KubeAccess(kubeconfig=directory / "none", context=None, timeout_s=1)
+        self._publisher = Publisher(access, NODE)
+        self._heartbeat = Heartbeat(access, NODE, namespace=NAMESPACE, interval_s=60)
+
+    def write(self, ahead: timedelta, *, mapped: int) -> None:
+        """Write RBDNode and Lease, with a clock that is ahead."""
+        at = f"{datetime.now(UTC) + ahead:%Y-%m-%dT%H:%M:%SZ}"
+        status = {"observedAt": at, "leaseNamespace": NAMESPACE, "mapped": mapped}
+        body = {"metadata": {"labels": {}}, "status": status}
+        cleared = {"managedFields": [{}]}
+        if self._api.find(PATH) is None:
+            made = self._publisher._object(body, self._owner["uid"])
+            self._api.create(RBD_NODES, made)
+            self._api.patch(PATH, {"metadata": cleared})
+        else:
+            self._api.patch(PATH, body | {"metadata": cleared})
+        spec = self._heartbeat._spec(at)
+        if self._api.find(f"{lease_list(NAMESPACE)}/{NODE}") is None:
+            made = self._heartbeat._object(spec, self._owner["uid"])
+            self._api.create(lease_list(NAMESPACE), made)
+        else:
+            self._api.patch(f"{lease_list(NAMESPACE)}/{NODE}", {"spec": spec})
+
+    def read(self) -> PublishedSummary:
+        """Return the RBDNode, dated as readers date it."""
+        renewal = lease(self._api.get(f"{lease_list(NAMESPACE)}/{NODE}"))
+        return dated(rbd_node(self._api.get(PATH)), renewal, timedelta())
+
+
+def test_report_is_as_old_as_the_api_server_stored_it(
+    control_plane: ControlPlane, owner: Json, tmp_path: Path
+) -> None:
+    agent = Agent(control_plane.api, owner, tmp_path)
+    for mapped, hours in ((0, 0), (1, 1), (2, 0), (3, -1)):
+        before = datetime.now(UTC) - timedelta(seconds=2)
+        agent.write(timedelta(hours=hours), mapped=mapped)
+        # The label of another writer does not make the report recent, nor hides its time.
+        control_plane.api.patch(PATH, {"metadata": {"labels": {"by": f"another-{mapped}"}}})
+        report = agent.read()
+        assert report.lease is None
+        assert report.undated.startswith("its clock is 3") is (hours > 0)
+        seen = datetime.fromisoformat(report.observed_at)
+        assert (seen >= before) is (hours >= 0)
+        assert seen <= datetime.now(UTC)
