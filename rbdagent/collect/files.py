@@ -60,6 +60,10 @@ class UnreadError(Exception):
         """The errno, if the kernel returned one."""
 
 
+class TooLargeError(UnreadError):
+    """A file is larger than the given limit."""
+
+
 def read_bytes(path: str | Path, most: int = SMALL) -> bytes | NotObserved | None:
     """Read a whole file: None if it does not exist, NotObserved if it cannot be read.
 
@@ -99,7 +103,7 @@ def read_head(path: str | Path, most: int) -> bytes | NotObserved | None:
     return head[:most]
 
 
-def read_blocks(path: str | Path, most: int, share: Share | None = None) -> Iterator[bytes]:
+def read_blocks(path: str | Path, most: float, share: Share | None = None) -> Iterator[bytes]:
     """Yield blocks of whole lines, without the last newline, while the file is read.
 
     Args:
@@ -108,6 +112,7 @@ def read_blocks(path: str | Path, most: int, share: Share | None = None) -> Iter
         share: the time limit.
 
     Raises:
+        TooLargeError: the file is larger than ``most``.
         UnreadError: the file was not read to its end.
     """
     _LAST[0] = path
@@ -121,7 +126,7 @@ def read_blocks(path: str | Path, most: int, share: Share | None = None) -> Iter
         while chunk := os.read(descriptor, _CHUNK):
             left -= len(chunk)
             if left < 0:
-                raise UnreadError(_too_large(path, most))
+                raise TooLargeError(_too_large(path, most))
             block, newline, tail = (rest + chunk).rpartition(b"\n")
             if newline:
                 yield block
@@ -138,8 +143,8 @@ def read_blocks(path: str | Path, most: int, share: Share | None = None) -> Iter
         yield rest
 
 
-def _too_large(path: str | Path, most: int) -> NotObserved:
-    size = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
+def _too_large(path: str | Path, most: float) -> NotObserved:
+    size = f"{most / 2**20:.0f} MiB" if most >= 1 << 20 else f"{most / 2**10:.0f} KiB"
     return NotObserved(reason=f"{path}: larger than {size}")
 
 

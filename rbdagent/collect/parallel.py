@@ -262,7 +262,7 @@ class _Todo(Generic[_Item]):
             return bool(self._blocked) and not self._items
 
     def go_on_without(self, runner: _Runner[_Item]) -> bool:
-        """Let a slow runner end after its item; return False if it has no item any more."""
+        """Replace a slow runner, which ends after its item; return False if it has no item left."""
         with self._changed:
             if runner.item is None:
                 return False

@@ -21,7 +21,7 @@ import pytest
 
 from rbdagent.model import DeviceNumber
 from tests.lab import hostile
-from tests.lab.hostile import ATTEMPTS, TENANT, TENANT_POD, VICTIM, Node, given_device
+from tests.lab.hostile import ATTEMPTS, TENANT, TENANT_PODS, VICTIM, Node, given_device
 from tests.lab.network import free_port
 from tests.lab.processes import wait_until
 
@@ -90,11 +90,12 @@ def test_an_attempt_changes_nothing_about_another_volume(node: Node, attempt: At
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 def test_gaps_are_about_the_tenant_and_name_its_process(node: Node, attempt: Attempt) -> None:
     before = observed(node)["sources"]["node"].get("gaps", [])
-    with node.trying(given_device(attempt, node.numbers[VICTIM])) as pids:
+    with node.trying(given_device(attempt, node.numbers[VICTIM])):
         gaps = observed(node)["sources"]["node"].get("gaps", [])
+        pids = node.pids_of_tenant()
     for gap in gaps:
         assert gap in before or (
-            TENANT_POD in gap["reason"] and any(f"process {pid} " in gap["reason"] for pid in pids)
+            TENANT_PODS in gap["reason"] and any(f"process {pid} " in gap["reason"] for pid in pids)
         )
 
 

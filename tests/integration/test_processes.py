@@ -14,7 +14,7 @@ import pytest
 
 from rbdagent.collect.node.mounts import Wanted, mounts_of
 from rbdagent.collect.node.procfs import ProcessPass, ProcessScan
-from rbdagent.model import DeviceNumber
+from rbdagent.model import DeviceNumber, OpenKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,23 @@ def keep():
     stay()
 threading.Thread(target=keep).start()
 """
+_OWN: Final = f"""{_PROLOGUE}
+ok(libc.unshare(0x00020000))
+ok(libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None))
+ok(libc.mount(b"volume", sys.argv[1].encode(), b"tmpfs", 0, None))
+ready = threading.Event()
+def keep():
+    {{act}}
+    ready.set()
+    sys.stdin.read()
+threading.Thread(target=keep).start()
+ready.wait()
+print(os.stat(sys.argv[1]).st_dev, flush=True)
+"""
+_OWN_FILES: Final = _OWN.format(
+    act="ok(libc.unshare(0x400)); kept = open(sys.argv[1] + '/file', 'w')"
+)
+_OWN_DIRECTORY: Final = _OWN.format(act="ok(libc.unshare(0x200)); os.chdir(sys.argv[1])")
 _LEADER_GONE: Final = f"""{_PROLOGUE}
 mount()
 os.chdir(sys.argv[1])
@@ -105,6 +122,27 @@ def test_a_thread_in_a_separate_mount_namespace_is_found(
     scan = passed.scan_threads()
     assert scan is not None
     assert keeper.keeps(scan)
+
+
+@pytest.mark.parametrize("has_kcmp", [True, False])
+@pytest.mark.parametrize(
+    ("keeper", "kind"),
+    [(_OWN_FILES, OpenKind.DESCRIPTOR), (_OWN_DIRECTORY, OpenKind.CWD)],
+    indirect=["keeper"],
+)
+def test_what_only_a_thread_has_open_is_found(
+    keeper: Keeper, kind: OpenKind, *, has_kcmp: bool
+) -> None:
+    """unshare(CLONE_FILES) and unshare(CLONE_FS), in a container without hostPID and elsewhere."""
+    if has_kcmp:
+        (keeper.procfs / "1" / "ns").mkdir(parents=True)
+        (keeper.procfs / "1" / "ns" / "pid").symlink_to("/proc/self/ns/pid")
+    passed = keeper.passed()
+    assert passed.scan().openers == []
+    scan = passed.scan_threads()
+    assert scan is not None
+    assert keeper.opens(scan)
+    assert [opener.kind for opener in scan.openers] == [kind]
 
 
 @pytest.mark.parametrize("keeper", [_LEADER_GONE], indirect=True)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 VICTIM_POD: Final = "11111111-1111-4111-8111-111111111111"
 TENANT_POD: Final = "22222222-2222-4222-8222-222222222222"
+TENANT_PODS: Final = TENANT_POD[:-2]
+"""The uids of all pods of the tenant begin so."""
 BYSTANDERS_POD: Final = "33333333-3333-4333-8333-333333333333"
 VICTIM_PV: Final = "pvc-11111111"
 TENANT_PV: Final = "pvc-22222222"
@@ -61,9 +63,11 @@ def show_as_command_line(begin, size):
     fields = [*code, *data, stat[44], libc.sbrk(0), stack, begin, begin + size, *stat[47:49], 0]
     given = struct.pack("=12QIi", *map(int, fields), 0, -1)  # struct prctl_mm_map
     ok(libc.prctl(35, 14, given, len(given), 0))  # PR_SET_MM, PR_SET_MM_MAP
-def stay():
+def stay(children=()):
     print(os.getpid(), flush=True)
     sys.stdin.read()
+    for child in children:
+        os.kill(child, 9)
 """
 
 _INIT: Final = f"""{_PROLOGUE}
@@ -113,6 +117,8 @@ class Attempt:
     arguments: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     """Where its containers mount its own volume; the author of a pod chooses the paths."""
+    pods: int = 1
+    """How many pods of the tenant run it."""
 
 
 class Node:
@@ -128,6 +134,7 @@ class Node:
         ]
         self._running: list[subprocess.Popen[bytes]] = []
         self._cgroups: list[Path] = []
+        self._of_tenant: list[Path] = []
         unshare = (
             *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
             *("--propagation", "private", _PYTHON, "-c", _INIT),
@@ -236,13 +243,26 @@ class Node:
             where: the name of their cgroup: that of a pod, or of none.
         """
         first = len(self._running)
-        cgroup = self._cgroup(where)
+        cgroups = [self._cgroup(where)]
+        most = max((attempt.pods for attempt in attempts), default=1)
+        cgroups += [self._cgroup(f"pod{TENANT_PODS}{number}") for number in range(23, 22 + most)]
+        self._of_tenant = cgroups
         try:
-            yield [self._contained(cgroup, attempt, TENANT) for attempt in attempts]
+            yield [
+                self._contained(cgroup, attempt, TENANT)
+                for attempt in attempts
+                for cgroup in cgroups[: attempt.pods]
+            ]
         finally:
             for process in self._running[first:]:
                 process.communicate(b"")
             del self._running[first:]
+
+    def pids_of_tenant(self) -> list[int]:
+        """Return the pids, on the node, of all processes in the pods of the tenant."""
+        pids = [pid for cgroup in self._of_tenant for pid in _text_of(cgroup / "cgroup.procs")]
+        lines = [line for pid in pids for line in _text_of(f"/proc/{pid}/status", "\n")]
+        return [int(line.split()[-1]) for line in lines if line.startswith("NSpid:")]
 
     def run(self, *arguments: str) -> Answer:
         """Run rbdagent on the node, as its administrator does."""
@@ -310,6 +330,14 @@ class Answer:
         """Parse the answer if it is JSON."""
         if self.text.startswith((b"{", b"[")):
             object.__setattr__(self, "json", json.loads(self.text))
+
+
+def _text_of(path: Path | str, separator: str | None = None) -> list[str]:
+    """Return the words of a file, or its lines; none if its process has ended."""
+    try:
+        return Path(path).read_text().split(separator)
+    except OSError:
+        return []
 
 
 def _line(process: subprocess.Popen[bytes]) -> str:
@@ -460,6 +488,97 @@ stay()
 """,
 )
 
+# A process that shares the memory of another one costs its owner nothing. Each runs pause(2) in C.
+SHARED_MEMORY: Final = Attempt(
+    name="ten pods, each with 100 processes that share 64,000 areas of memory",
+    pods=10,
+    script=r"""
+page, areas, count, stack = 4096, 64000, 100, 16384
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.clone.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+begin = libc.mmap(None, areas * page, 1, 0x4022, -1, 0)  # PROT_READ, as a large command line
+for number in range(0, areas, 2):
+    ok(libc.mprotect(begin + number * page, page, 0))
+stacks = libc.mmap(None, count * stack, 3, 0x4022, -1, 0)
+pause = ctypes.cast(libc.pause, ctypes.c_void_p)
+children = []
+for number in range(count):
+    top = stacks + (number + 1) * stack
+    children.append(libc.clone(pause, top, 0x100 | 17, None))  # CLONE_VM, SIGCHLD
+    ok(children[-1])
+stay(children)
+""",
+)
+
+# The server answers until a file is open, and no read of it. PR_SET_MM_MAP needs no right.
+HUNG_COMMAND_LINES: Final = Attempt(
+    name="65 processes whose command line is in a file of a server that does not answer",
+    script=r"""
+import signal, threading
+own_namespaces()
+server = os.open("/opt/fuse", os.O_RDWR)
+os.mkdir("/tmp/hung")
+mount("hung", "/tmp/hung", "fuse", 0, f"fd={server},rootmode=40000,user_id=0,group_id=0".encode())
+def attributes(node):
+    mode = 0o40755 if node == 1 else 0o100644
+    return struct.pack("=6Q10I", node, 4096, 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+def serve():
+    while True:
+        _, kind, unique, node = struct.unpack_from("=IIQQ", os.read(server, 1 << 20))
+        answers = {  # FUSE_INIT, LOOKUP, GETATTR, OPEN (include/uapi/linux/fuse.h)
+            26: struct.pack("=4I2H2I2H8I", 7, 31, 4096, 0, 1, 1, 4096, 1, 1, 0, *[0] * 8),
+            1: struct.pack("=4Q2I", 2, 0, 1000, 1000, 0, 0) + attributes(2),
+            3: struct.pack("=Q2I", 1000, 0, 0) + attributes(node),
+            14: struct.pack("=Q2I", 1, 0, 0),
+        }
+        if kind in answers:
+            answer = answers[kind]
+            os.write(server, struct.pack("=IiQ", 16 + len(answer), 0, unique) + answer)
+        elif kind != 15 and kind != 2:  # FUSE_READ; FUSE_FORGET has no answer
+            os.write(server, struct.pack("=IiQ", 16, -38, unique))  # ENOSYS
+threading.Thread(target=serve, daemon=True).start()
+file = os.open("/tmp/hung/arguments", os.O_RDONLY)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+begin = libc.mmap(None, 4096, 1, 2, file, 0)  # PROT_READ, MAP_PRIVATE
+children = []
+for _ in range(65):
+    ready, done = os.pipe()
+    child = os.fork()
+    if not child:
+        show_as_command_line(begin, 4096)
+        os.write(done, b".")
+        while True:
+            signal.pause()
+    os.read(ready, 1)
+    children.append(child)
+stay(children)
+""",
+)
+
+# Each thread waits; the process itself has nothing of its volume open.
+OWN_TABLES: Final = Attempt(
+    name="threads with separate descriptors and directories",
+    script=r"""
+import threading
+ready = threading.Barrier(3)
+def keep(flags, act):
+    ok(libc.unshare(flags))
+    kept = act()
+    ready.wait()
+    threading.Event().wait()
+for flags, act in (
+    (0x400, lambda: os.open("/mnt/file", os.O_CREAT | os.O_RDWR)),  # CLONE_FILES
+    (0x200, lambda: os.chdir("/mnt")),  # CLONE_FS
+):
+    threading.Thread(target=keep, args=(flags, act), daemon=True).start()
+ready.wait()
+stay()
+""",
+)
+
 
 def given_device(attempt: Attempt, number: DeviceNumber) -> Attempt:
     """Return an attempt that knows another tenant's device."""
@@ -480,4 +599,7 @@ ATTEMPTS: Final = (
     MKFS,
     FORGED_MAPS,
     MANY_MOUNTS,
+    SHARED_MEMORY,
+    HUNG_COMMAND_LINES,
+    OWN_TABLES,
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.collect.node.observer import observe_node
 from rbdagent.collect.node.roots import NodeRoots
-from rbdagent.model import NotObserved
+from rbdagent.model import DeviceNumber, NotObserved
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +46,10 @@ class Tree:
             self.write(f"sys/bus/rbd/devices/{number}/{name}", f"{value}\n")
         self.write(f"sys/block/rbd{number}/dev", f"252:{16 * number}\n")
         self.write(f"host/dev/rbd{number}", "")
+
+    def number(self, number: int) -> DeviceNumber:
+        """Return the number of ``/dev/rbdN``."""
+        return DeviceNumber(major=252, minor=16 * number)
 
     def namespace(self, name: str, *lines: str | bytes) -> None:
         """Create a mount namespace, or replace its lines."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ from tests.support.node_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
     from pathlib import Path
 
     from rbdagent.collect.parallel import Left
@@ -43,11 +44,13 @@ class Hang:
 
     def __init__(self) -> None:
         self.path = ""
+        self.only: Container[int] | None = None
         self.times = 0
         self.released = threading.Event()
 
     def __call__(self, path: str) -> None:
-        if self.path and path.endswith(self.path):
+        *_, pid, _ = path.rsplit("/", 2)
+        if self.path and path.endswith(self.path) and (not self.only or int(pid) in self.only):
             self.times += 1
             self.released.wait()
 
@@ -183,16 +186,116 @@ def test_a_process_that_answers_again_is_observed(tree: Tree, hang: Hang) -> Non
     assert FILES not in {gap.fact for gap in source.gaps}
 
 
-@pytest.mark.parametrize("path", ["/66/fd/0", "/66/cmdline"])
-def test_the_file_system_that_does_not_answer_is_named(tree: Tree, hang: Hang, path: str) -> None:
-    rest = f"S 1 1 1 0 -1 0 {'0 ' * 10}1 0 1000 0 {'0 ' * 24}{0x7F0000000800} 0"
-    tree.write("proc/66/stat", f"66 (app) {rest}\n")
-    line = "7f0000000000-7f0000001000 r--p 00000000 00:32 12   /share/arguments\n"
-    tree.write("proc/66/maps", line)
-    hang.path = path
+def test_the_file_system_that_does_not_answer_is_named(tree: Tree, hang: Hang) -> None:
+    hang.path = "/66/fd/0"
     _, source = tree.observe()
     reason = gap_of(source, FILES).reason
-    assert reason.endswith(f"{path} does not answer, on fuse.sshfs (server:/share)")
+    assert reason.endswith("/66/fd/0 does not answer, on fuse.sshfs (server:/share)")
+
+
+STACK: Final = "7f0000000000-7f0000002000 rw-p 00000000 00:00 0    [stack]\n"
+IN_FILE: Final = "7f0000000000-7f0000001000 r--p 00000000 00:32 12   /share/arguments\n"
+IN_MEMORY: Final = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \n"
+
+
+def show_arguments_at(tree: Tree, pid: int, *maps: str) -> None:
+    """Add the address of a process's command line, and its memory mappings."""
+    rest = f"S 1 1 1 0 -1 0 {'0 ' * 10}1 0 1000 0 {'0 ' * 24}{0x7F0000000800} 0"
+    tree.write(f"proc/{pid}/stat", f"{pid} (app) {rest}\n")
+    tree.write(f"proc/{pid}/maps", "".join(maps))
+
+
+def test_command_line_of_a_pod_in_a_file_is_not_read(tree: Tree, hang: Hang) -> None:
+    """The kernel would wait for the file's server, and nothing else is hidden."""
+    show_arguments_at(tree, 66, IN_FILE)
+    hang.path = "/66/cmdline"
+    view, source = tree.observe()
+    assert hang.times == 0
+    assert FILES not in {gap.fact for gap in source.gaps}
+    assert {process.pid: process.command for process in view.processes}[66] == "app"
+    assert not isinstance(view.in_flight, NotObserved)
+
+
+def test_command_line_of_a_pod_whose_mappings_were_not_read_is_not_read(
+    tree: Tree, hang: Hang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_arguments_at(tree, 66, IN_MEMORY, STACK.replace("7f", "7e"))
+    monkeypatch.setattr(procfs, "MAPS_SIZES", (10,))
+    hang.path = "/66/cmdline"
+    _, source = tree.observe()
+    assert hang.times == 0
+    assert "/66/maps: larger than" in gap_of(source, FILES).reason
+
+
+@pytest.mark.parametrize("maps", [(STACK,), (IN_MEMORY, STACK.replace("7f", "7e"))])
+def test_command_line_of_a_pod_in_memory_is_read(tree: Tree, maps: tuple[str, ...]) -> None:
+    show_arguments_at(tree, 66, *maps)
+    view, _ = tree.observe()
+    assert {process.pid: process.command for process in view.processes}[66] == "/app"
+
+
+def test_worker_of_a_pod_with_its_command_line_in_a_file_is_not_observed(tree: Tree) -> None:
+    show_arguments_at(tree, 66, IN_FILE)
+    stat = (tree.root / "proc/66/stat").read_text()
+    tree.write("proc/66/stat", stat.replace("(app)", "(rbd)"))
+    view, _ = tree.observe()
+    assert isinstance(view.in_flight, NotObserved)
+    assert view.in_flight.reason.endswith("its command line is in a file")
+
+
+@pytest.mark.parametrize("name", ["cmdline", "maps"])
+def test_three_hung_processes_of_a_pod_skip_only_the_rest_of_this_pod(
+    tree: Tree, hang: Hang, name: str
+) -> None:
+    """They stay skipped in later observations, and the number of threads does not grow."""
+    evil = f"33333333{OTHER_POD[8:]}"
+    for pid in range(200, 270):
+        tree.process(pid, "/evil", pod=evil)
+    tree.process(300, "/sbin/mkfs.ext4", "/dev/rbd8", pod=POD)
+    turns, before = Turns(), threading.active_count()
+    for _ in range(3):
+        hang.path = f"/{name}"
+        hang.only = range(200, 270)
+        view, source = tree.observe(turns)
+        assert hang.times == 3
+        reason = gap_of(source, FILES).reason
+        assert f"process 200 (evil) of pod {evil}: " in reason
+        assert "/200/" in reason
+        assert "and 67 more" in reason
+        assert not isinstance(view.in_flight, NotObserved)
+        assert [found.process.pid for found in view.in_flight] == [78, 300]
+    assert threading.active_count() == before + 3
+
+
+def test_the_reasons_why_files_are_not_observed_stay_apart(
+    tree: Tree, hang: Hang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang.path = "/66/maps"
+    tree.process(67, "/large", pod=OTHER_POD)
+    tree.process(68, "/denied", pod=OTHER_POD)
+    tree.write("proc/67/maps", "x" * 100)
+    monkeypatch.setattr(procfs, "MAPS_SIZES", (99,))
+    real = os.open
+
+    def refused(path: str, flags: int) -> int:
+        if str(path).endswith("/68/maps"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, flags)
+
+    monkeypatch.setattr(os, "open", refused)
+    gap = gap_of(tree.observe()[1], FILES)
+    denied, hung, large = gap.reason.split("; ")
+    assert denied == f"open files of process 68 (denied) of pod {OTHER_POD} cannot be read"
+    assert hung.startswith(WHO)
+    assert hung.endswith("/66/maps does not answer")
+    assert large.startswith(f"process 67 (large) of pod {OTHER_POD}: ")
+    assert "/67/maps: larger than" in large
+    assert [hint.partition(":")[0] for hint in gap.hint.split("; ")[-2:]] == [
+        "check that process",
+        "check that process",
+    ]
+    assert "does not answer" in gap.hint
+    assert "exceeds the read limits" in gap.hint
 
 
 def test_process_that_answers_before_the_search_of_its_file_system_is_a_gap(
@@ -205,12 +308,12 @@ def test_process_that_answers_before_the_search_of_its_file_system_is_a_gap(
     ) -> Left[Item]:
         if items == [("place", 66)]:
             release(hang)
-        return real(turns, items, work, **limits)
+        return real(turns, items, work, **limits)  # type: ignore[arg-type]
 
     monkeypatch.setattr(parallel.InTurn, "run", run)
-    hang.path = "/66/cmdline"
+    hang.path = "/66/fd/0"
     _, source = tree.observe()
-    assert "/66/cmdline does not answer" in gap_of(source, FILES).reason
+    assert "/66/fd/0 does not answer" in gap_of(source, FILES).reason
 
 
 def test_error_of_one_process_does_not_affect_the_others(

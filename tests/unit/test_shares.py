@@ -1,7 +1,9 @@
-"""Time and size limits per process and per pod, so that the others are still observed."""
+"""Limits of time and size, so that other processes and pods are still observed."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 from collections import Counter
 from types import SimpleNamespace
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.collect.node import limits, mounts, procfs
-from rbdagent.collect.node.limits import POD_S, PROCESS_S, UNTIMED, Shares
+from rbdagent.collect.node.limits import LARGE_S, UNTIMED, Limits
 from rbdagent.collect.node.mounts import Wanted
 from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber, NotObserved
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 USED: Final = f"40 28 252:0 / {volume_path(POD, 'a')} rw - ext4 /dev/rbd0 rw"
 OWN: Final = "41 28 252:0 / /data rw - ext4 /dev/rbd0 rw"
 _READ: Final = os.read
+ALL_PODS: Final = f"because the large files of all pods together take longer than {LARGE_S:g} s"
 
 
 class Clock:
@@ -49,7 +52,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=made, process_time=made))
+    monkeypatch.setattr(limits, "time", SimpleNamespace(thread_time=made))
     return made
 
 
@@ -79,8 +82,16 @@ def slow(clock: Clock, monkeypatch: pytest.MonkeyPatch, tree: Tree) -> Tree:
         return _READ(descriptor, 100)
 
     monkeypatch.setattr(os, "read", read)
-    monkeypatch.setattr(limits, "UNTIMED", 0)
+    only_large(monkeypatch)
     return tree
+
+
+def only_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every file larger than usual, except for a mountinfo of two lines."""
+    monkeypatch.setattr(limits, "UNTIMED", 200)
+    for module in (limits, procfs):
+        monkeypatch.setattr(module, "MAPS_SIZES", (0, 10_000, 1 << 20))
+        monkeypatch.setattr(module, "DESCRIPTOR_COUNTS", (0, 10, math.inf))
 
 
 def gap(tree: Tree, fact: str) -> Gap:
@@ -95,60 +106,129 @@ def assert_only_the_unused_is_unseen(mappings: tuple[Mapping, ...], fact: str) -
     assert isinstance(unused.mounts if fact == MOUNTS else unused.openers, NotObserved)
 
 
-@pytest.mark.parametrize(
-    ("path", "fact", "seconds"), [("mountinfo", MOUNTS, 0.05), ("maps", FILES, 2)]
-)
-def test_file_that_takes_too_long_is_a_gap(
-    slow: Tree, path: str, fact: str, seconds: float
-) -> None:
+@pytest.mark.parametrize(("path", "fact"), [("mountinfo", MOUNTS), ("maps", FILES)])
+def test_file_that_takes_too_long_is_a_gap(slow: Tree, path: str, fact: str) -> None:
     slow.write("proc/66/maps", f"{ROOT_MOUNT}\n" * (100 if path == "maps" else 0))
     if path == "maps":
         slow.namespace("hostile", ROOT_MOUNT)
     reason = gap(slow, fact).reason
     assert f"process 66 (evil) of pod {OTHER_POD}" in reason
-    assert f"/66/{path}: not read to its end, because it takes longer than {seconds} s" in reason
+    assert f"/66/{path}: not read to its end, {ALL_PODS}" in reason
     assert_only_the_unused_is_unseen(slow.mappings(), fact)
+
+
+def test_process_without_a_pod_has_a_limit_of_its_own(slow: Tree) -> None:
+    slow.write("proc/66/cgroup", "0::/system\n")
+    slow.namespace("hostile", ROOT_MOUNT)
+    slow.write("proc/66/maps", f"{ROOT_MOUNT}\n" * 100)
+    reason = gap(slow, FILES).reason
+    assert "/66/maps: not read to its end, because it takes longer than 2 s" in reason
 
 
 def test_descriptors_that_take_too_long_are_a_gap(
     tree: Tree, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "_OFTEN", 1)
+    only_large(monkeypatch)
     clock.step = 0.1
     tree.open_files(66, *["/dev/null"] * 30)
-    assert (
-        "/66/fd: not read to its end, because it takes longer than 2 s" in gap(tree, FILES).reason
-    )
+    assert "/66/fd: not read to its end, because the threads and large" in gap(tree, FILES).reason
     assert_only_the_unused_is_unseen(tree.mappings(), FILES)
 
 
-def test_pod_has_one_share_for_all_its_processes(slow: Tree, clock: Clock) -> None:
-    """Assert the time: the third namespace of the pod is not read; that of the other pod is."""
-    for number in (67, 68, 69):
-        slow.namespace(f"ns-{number}", ROOT_MOUNT, str(number))
-        slow.process(number, "/evil", namespace="hostile", pod=OTHER_POD)
-    begun = clock.now
-    slow.observe()
-    assert clock.now - begun <= POD_S + 1
+def test_all_pods_have_one_limit(tree: Tree, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assert the reads: one of each file, until it is known to be large, and two more in all."""
+    only_large(monkeypatch)
+    pods = range(20, 60)
+    for number in pods:
+        tree.process(number, "/evil", pod=f"{number}{OTHER_POD[2:]}")
+        tree.write(f"proc/{number}/maps", f"{ROOT_MOUNT}\n" * 100)
+    read_of: Counter[str] = Counter()
+
+    def read(descriptor: int, size: int) -> bytes:
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+        read_of[name] += 1
+        clock.now += 0.05 if name == "maps" else 0
+        return _READ(descriptor, 100 if name == "maps" else size)
+
+    monkeypatch.setattr(os, "read", read)
+    gap = gap_of(tree.observe()[1], FILES)
+    assert ALL_PODS in gap.reason
+    assert f"and {len(pods) - 3} more" in gap.reason
+    assert read_of["maps"] <= len(pods) + 3 + 2
 
 
-def test_share_ends_with_the_time_of_its_process(clock: Clock) -> None:
-    share = Shares().of(POD)
-    clock.now += PROCESS_S
-    assert not share.is_over
-    clock.now += 0.1
-    assert share.is_over
+def reads(tree: Tree, monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    """Observe a node; return the pid of each block that is read of files with a name."""
+    pids: list[int] = []
+
+    def read(descriptor: int, size: int) -> bytes:
+        *_, pid, file = os.readlink(f"/proc/self/fd/{descriptor}").split("/")
+        if file == name and (not pids or pids[-1] != int(pid)):
+            pids.append(int(pid))
+        return _READ(descriptor, size)
+
+    monkeypatch.setattr(os, "read", read)
+    tree.observe()
+    return pids
 
 
-def test_unfinished_process_counts_against_its_pod(clock: Clock) -> None:
-    """Assert that the time of the pod continues while its first process hangs."""
-    found = Shares()
-    found.of(POD)
-    clock.now += POD_S - 1
-    second = found.of(POD)
-    clock.now += 1.1
-    assert second.is_over
-    assert "because the pod's processes take longer than 4 s" in second.reason("/proc/7/maps")
+def test_small_files_are_read_first_and_pods_in_turn(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_large(monkeypatch)
+    for pid in (61, 62, 63):
+        tree.process(pid, "/evil", pod=OTHER_POD)
+        tree.write(f"proc/{pid}/maps", f"{ROOT_MOUNT}\n" * 1000)
+    for pid in (71, 78):
+        tree.process(pid, "/app", pod=POD)
+        tree.write(f"proc/{pid}/maps", f"{ROOT_MOUNT}\n" * (1000 if pid == 71 else 10))
+    order = reads(tree, monkeypatch, "maps")
+    assert order[-4:] == [61, 71, 62, 63]
+    assert order.index(78) < len(order) - 4
+
+
+def test_large_mounts_of_one_pod_do_not_hide_smaller_ones_of_another(
+    tree: Tree, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_large(monkeypatch)
+    for module in (limits, procfs):
+        monkeypatch.setattr(module, "MOUNTINFO_SIZES", (1000, 1 << 20))
+
+    def read(descriptor: int, size: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/66/mountinfo"):
+            clock.now += 0.01
+            return _READ(descriptor, 100)
+        return _READ(descriptor, size)
+
+    monkeypatch.setattr(os, "read", read)
+    assert f"process 66 (evil) of pod {OTHER_POD}" in gap(tree, MOUNTS).reason
+    assert_only_the_unused_is_unseen(tree.mappings(), MOUNTS)
+
+
+def test_descriptors_are_continued_by_their_number(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process closes its first descriptors before the others are read."""
+    for module in (limits, procfs):
+        monkeypatch.setattr(module, "DESCRIPTOR_COUNTS", (2, math.inf))
+    tree.open_files(77, *["/dev/null"] * 5)
+    read: list[str] = []
+    scandir = os.scandir
+
+    def listing(path: str) -> contextlib.AbstractContextManager[list[os.DirEntry[str]]]:
+        with scandir(path) as found:
+            names = sorted(found, key=lambda entry: entry.name)
+        return contextlib.nullcontext(names[2:] if read and "/77/" in path else names)
+
+    def join(_: ProcessPass, entry: procfs.ProcessEntry, link: str, share: object) -> None:
+        if entry.process.pid == 77:
+            read.append(os.path.basename(link))
+
+    monkeypatch.setattr(os, "scandir", listing)
+    monkeypatch.setattr(ProcessPass, "_join_descriptor", join)
+    tree.observe()
+    assert read == ["0", "1", "2", "3", "4"]
 
 
 def test_small_namespace_is_read_to_its_end_on_a_slow_node(tree: Tree, clock: Clock) -> None:
@@ -157,35 +237,23 @@ def test_small_namespace_is_read_to_its_end_on_a_slow_node(tree: Tree, clock: Cl
     assert not any(isinstance(mapping.mounts, NotObserved) for mapping in tree.mappings())
 
 
-def test_bytes_without_a_time_limit_are_those_of_all_processes_of_a_pod(clock: Clock) -> None:
-    found = Shares.of_mounts()
-    first, second, other = found.of(POD), found.of(POD), found.of(OTHER_POD)
-    clock.now += 10
-    assert not first.is_over_after(UNTIMED)
-    assert second.is_over_after(1)
-    assert not other.is_over_after(1)
+def test_bytes_without_a_time_limit_are_those_of_all_processes_of_a_pod() -> None:
+    found = Limits()
+    found.of_mounts(POD, None).is_over_after(UNTIMED - 10)
+    assert found.of_mounts(POD, None).most == 10
+    assert found.of_mounts(OTHER_POD, None).most == UNTIMED
 
 
-def test_mounts_are_limited_in_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that runs something else for a second must not hide an innocent pod's mounts."""
-    wall, processor = Clock(), Clock()
-    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=wall, process_time=processor))
-    share = Shares.of_mounts().of(POD)
-    wall.now += 1
-    assert not share.is_over
-    processor.now += 1
-    assert share.is_over
-
-
-@pytest.mark.parametrize("other", [OTHER_POD, None])
-def test_pod_does_not_use_the_share_of_another_pod(clock: Clock, other: str | None) -> None:
-    found = Shares()
-    first = found.of(POD)
-    clock.now += 2 * POD_S
-    first.end()
-    share = found.of(other)
-    clock.now += PROCESS_S
-    assert not share.is_over
+def test_time_is_that_of_the_thread_that_reads(clock: Clock) -> None:
+    """A node that runs something else, or a process that hangs, must not hide what a pod has."""
+    found = Limits()
+    share = found.of_maps(POD, 1 << 20)
+    assert not share.is_over()
+    clock.now += LARGE_S + 0.01
+    assert share.is_over()
+    assert found.of_mounts(OTHER_POD, 1 << 20).is_over()
+    assert not found.of_mounts(None, None).is_over()
+    assert not found.of_descriptors(OTHER_POD, math.inf).is_over()
 
 
 def test_mounts_of_a_pod_are_limited(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

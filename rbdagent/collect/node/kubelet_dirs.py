@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.collect.files import (
+    MOUNTINFO,
     UnreadError,
     followed,
     is_mount_point,
@@ -19,7 +20,7 @@ from rbdagent.collect.files import (
     read_file,
 )
 from rbdagent.collect.node.file_systems import mount_of
-from rbdagent.collect.node.limits import Shares
+from rbdagent.collect.node.limits import share_of_process
 from rbdagent.collect.node.mounts import OnDisk
 from rbdagent.collect.node.procfs import KUBELETS, flag_value, named, uids_of
 from rbdagent.collect.node.sockets import listening_names, listens
@@ -222,7 +223,7 @@ def on_disk(
     try:
         for root in roots:
             path = followed(host_root, root)
-            mount = mount_of(path, mountinfo, Shares().of(None))
+            mount = mount_of(path, mountinfo, share_of_process(MOUNTINFO))
             if mount is not None:
                 above, below = mount.path.rstrip("/"), mount.root.rstrip("/")
                 found.append(OnDisk(mount.device, below + path.removeprefix(above)))

@@ -1,137 +1,181 @@
-"""Limits of an observation per process and per pod: of time and of memory.
+"""Limits of an observation: of time and of memory.
 
 A tenant controls the amount of data. The kernel's time grows with the square of the number of
 mounts stacked on one directory: 0.3 s for 8,000 of them, 2 s for 20,000 (measured on Linux 6.18),
 because __prepend_path() in fs/d_path.c visits every mount below. A namespace may have 100,000
-(sysctl_mount_max in fs/namespace.c). A descriptor costs 6 us, and processes may share a million of
-them. So every process has a limit, and every pod has one for all of its processes: a pod that
-exceeds its limit hides only its own facts. The limit of a pod's mounts is lower: 8,000 mounts on
-different directories take 0.014 s. It must not hide the mounts of a pod that does nothing unusual,
-on a node that is slow or busy: it is of processor time. All limits begin after `UNTIMED` bytes.
+(sysctl_mount_max in fs/namespace.c). An area of memory costs 1 us, and a process may have 65,530 of
+them (sysctl_max_map_count in mm/util.c); processes may share them, and descriptors, at no cost.
+
+So files of the usual size are read first, of all processes. What is larger follows by size, with
+the pods in turn, within one time limit for all pods together (`Limits`): a pod with many processes,
+or many such pods, cannot delay the observation further. What exceeds the limit is not observed, and
+names its process. The time is processor time of the thread that reads: a node that is slow or busy,
+or another process that hangs, must not hide what a pod has.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from rbdagent.collect.files import MAPS, MOUNTINFO
 
 PROCESS_S: Final = 2.0
-POD_S: Final = 4.0
-MOUNTS_S: Final = 0.05
-"""Processor time for one mount namespace of a pod; all namespaces of the pod have twice that.
+"""Processor time for one kind of files of a process without a pod."""
+LARGE_S: Final = 0.08
+"""Processor time for the large files of mounts and of memory mappings, of all pods together.
 
-An observation of a small node takes 0.11 s (`./dev bench hostile`), and a pod must not make it
-take twice as long. The namespace of a CSI plugin with 250 volumes, some 2,000 mounts, takes 0.01 s.
+An observation of a small node takes 0.11 s (`./dev bench hostile`), and pods must not make it take
+twice as long. The namespace of a CSI plugin with 250 volumes, some 2,000 mounts, takes 0.01 s, and
+so do 10,000 areas of memory.
 """
+DESCRIPTORS_S: Final = 1.0
+"""The same for large tables of descriptors, and for threads. A descriptor takes 4 us."""
 UNTIMED: Final = 256 << 10
-"""Bytes of mountinfo, and of maps, for each pod that are read without a limit of time.
+"""Bytes of mountinfo for each pod that are of the usual size.
 
 These are some 1,500 mounts; stacked on one directory, they take 0.01 s. A container has about 30.
-A Python process has some 50 KiB of maps, which an emulated node read in more than 2 s.
 """
+MAPS_SIZES: Final = (128 << 10, 512 << 10, 2 << 20, 8 << 20, MAPS)
+"""The first is the usual size, and is read of each address space without a limit of time: a Python
+process has some 50 KiB, which an emulated node read in more than 2 s.
+"""
+MOUNTINFO_SIZES: Final = (1 << 20, 4 << 20, MOUNTINFO)
+DESCRIPTOR_COUNTS: Final = (256, 4096, 65536, math.inf)
+"""The first is the usual number."""
 ROOM: Final = 20_000
 """Limit of mounts and open files of volumes. 250 volumes are some 500 mounts in a namespace."""
 
 
-class Share:
-    """The remaining time and room of one process."""
+class Budget:
+    """Processor time for one kind of files, of one process or of all pods together."""
 
-    def __init__(self, pod: _Taken, most_s: float, clock: Callable[[], float]) -> None:
-        """Start the clock, with the time that is left for the pod."""
-        self._pod = pod
+    def __init__(self, most_s: float, whose: str) -> None:
+        """Set the limit, and what it is about: the subject of a sentence, with its verb."""
         self._most_s = most_s
-        self._clock = clock
-        self._begun = clock()
-        self._of_pod = pod.left_s(self._begun)
-        self._until = self._begun + min(most_s, self._of_pod)
-        pod.begun.append(self._begun)
+        self._whose = whose
+        self._used_s = 0.0
 
-    def end(self) -> None:
-        """Stop the clock, and add the time to that of the pod."""
-        self._pod.begun.remove(self._begun)
-        self._pod.seconds += self._clock() - self._begun
+    def use(self, seconds: float) -> None:
+        """Count time."""
+        self._used_s += seconds
 
     @property
     def is_over(self) -> bool:
-        """Whether the time limit is exceeded."""
-        return self._clock() > self._until
+        """Whether the limit is exceeded."""
+        return self._used_s > self._most_s
 
     def reason(self, path: str) -> str:
         """Return why a file was not read to its end."""
-        if self._of_pod < self._most_s:
-            reason, most_s = "the pod's processes take", self._pod.most_s
-        else:
-            reason, most_s = "it takes", self._most_s
-        return f"{path}: not read to its end, because {reason} longer than {most_s:g} s"
+        return (
+            f"{path}: not read to its end, because {self._whose} longer than {self._most_s:g} s"
+            " of processor time"
+        )
+
+
+class Room:
+    """The number of mounts and open files of volumes that may still be stored for a pod."""
+
+    def __init__(self) -> None:
+        """Begin with `ROOM`, and with the bytes of mounts that are of the usual size."""
+        self.left = ROOM
+        self.untimed = UNTIMED
+
+
+class Share:
+    """What one process may use of a budget and of the room of its pod, in one thread."""
+
+    def __init__(self, budget: Budget | None, room: Room, *, most: float, untimed: int = 0) -> None:
+        """Start the clock.
+
+        Args:
+            budget: None without a limit of time.
+            room: that of the process's pod.
+            most: the limit of a file, in bytes, or of a directory, in names.
+            untimed: bytes that are read without a limit of time.
+        """
+        self.most = most
+        self._budget = budget
+        self._room = room
+        self._untimed = untimed
+        self._last = time.thread_time()
+        self._counted = 0
+
+    def is_over(self) -> bool:
+        """Count the time since the last call, and return whether the time limit is exceeded."""
+        if self._budget is None:
+            return False
+        now = time.thread_time()
+        self._budget.use(now - self._last)
+        self._last = now
+        return self._budget.is_over
+
+    def reason(self, path: str) -> str:
+        """Return why a file was not read to its end."""
+        return "" if self._budget is None else self._budget.reason(path)
 
     def is_over_after(self, size: int) -> bool:
         """Count bytes of a file, and return whether the time limit is exceeded."""
-        self._pod.untimed -= size
-        return self._pod.untimed < 0 and self.is_over
+        self._untimed -= size
+        if self._budget is None:
+            self._room.untimed -= size
+        return self._untimed < 0 and self.is_over()
 
     def has_room(self, count: int) -> bool:
         """Count more mounts and open files; return whether they are within the limit."""
-        self._pod.room -= count
-        return self._pod.room >= 0
+        self._counted += count
+        self._room.left -= count
+        return self._room.left >= 0
+
+    def return_room(self) -> None:
+        """Return what was counted: the file will be read again, from its beginning."""
+        self._room.left += self._counted
+        self._counted = 0
 
 
-class _Taken:
-    """Holds the time and room that the processes of one pod have used."""
-
-    def __init__(self, most_s: float = POD_S, untimed: int = 0) -> None:
-        self.most_s = most_s
-        self.untimed = untimed
-        self.seconds = 0.0
-        self.room = ROOM
-        self.begun: list[float] = []
-        """Start times of the observations in progress."""
-
-    def left_s(self, now: float) -> float:
-        left = self.most_s - self.seconds
-        return left - sum(now - begun for begun in self.begun) if self.begun else left
+def share_of_process(most: float) -> Share:
+    """Return the share of a process without a pod: it does not depend on other processes."""
+    return Share(Budget(PROCESS_S, "it takes"), Room(), most=most, untimed=UNTIMED)
 
 
-class Shares:
-    """The shares of all processes in one observation; several may be observed in parallel."""
+class Limits:
+    """The limits of one observation."""
 
-    @classmethod
-    def of_files(cls) -> Self:
-        """Return the shares for the open files of processes."""
-        return cls(untimed=UNTIMED)
+    def __init__(self) -> None:
+        """Begin with the whole time."""
+        self._large = Budget(LARGE_S, "the large files of all pods together take")
+        self._descriptors = Budget(
+            DESCRIPTORS_S, "the threads and large descriptor tables of all pods together take"
+        )
+        self._rooms: dict[str, Room] = {}
 
-    @classmethod
-    def of_mounts(cls) -> Self:
-        """Return the shares for the mounts of processes."""
-        # Of the whole process, because the observations of several threads count for one pod.
-        return cls(MOUNTS_S, 2 * MOUNTS_S, time.process_time, UNTIMED)
+    def of_mounts(self, pod: str | None, most: int | None) -> Share:
+        """Return the share for a mountinfo; of the usual size if ``most`` is None."""
+        if pod is None:
+            return share_of_process(MOUNTINFO_SIZES[-1])
+        room = self._room_of(pod)
+        if most is None:
+            return Share(None, room, most=max(0, room.untimed))
+        return Share(self._large, room, most=most)
 
-    def __init__(
-        self,
-        process_s: float = PROCESS_S,
-        pod_s: float = POD_S,
-        clock: Callable[[], float] | None = None,
-        untimed: int = 0,
-    ) -> None:
-        """Set the limits.
+    def of_maps(self, pod: str | None, most: int) -> Share:
+        """Return the share for the memory mappings of a process."""
+        if pod is None:
+            return share_of_process(MAPS_SIZES[-1])
+        budget = self._large if most > MAPS_SIZES[0] else None
+        return Share(budget, self._room_of(pod), most=most)
 
-        Args:
-            process_s: seconds for each process of a pod.
-            pod_s: seconds for all processes of a pod together.
-            clock: returns seconds; the monotonic clock by default.
-            untimed: bytes for each pod that are read without a limit of time.
-        """
-        self._process_s = process_s
-        self._pod_s = pod_s
-        self._clock = clock or time.monotonic
-        self._untimed = untimed
-        self._pods: dict[str, _Taken] = {}
+    def of_descriptors(self, pod: str | None, most: float) -> Share:
+        """Return the share for the descriptors of a process."""
+        if pod is None:
+            return share_of_process(math.inf)
+        budget = self._descriptors if most > DESCRIPTOR_COUNTS[0] else None
+        return Share(budget, self._room_of(pod), most=most)
 
-    def of(self, pod_uid: str | None) -> Share:
-        """Return a process's share, which the caller ends; `PROCESS_S` if it has no pod."""
-        if pod_uid is None:
-            return Share(_Taken(untimed=self._untimed), PROCESS_S, time.monotonic)
-        pod = self._pods.setdefault(pod_uid, _Taken(self._pod_s, self._untimed))
-        return Share(pod, self._process_s, self._clock)
+    def of_threads(self, pod: str | None) -> Share:
+        """Return the share for the threads of a process."""
+        return self.of_descriptors(pod, math.inf)
+
+    def _room_of(self, pod: str) -> Room:
+        return self._rooms.setdefault(pod, Room())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
-from rbdagent.collect.files import MOUNTINFO, UnreadError, read_blocks
+from rbdagent.collect.files import MOUNTINFO, TooLargeError, UnreadError, read_blocks
 from rbdagent.collect.node.limits import ROOM
 from rbdagent.errors import ParseError
 from rbdagent.model import (
@@ -100,12 +100,13 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
     Args:
         path: a mountinfo.
         wanted: the devices and paths to search.
-        share: the time limit.
+        share: the limits.
 
     Returns:
         None if the process has ended, or is about to end.
 
     Raises:
+        TooLargeError: the file is larger than the limit of the share.
         UnreadError: access is denied.
     """
     devices, roots = wanted.devices, wanted.roots
@@ -114,7 +115,7 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
     unread: NotObserved | None = None
     kept = 0
     try:
-        for block in read_blocks(path, MOUNTINFO, share):
+        for block in read_blocks(path, share.most if share else MOUNTINFO, share):
             is_empty = False
             digest.update(block + b"\n")
             for line in block.split(b"\n"):
@@ -129,6 +130,8 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
             kept = len(found)
     except ParseError as error:
         unread = NotObserved(reason=shortened(printable(str(error))))
+    except TooLargeError:
+        raise
     except UnreadError as error:
         if error.what is None or error.number == errno.EINVAL:
             # EINVAL: the process has left its namespace (mounts_open_common in

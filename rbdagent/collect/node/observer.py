@@ -28,6 +28,7 @@ from rbdagent.collect.node.mounts import (
     unbacked_of,
 )
 from rbdagent.collect.node.procfs import (
+    MOST_NAMED,
     NBD_SERVER,
     ProcessEntry,
     ProcessPass,
@@ -78,12 +79,14 @@ from rbdagent.model import (
 from rbdagent.parse.shown import all_as_unicode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from rbdagent.collect.node.roots import NodeRoots
 
-_CHECK_PROCESS: Final = "check that process: it does not answer, or exceeds the read limits"
+_HUNG: Final = "check that process: it does not answer"
+_BEYOND: Final = "check that process: it exceeds the read limits"
+_CHECK_PROCESS: Final = "check that process: it could not be observed"
 _PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users also need CAP_DAC_READ_SEARCH"
 
 
@@ -170,9 +173,10 @@ def _needs_threads(
     """Return whether a device is open in no process and mounted for no pod.
 
     In that case, the open files and mounts of every thread are read too. Reading them in each
-    observation would cost too much.
+    observation would cost too much. An rbd-nbd process has the device open that it serves.
     """
-    used = {opener.device for opener in scan.openers}
+    servers = {entry.process.pid for entry in scan.entries if is_nbd_server(entry)}
+    used = {opener.device for opener in scan.openers if opener.process.pid not in servers}
     used |= {mount.device for mount in mounts if "/pods/" in mount.path}
     return any(used.isdisjoint(device.numbers) for device in devices)
 
@@ -402,22 +406,29 @@ def _hidden_files(scan: ProcessScan) -> NotObserved | None:
         "open files of {} cannot be read",
         scan.denied_files,
         scan.unread_files,
+        hung=scan.hung_files,
+        beyond=scan.beyond_files,
     )
 
 
-_MOST_NAMED: Final = 3
-
-
-def _hidden(reason: str, denied: list[str], unread: list[str]) -> NotObserved | None:
-    """Return the processes that a missing permission hides, and those too large or too slow."""
-    more = len(unread) - _MOST_NAMED
+def _hidden(
+    reason: str,
+    denied: list[str],
+    unread: list[str],
+    *,
+    hung: Sequence[str] = (),
+    beyond: Sequence[str] = (),
+) -> NotObserved | None:
+    """Return the processes that a missing permission hides, that hang, and that are too large."""
     reasons = [reason.format(_some(denied))] if denied else []
-    reasons += unread[:_MOST_NAMED]
-    if more > 0:
-        reasons.append(f"and {more} more")
-    if not reasons:
-        return None
-    return NotObserved(reason="; ".join(reasons), hint=_PTRACE if denied else _CHECK_PROCESS)
+    hints = [_PTRACE] if denied else []
+    for found, hint in ((hung, _HUNG), (beyond, _BEYOND), (unread, _CHECK_PROCESS)):
+        if found:
+            reasons += found[:MOST_NAMED]
+            hints.append(hint)
+        if (more := len(found) - MOST_NAMED) > 0:
+            reasons.append(f"and {more} more")
+    return NotObserved(reason="; ".join(reasons), hint="; ".join(hints)) if reasons else None
 
 
 def _some(processes: list[str]) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import errno
 import functools
+import itertools
 import math
 import os
 import re
@@ -24,20 +25,31 @@ from rbdagent.collect.files import (
     ARGUMENTS,
     COMMAND_LINE,
     LISTS,
-    MAPS,
     SMALL,
+    TooLargeError,
     UnreadError,
     file_system_at,
     identity_of,
     inode_of,
+    is_same,
     read_blocks,
     read_bytes,
     read_head,
 )
 from rbdagent.collect.node.file_systems import file_system_of
-from rbdagent.collect.node.limits import PROCESS_S, ROOM, Share, Shares
+from rbdagent.collect.node.kcmp import Kcmp, Kind, Twins
+from rbdagent.collect.node.limits import (
+    DESCRIPTOR_COUNTS,
+    MAPS_SIZES,
+    MOUNTINFO_SIZES,
+    PROCESS_S,
+    ROOM,
+    Limits,
+    Share,
+    share_of_process,
+)
 from rbdagent.collect.node.mounts import Namespace, Shown, Wanted, read_mounts
-from rbdagent.collect.parallel import InTurn
+from rbdagent.collect.parallel import MOST_OF_GROUP, InTurn
 from rbdagent.model import (
     DeviceNumber,
     InFlight,
@@ -111,8 +123,23 @@ class ProcessEntry(Struct, kw_only=True):
     """Whether access to its descriptors, cwd, root or mappings is denied."""
     at: str = ""
     """The file that was read last."""
+    hung: str = ""
+    """Which file does not answer."""
+    is_skipped: bool = False
+    """Whether it was not read because other processes of its pod do not answer."""
+    beyond: str = ""
+    """Which file was not read to its end, because it exceeds a limit."""
     unread: str = ""
-    """Why the process was not observed completely; empty if it was."""
+    """Why the process was not observed completely, for any other reason."""
+    layout: tuple[str, ...] = ()
+    """Addresses in its address space, which a process with the same address space shows too."""
+    arguments_at: int = 0
+    """The address of its command line; 0 if it is not shown."""
+    has_own_arguments: bool | None = None
+    """Whether its command line is in memory, not in a file; None if its mappings were not read."""
+    next_descriptor: int = 0
+    """The first descriptor that was not read yet."""
+    is_command_read: bool = False
 
     @property
     def ref(self) -> ProcessRef:
@@ -145,8 +172,12 @@ class ProcessScan(Struct, kw_only=True):
     """The processes with denied access to their descriptors, cwd, root or mappings."""
     unread_mounts: list[str]
     """The processes whose mount namespace was not observed, with the reason."""
+    hung_files: list[str]
+    """The processes whose files do not answer, with the reason."""
+    beyond_files: list[str]
+    """The processes whose files exceed the limits, with the reason."""
     unread_files: list[str]
-    """The processes whose files were not all observed, with the reason."""
+    """The processes whose files were not all observed for another reason, with the reason."""
 
 
 Turns = InTurn[tuple[str, int]]
@@ -182,60 +213,122 @@ class ProcessPass:
         self._entries: dict[int, ProcessEntry] = {}
         self._hidden: set[int] = set()
         self._unread: list[str] = []
+        self._late = 0
+        """The number of processes of which nothing was read before the deadline."""
         self._shown: dict[int | bytes, Shown] = {}
-        self._shares = Shares.of_files()
-        self._shares_of_mounts = Shares.of_mounts()
+        self._limits = Limits()
+        self._larger: list[int] = []
+        """The processes with a file of more than the usual size, which is read later."""
+        self._larger_mounts: dict[int, list[tuple[str, int]]] = {}
+        """The same for mount namespaces: directory and inode, by process."""
+        self._large_layouts: set[tuple[object, ...]] = set()
+        self._first: dict[tuple[Kind, int], int] = {}
+        """The process that was read instead of another one, because they share what was read."""
+        self._kcmp = Kcmp.of(procfs)
+        self._twins = {kind: Twins(self._kcmp, kind) for kind in (Kind.VM, Kind.FILES)}
 
     def scan(self) -> ProcessScan:
-        """Observe every process."""
+        """Observe every process.
+
+        The parts that cannot wait for a process come first, and ``cmdline``, which waits for the
+        process's memory, comes last: what does not answer then hides nothing else.
+        """
         self._run("process", _pids(self._root), self._observe)
+        self._read_larger_mounts()
         self._run("namespace", self._without_mounts(), self._join_namespace_again)
+        self._read_larger_mounts()
         self._run("host", self._init(), self._read_host_again)
-        living = [
+        living = self._in_turn(
             pid
             for pid, entry in self._entries.items()
             if not (entry.is_over or entry.is_kernel_thread)
-        ]
-        self._run("files", living, self._observe_files)
+        )
+        if self._wanted.numbers:
+            self._run_by_size("files", living, DESCRIPTOR_COUNTS, self._join_files)
+            self._run("shared files", self._joined(Kind.FILES), self._join_shared_files)
+            self._run_by_size("maps", living, MAPS_SIZES, self._join_mappings)
+            self._run("shared maps", self._joined(Kind.VM), self._join_shared_mappings)
+        self._run("command", living, self._observe_command)
         return self._scan()
 
     def scan_threads(self) -> ProcessScan | None:
-        """Observe the threads in other mount namespaces than their process; None without any.
+        """Observe what single threads have, and their process has not; None without any thread.
 
-        unshare(2) and setns(2) move a single thread. A thread of a container runtime that stays in
-        a namespace keeps the mounts there busy, and the files of the process do not show it.
+        unshare(2) and setns(2) give a single thread its own mount namespace, directories or table
+        of descriptors. A thread of a container runtime that stays in a namespace keeps the mounts
+        there busy, and the files of the process do not show it.
         """
         known = len(self._shown)
-        many = [
+        many = self._in_turn(
             pid
             for pid, entry in self._entries.items()
             if entry.threads > 1 and not entry.is_kernel_thread
-        ]
-        self._run("threads", many, self._observe_threads)
-        if len(self._shown) == known:
+        )
+        if not many:
             return None
-        self._run("host", self._init(), self._read_host_again)
+        self._run("threads", many, self._observe_threads)
+        self._read_larger_mounts()
+        if len(self._shown) > known:
+            self._run("host", self._init(), self._read_host_again)
         return self._scan()
 
     # Run ------------------------------------------------------------------------------------------
 
+    def _in_turn(self, pids: Iterable[int]) -> list[int]:
+        """Return processes without a pod, then one of each pod, the next one of each, and so on."""
+        by_pod: dict[str | None, list[int]] = {None: []}
+        for pid in pids:
+            by_pod.setdefault(self._pod_of(pid), []).append(pid)
+        first = by_pod.pop(None)
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*by_pod.values()))
+        return first + [pid for pid in turns if pid is not None]
+
+    def _pod_of(self, pid: int) -> str | None:
+        entry = self._entries.get(pid)
+        return entry.process.pod_uid if entry else None
+
+    def _group_of(self, item: tuple[str, int]) -> tuple[str, str] | None:
+        what, pid = item
+        pod = self._pod_of(pid)
+        return None if pod is None else (what, pod)
+
+    def _run_by_size(
+        self,
+        what: str,
+        pids: Sequence[int],
+        sizes: Sequence[float],
+        observe: Callable[[int, float], None],
+    ) -> None:
+        """Observe one part of the given processes: those with small files first."""
+        for most in sizes:
+            self._larger = []
+            self._run(what, pids, functools.partial(_call, observe, most))
+            pids = self._in_turn(self._larger)
+            if not pids:
+                return
+
     def _run(self, what: str, pids: Sequence[int], observe: Callable[[int], None]) -> None:
         """Observe one part of the given processes, and record which processes hang."""
+        if not pids:
+            return
         left = self._turns.run(
             [(what, pid) for pid in pids],
             lambda item: self._contained(item[1], observe),
             patience_s=_PATIENCE_S,
             deadline=self._deadline,
+            group_of=self._group_of,
         )
-        if left.waiting and what != "place":
-            self._unread.append(f"{len(left.waiting)} processes were not observed in time")
+        for _, pid in left.waiting if what != "place" else ():
+            self._mark_late(pid)
         new = [item for item in left.hung if item not in self._turns.notes]
         for item in new:
             entry = self._entries.get(item[1])
             at = entry.at if entry else f"{self._root}/{item[1]}"
             self._turns.notes[item] = f"{at} does not answer"
         for item in left.hung:
-            self._mark_unread(item[1], self._turns.notes[item])
+            self._mark_hung(item[1], self._turns.notes[item])
+        for _, pid in left.skipped:
+            self._entries[pid].is_skipped = True
         if what == "files" and new:
             self._run("place", [pid for _, pid in new[:_MOST_PLACES]], self._describe)
 
@@ -253,6 +346,22 @@ class ProcessPass:
         else:
             entry.unread = why
 
+    def _mark_hung(self, pid: int, why: str) -> None:
+        """Record that a process does not answer."""
+        entry = self._entries.get(pid)
+        if entry is None:
+            self._unread.append(f"process {pid}: {why}")
+        else:
+            entry.hung = entry.hung or why
+
+    def _mark_late(self, pid: int) -> None:
+        """Record that the deadline of the observation was over before a process was read."""
+        entry = self._entries.get(pid)
+        if entry is None:
+            self._late += 1
+        else:
+            entry.beyond = entry.beyond or "not observed in time"
+
     def _describe(self, pid: int) -> None:
         """Add the file system that does not answer to the reason of a hanging process.
 
@@ -260,10 +369,10 @@ class ProcessPass:
         """
         entry = self._entries[pid]
         at = entry.at
-        found = file_system_of(entry.directory, at, Shares().of(None))
+        found = file_system_of(entry.directory, at, share_of_process(MAPS_SIZES[-1]))
         if found:
-            entry.unread = f"{at} does not answer, on {found}"
-            self._turns.notes["files", pid] = entry.unread
+            entry.hung = f"{at} does not answer, on {found}"
+            self._turns.notes["files", pid] = entry.hung
 
     # One process ----------------------------------------------------------------------------------
 
@@ -278,33 +387,32 @@ class ProcessPass:
         if not entry.is_over:
             self._join_namespace(entry, entry.directory)
 
-    def _observe_files(self, pid: int) -> None:
-        entry = self._entries[pid]
-        share = self._shares.of(entry.process.pod_uid)
-        _read_command(entry)
-        if self._wanted.numbers:
-            self._join_openers(entry, entry.directory, share)
-        share.end()
-
     def _observe_threads(self, pid: int) -> None:
         entry = self._entries[pid]
-        share = self._shares.of(entry.process.pod_uid)
+        share = self._limits.of_threads(entry.process.pod_uid)
+        compare = _Comparison(entry, self._kcmp)
         for directory in _threads(f"{self._root}/{pid}"):
-            if share.is_over:
-                entry.unread = share.reason(f"{self._root}/{pid}/task")
-                break
             inode = inode_of(f"{directory}/ns/mnt")
-            if inode is None or inode in self._shown:
+            if inode is not None and inode not in self._shown:
                 # If access to the namespace is denied, access to the open files is denied too. That
                 # is already a gap.
-                continue
-            self._join_namespace(entry, directory)
-            self._join_openers(entry, directory, share)
-        share.end()
+                self._join_namespace(entry, directory)
+            try:
+                for link, how in compare.own_links(directory) if self._wanted.numbers else ():
+                    self._join_any(entry, link, how, share)
+                    if share.is_over():
+                        break
+            except PermissionError:
+                entry.has_denied_files = True
+            if share.is_over():
+                entry.beyond = share.reason(f"{self._root}/{pid}/task")
+                return
 
     def _scan(self) -> ProcessScan:
         """Return the result of the pass, in the order of the pids."""
         entries = [self._entries[pid] for pid in sorted(self._entries)]
+        late = [f"{self._late} processes were not observed in time"] if self._late else []
+        unknown = late + self._unread
         namespaces: dict[int | bytes, Namespace] = {}
         for entry in entries:
             for key in entry.namespaces:
@@ -321,14 +429,23 @@ class ProcessPass:
         return ProcessScan(
             entries=entries,
             namespaces=list(namespaces.values()),
-            openers=[opener for entry in entries for opener in entry.openers],
-            unknown=[f"the state of {process} cannot be read" for process in hidden] + self._unread,
-            denied_mounts=hidden
-            + [named(entry.ref) for entry in entries if entry.has_denied_mounts],
-            denied_files=hidden + [named(entry.ref) for entry in entries if entry.has_denied_files],
-            unread_mounts=self._unread
-            + [_reason_of(entry) for entry in entries if entry.unread and not entry.namespaces],
-            unread_files=self._unread + [_reason_of(entry) for entry in entries if entry.unread],
+            openers=[opener for entry in entries for opener in _openers_of(entry)],
+            unknown=[f"the state of {process} cannot be read" for process in hidden] + unknown,
+            denied_mounts=hidden + _named_some(entries, lambda entry: entry.has_denied_mounts),
+            denied_files=hidden + _named_some(entries, lambda entry: entry.has_denied_files),
+            unread_mounts=unknown
+            + _reasons(
+                entries,
+                lambda entry: (
+                    ""
+                    if entry.namespaces
+                    else entry.hung or _skipped(entry) or entry.beyond or entry.unread
+                ),
+            ),
+            hung_files=_reasons(entries, lambda entry: entry.hung)
+            + _reasons(entries, lambda entry: "" if entry.hung else _skipped(entry)),
+            beyond_files=_reasons(entries, lambda entry: entry.beyond),
+            unread_files=unknown + _reasons(entries, lambda entry: entry.unread),
         )
 
     # Mount namespaces -----------------------------------------------------------------------------
@@ -391,12 +508,24 @@ class ProcessPass:
         if inode and inode in self._shown:
             entry.namespaces.append(inode)
             return
+        most = None
         if inode:
             # Meanwhile, other processes of this namespace must not read the file again.
             unread = NotObserved(reason=f"{entry.at} does not answer")
             self._shown[inode] = Shown(unread, b"")
             entry.namespaces.append(inode)
-        shown = self._mounts_of(entry, directory)
+        else:
+            most = MOUNTINFO_SIZES[-1]
+        try:
+            shown = self._mounts_of(entry, directory, most)
+        except TooLargeError as error:
+            if inode and error.what is not None:
+                self._shown[inode] = Shown(error.what, b"")
+            self._larger_mounts.setdefault(entry.process.pid, []).append((directory, inode))
+            return
+        self._store_mounts(entry, inode, shown)
+
+    def _store_mounts(self, entry: ProcessEntry, inode: int, shown: Shown | None) -> None:
         if shown is not None and (inode or shown.digest or not entry.is_kernel_thread):
             self._shown[inode or shown.digest] = shown
             if not inode:
@@ -405,44 +534,203 @@ class ProcessPass:
             del self._shown[inode]
             entry.namespaces.remove(inode)
 
-    def _mounts_of(self, entry: ProcessEntry, directory: str) -> Shown | None:
-        """Read a process's mounts; None if it has ended, or if access is denied."""
+    def _read_larger_mounts(self) -> None:
+        """Read the mount namespaces of more than the usual size: the small ones first."""
+        for most in MOUNTINFO_SIZES:
+            larger, self._larger_mounts = self._larger_mounts, {}
+            read = functools.partial(self._read_namespaces, larger, most)
+            self._run("mounts", self._in_turn(larger), read)
+
+    def _read_namespaces(
+        self, namespaces: dict[int, list[tuple[str, int]]], most: int, pid: int
+    ) -> None:
+        entry = self._entries[pid]
+        for directory, inode in namespaces[pid]:
+            try:
+                shown = self._mounts_of(entry, directory, most)
+            except TooLargeError as error:
+                if most < MOUNTINFO_SIZES[-1]:
+                    self._larger_mounts.setdefault(pid, []).append((directory, inode))
+                    continue
+                shown = Shown(error.what or _UNREAD.mounts, b"")
+            self._store_mounts(entry, inode, shown)
+
+    def _mounts_of(
+        self, entry: ProcessEntry, directory: str, most: int | None = None
+    ) -> Shown | None:
+        """Read a process's mounts; None if it has ended, or if access is denied.
+
+        Raises:
+            TooLargeError: there are more than ``most`` bytes, or than the usual size.
+        """
         entry.at = f"{directory}/mountinfo"
-        share = self._shares_of_mounts.of(entry.process.pod_uid)
+        share = self._limits.of_mounts(entry.process.pod_uid, most)
         try:
             return read_mounts(entry.at, self._wanted, share)
+        except TooLargeError:
+            share.return_room()
+            raise
         except UnreadError:
             entry.has_denied_mounts = True
             return None
-        finally:
-            share.end()
 
     # Openers --------------------------------------------------------------------------------------
 
-    def _join_openers(self, entry: ProcessEntry, directory: str, share: Share) -> None:
-        for name, how in _LINKS:
-            self._join_link(entry, f"{directory}/{name}", how, share)
+    def _join_files(self, pid: int, most: float) -> None:
+        """Record what a process has open, if it has at most the given number of descriptors."""
+        entry = self._entries[pid]
+        pod = entry.process.pod_uid
+        share = self._limits.of_descriptors(pod, most)
+        if most == DESCRIPTOR_COUNTS[0]:
+            for name, how in _LINKS:
+                self._join_link(entry, f"{entry.directory}/{name}", how, share)
+        elif most == DESCRIPTOR_COUNTS[1] and pod is not None and self._has_twin(entry, Kind.FILES):
+            return
+        self._join_descriptors(entry, share)
+
+    def _join_descriptors(self, entry: ProcessEntry, share: Share) -> None:
+        """Record the descriptors from the first unread one; note a process that has too many."""
+        directory = f"{entry.directory}/fd"
+        entry.at = directory
+        first = entry.next_descriptor
         try:
-            entry.at = f"{directory}/fd"
-            with os.scandir(entry.at) as descriptors:
+            # The kernel lists descriptors in their order (proc_readfd_common() in fs/proc/fd.c).
+            with os.scandir(directory) as descriptors:
                 for number, descriptor in enumerate(descriptors):
-                    if number % _OFTEN == 0 and share.is_over:
-                        entry.unread = share.reason(f"{directory}/fd")
+                    if number >= share.most:
+                        self._larger.append(entry.process.pid)
                         return
-                    self._join_descriptor(entry, descriptor.path, share)
+                    if number % _OFTEN == 0 and share.is_over():
+                        entry.beyond = share.reason(directory)
+                        return
+                    # By its number: descriptors before it may have been closed meanwhile.
+                    if (own := int(descriptor.name)) >= first:
+                        self._join_descriptor(entry, descriptor.path, share)
+                        entry.next_descriptor = own + 1
         except PermissionError:
             entry.has_denied_files = True
         except OSError:
             pass
-        entry.at = f"{directory}/maps"
+
+    def _join_mappings(self, pid: int, most: float) -> None:
+        """Record the mapped files of an address space of at most the given size, once."""
+        entry = self._entries[pid]
+        pod = entry.process.pod_uid
+        key = (pod, *entry.layout)
+        if pod is None:
+            most = MAPS_SIZES[-1]
+        elif most == MAPS_SIZES[0]:
+            if self._has_twin(entry, Kind.VM):
+                return
+            if self._kcmp is None and entry.layout and key in self._large_layouts:
+                self._larger.append(pid)
+                return
         try:
-            for opener in _mappings(entry, entry.at, self._columns, share):
+            self._read_mappings(entry, int(most))
+        except TooLargeError as error:
+            if most < MAPS_SIZES[-1]:
+                self._larger.append(pid)
+                self._large_layouts.add(key)
+            else:
+                entry.beyond = str(error)
+
+    def _read_mappings(self, entry: ProcessEntry, most: int) -> None:
+        """Record the mapped files.
+
+        Raises:
+            TooLargeError: the file is larger than ``most``.
+        """
+        entry.at = f"{entry.directory}/maps"
+        share = self._limits.of_maps(entry.process.pod_uid, most)
+        if share.is_over():
+            entry.beyond = share.reason(entry.at)
+            return
+        known = {opener.device for opener in entry.openers if opener.kind is OpenKind.MAPPING}
+        try:
+            for opener in _mappings(entry, entry.at, self._columns, known, share):
                 _add(entry, opener, share)
+        except TooLargeError:
+            raise
         except UnreadError as error:
             if error.number is not None:
                 entry.has_denied_files |= error.what is not None
             elif error.what is not None:
-                entry.unread = error.what.reason
+                entry.beyond = error.what.reason
+
+    # What processes share -------------------------------------------------------------------------
+
+    def _has_twin(self, entry: ProcessEntry, kind: Kind) -> bool:
+        """Return whether another process of the pod is read instead, because they share it."""
+        pid, pod = entry.process.pid, entry.process.pod_uid
+        first = self._twins[kind].first_of(pid, pod) if pod else None
+        if first is not None:
+            self._first[kind, pid] = first
+        return first is not None
+
+    def _joined(self, kind: Kind) -> list[int]:
+        """Return the processes for which another one was read."""
+        return self._in_turn(pid for shared, pid in self._first if shared is kind)
+
+    def _twin(self, pid: int, kind: Kind) -> ProcessEntry | None:
+        """Return the process that was read instead, if they still share it.
+
+        A process may have ended, or executed another program, before the other one was read. The
+        other one existed before, so that it cannot share what this one has since then.
+        """
+        first = self._first.get((kind, pid))
+        if first is None or not self._twins[kind].are_equal(first, pid):
+            return None
+        return self._entries[first]
+
+    def _join_shared_files(self, pid: int) -> None:
+        entry, twin = self._entries[pid], self._twin(pid, Kind.FILES)
+        share = self._limits.of_descriptors(entry.process.pod_uid, math.inf)
+        if twin is None:
+            self._join_descriptors(entry, share)
+            return
+        entry.openers = [
+            opener for opener in entry.openers if opener.kind is not OpenKind.DESCRIPTOR
+        ]
+        _copy(entry, twin, OpenKind.DESCRIPTOR, share)
+
+    def _join_shared_mappings(self, pid: int) -> None:
+        entry, twin = self._entries[pid], self._twin(pid, Kind.VM)
+        if twin is None:
+            try:
+                self._read_mappings(entry, MAPS_SIZES[-1])
+            except TooLargeError as error:
+                entry.beyond = str(error)
+            return
+        entry.has_own_arguments = twin.has_own_arguments
+        _copy(entry, twin, OpenKind.MAPPING, self._limits.of_maps(entry.process.pod_uid, 0))
+
+    # Command lines --------------------------------------------------------------------------------
+
+    def _observe_command(self, pid: int) -> None:
+        """Read the command line of a process.
+
+        The kernel reads it from the memory of the process, and waits for the file system if a file
+        is mapped there (prctl(PR_SET_MM_MAP)). So the command line of a pod's process is only read
+        from other memory; if the mappings were not read, it is not read either. Without a device,
+        no mappings are read.
+        """
+        entry = self._entries[pid]
+        is_unknown = entry.has_own_arguments is None and bool(self._wanted.numbers)
+        may_wait = bool(entry.arguments_at) and (is_unknown or entry.has_own_arguments is False)
+        if entry.process.pod_uid is not None and may_wait:
+            return
+        twin = self._twin(pid, Kind.VM)
+        if twin is not None and twin.is_command_read:
+            entry.command_line, entry.arguments = twin.command_line, twin.arguments
+            entry.is_cut, entry.is_command_read = twin.is_cut, True
+            return
+        _read_command(entry)
+
+    def _join_any(self, entry: ProcessEntry, link: str, how: OpenKind, share: Share) -> None:
+        if how is OpenKind.DESCRIPTOR:
+            self._join_descriptor(entry, link, share)
+        else:
+            self._join_link(entry, link, how, share)
 
     def _join_descriptor(self, entry: ProcessEntry, link: str, share: Share) -> None:
         """Check a descriptor if it leads to a file.
@@ -481,7 +769,9 @@ class ProcessPass:
             path = ""
         _add(
             entry,
-            OpenFile(process=entry.ref, kind=how, path=path, on_device=on_device, device=device),
+            OpenFile(
+                process=entry.process, kind=how, path=path, on_device=on_device, device=device
+            ),
             share,
         )
 
@@ -491,25 +781,133 @@ def _add(entry: ProcessEntry, opener: OpenFile, share: Share) -> None:
         entry.found[opener.device] = entry.found.get(opener.device, 0) + 1
         entry.openers.append(opener)
     else:
-        entry.unread = f"more open files and mounts of volumes than {ROOM}"
+        entry.beyond = f"more open files and mounts of volumes than {ROOM}"
 
 
-def _reason_of(entry: ProcessEntry) -> str:
-    return f"{named(entry.ref)}: {entry.unread}"
+def _named_some(
+    entries: Iterable[ProcessEntry], is_meant: Callable[[ProcessEntry], bool]
+) -> list[str]:
+    """Return the processes for which a function is true: the first ones with program and pod.
+
+    To name a process, secrets in its command line are masked. That takes longer than its read.
+    """
+    meant = [entry for entry in entries if is_meant(entry)]
+    return [named(entry.ref) for entry in meant[:MOST_NAMED]] + [
+        f"process {entry.process.pid}" for entry in meant[MOST_NAMED:]
+    ]
+
+
+def _skipped(entry: ProcessEntry) -> str:
+    if not entry.is_skipped:
+        return ""
+    return f"not read, because {MOST_OF_GROUP} processes of its pod do not answer"
+
+
+def _reasons(
+    entries: Iterable[ProcessEntry], reason_of: Callable[[ProcessEntry], str]
+) -> list[str]:
+    """Return the processes that have a reason, with it, as `_named_some` does."""
+    reasons = {entry.process.pid: why for entry in entries if (why := reason_of(entry))}
+    names = _named_some(entries, lambda entry: entry.process.pid in reasons)
+    return [f"{name}: {why}" for name, why in zip(names, reasons.values(), strict=True)]
+
+
+def _copy(entry: ProcessEntry, twin: ProcessEntry, kind: OpenKind, share: Share) -> None:
+    """Record for a process what was read of another one, and why not all was read."""
+    for opener in twin.openers:
+        if opener.kind is kind:
+            _add(entry, opener, share)
+    entry.hung = entry.hung or twin.hung
+    entry.is_skipped |= twin.is_skipped
+    entry.beyond = entry.beyond or twin.beyond
+    entry.unread = entry.unread or twin.unread
+    entry.has_denied_files |= twin.has_denied_files
+
+
+def _openers_of(entry: ProcessEntry) -> Iterator[OpenFile]:
+    """Yield the open files of a process, with its command line, which was read after them."""
+    for opener in entry.openers:
+        yield replace(opener, process=entry.ref)
+
+
+def _call(observe: Callable[[int, float], None], most: float, pid: int) -> None:
+    observe(pid, most)
+
+
+class _Comparison:
+    """Compares the threads of a process with the one whose directory shows its files."""
+
+    def __init__(self, entry: ProcessEntry, kcmp: Kcmp | None) -> None:
+        self._directory = entry.directory
+        self._kcmp = kcmp
+        self._own = int(os.path.basename(entry.directory))
+        self._names: set[str] | None = None
+
+    def _shares(self, directory: str, kind: Kind) -> bool | None:
+        """Return whether a thread shares it; None if that is unknown."""
+        thread = int(os.path.basename(directory))
+        if thread == self._own:
+            return True
+        return self._kcmp.is_shared(self._own, thread, kind) if self._kcmp else None
+
+    def own_links(self, directory: str) -> Iterator[tuple[str, OpenKind]]:
+        """Yield cwd, root and descriptors of a thread that the process may not have.
+
+        Raises:
+            PermissionError: access to its descriptors is denied.
+        """
+        shares = self._shares(directory, Kind.FS)
+        for name, how in _DIRECTORIES if not shares else ():
+            link = f"{directory}/{name}"
+            if shares is False or not is_same(link, f"{self._directory}/{name}"):
+                yield link, how
+        for name in self._own_descriptors(directory):
+            yield f"{directory}/fd/{name}", OpenKind.DESCRIPTOR
+
+    def _own_descriptors(self, directory: str) -> Iterable[str]:
+        """Return the descriptors of a thread with a separate table.
+
+        Without kcmp(2), these are the ones whose number the process does not have.
+        """
+        shares = self._shares(directory, Kind.FILES)
+        if shares:
+            return ()
+        names = _descriptors(directory)
+        if shares is False:
+            return names
+        if self._names is None:
+            self._names = set(_descriptors(self._directory))
+        if not self._names.issuperset(names):
+            # The process may have opened them meanwhile.
+            self._names.update(_descriptors(self._directory))
+        return [name for name in names if name not in self._names]
+
+
+def _descriptors(directory: str) -> list[str]:
+    """Return the descriptors of a process or thread; none if it has ended.
+
+    Raises:
+        PermissionError: access is denied.
+    """
+    try:
+        return os.listdir(f"{directory}/fd")
+    except PermissionError:
+        raise
+    except OSError:
+        return []
 
 
 _UNREAD: Final = Shown(NotObserved(reason="the process in this namespace has ended"), b"")
 _PATIENCE_S: Final = PROCESS_S + 0.5
 """Longer than the share of a process: only a read that hangs takes this long."""
 _MOST_PLACES: Final = 3
+MOST_NAMED: Final = 3
+"""Limit of processes that are named in one reason."""
 _OFTEN: Final = 256
 _MOST_ALIKE: Final = 100
 """Limit of open files per process and device: more files would add no evidence."""
-_LINKS: Final = (
-    ("cwd", OpenKind.CWD),
-    ("root", OpenKind.ROOT),
-    ("exe", OpenKind.EXECUTABLE),
-)
+_DIRECTORIES: Final = (("cwd", OpenKind.CWD), ("root", OpenKind.ROOT))
+_LINKS: Final = (*_DIRECTORIES, ("exe", OpenKind.EXECUTABLE))
 
 
 def _threads(directory: str) -> list[str]:
@@ -584,6 +982,8 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
         has_cgroup=isinstance(cgroup, bytes),
         is_over=living is None,
         is_cut=not is_thread and living is not None,
+        layout=tuple(fields[_START_CODE : _START_STACK + 1]),
+        arguments_at=int(fields[_ARG_START]) if len(fields) > _ARG_START else 0,
     )
 
 
@@ -611,10 +1011,18 @@ def uids_of(procfs: Path, entry: ProcessEntry) -> tuple[bytes, ...] | None:
     return tuple(found[1].split())
 
 
+_START_CODE: Final = 23
+_START_STACK: Final = 25
+_ARG_START: Final = 45
+"""Fields 26, 28 and 48 of ``/proc/PID/stat`` (proc(5)), counted from the state, which is field 3.
+"""
+
+
 def _read_command(entry: ProcessEntry) -> None:
     """Read a process's command line; without one, show the process's name."""
     entry.at = f"{entry.directory}/cmdline"
     arguments, entry.is_cut = _command_line(entry.at)
+    entry.is_command_read = True
     if not arguments:
         name = entry.name if entry.is_cut else f"[{entry.name}]"
         entry.process = replace(entry.process, command=name)
@@ -693,18 +1101,34 @@ def _started_at(boot: int | None, ticks: int) -> str | None:
 
 
 def _mappings(
-    entry: ProcessEntry, path: str, columns: _Columns, share: Share
+    entry: ProcessEntry,
+    path: str,
+    columns: _Columns,
+    known: Iterable[DeviceNumber],
+    share: Share,
 ) -> Iterator[OpenFile]:
     """Yield one opener per device that has the file of a memory mapping.
 
     The device is the fourth field. The path is the rest of the line and may contain any character
     except a newline (show_map_vma() in fs/proc/task_mmu.c), also text in the format of a device.
 
+    Args:
+        entry: the process; whether its command line is in memory is recorded there.
+        path: its maps.
+        columns: the devices to search.
+        known: the devices that were found already.
+        share: the limits.
+
     Raises:
+        TooLargeError: the file is larger than the limit.
         UnreadError: the file was not read to its end.
     """
-    left = dict(columns.columns)
-    for block in read_blocks(path, MAPS, share):
+    left = {column: device for column, device in columns.columns.items() if device not in known}
+    address = entry.arguments_at if entry.process.pod_uid is not None else 0
+    has_own = False
+    for block in read_blocks(path, share.most, share):
+        if address and not has_own and b"[stack]" in block:
+            has_own = _is_in_memory(block, address)
         if not any(major in block for major in columns.majors):
             continue
         for line in block.split(b"\n"):
@@ -713,12 +1137,28 @@ def _mappings(
             if number is not None:
                 name = fields[5].decode(errors="replace") if len(fields) > 5 else ""
                 yield OpenFile(
-                    process=entry.ref,
+                    process=entry.process,
                     kind=OpenKind.MAPPING,
                     path=name,
                     on_device=False,
                     device=number,
                 )
+    entry.has_own_arguments = has_own or not address or _has_own_arguments(path, address, share)
+
+
+def _has_own_arguments(path: str, address: int, share: Share) -> bool:
+    """Return whether an address is not in the stack, but in other memory without a file."""
+    return any(_is_in_memory(block, address) for block in read_blocks(path, share.most, share))
+
+
+def _is_in_memory(block: bytes, address: int) -> bool:
+    """Return whether a part of maps shows an address in memory without a file."""
+    for line in block.split(b"\n"):
+        first, _, last = line.partition(b" ")[0].partition(b"-")
+        if int(first, 16) <= address < int(last, 16):
+            fields = line.split(None, 5)
+            return len(fields) > 4 and fields[4] == b"0"
+    return False
 
 
 # --------------------------------------------------------------------------------------------------
@@ -742,8 +1182,12 @@ def in_flight_of(procfs: Path, scan: ProcessScan) -> tuple[InFlight, ...] | NotO
         if not _is_worker(program) or is_nbd_server(entry) or _lacks_rights(procfs, entry):
             continue
         if entry.is_cut:
-            why = f"its command line is larger than {ARGUMENTS >> 10} KiB"
-            return NotObserved(reason=f"{named(entry.ref)}: {entry.unread or why}")
+            if entry.is_command_read:
+                why = f"its command line is larger than {ARGUMENTS >> 10} KiB"
+            else:
+                why = entry.hung or _skipped(entry) or entry.beyond or entry.unread
+                why = why or "its command line is in a file"
+            return NotObserved(reason=f"{named(entry.ref)}: {why}")
         names = (word for word in entry.arguments[1:] if "/" in word or "rbd" in word)
         found.append(
             InFlight(
