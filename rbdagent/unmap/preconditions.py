@@ -109,7 +109,8 @@ ENTRIES: Final = (
         cause="A process that reads the raw device or has its working directory on the volume; "
         "LUKS, device-mapper, a loop device, swap, RAID.",
         evidence="Open descriptors, working and root directories, memory mappings; the holders "
-        "that sysfs lists.",
+        "that sysfs lists. Not visible are descriptors in flight between processes and files of "
+        "io_uring: the kernel refuses to unmap an open device (EBUSY).",
         risk="The process that has the device open would lose data.",
         remedy="End the named process, or remove the named stacked device.",
         recovery=None,
@@ -518,9 +519,11 @@ def is_not_open(attempt: Attempt) -> Outcome:
         (opener_text(opener), _process(attempt, opener.process)) for opener in openers_of(mapping)
     ]
     against, keepers = _against(not_observed, reasons)
-    speaks = "no process has it open, and nothing is stacked on it"
+    speaks = "no process was seen with it open, and nothing is stacked on it"
     if mapper is not None:
-        speaks = f"only its LUKS mapping {mapper.label} is on it, and no process has that open"
+        speaks = (
+            f"only its LUKS mapping {mapper.label} is on it, and no process was seen with that open"
+        )
     return Outcome(against=against, keepers=keepers, speaks=(speaks,))
 
 

@@ -531,12 +531,14 @@ def orphaned(bench: HolderContext) -> RungResult | None:
     own = found.own_luks
     lines = [
         (
-            "no pod on this node uses it, no container has it mounted, no process has it open, "
+            "no pod on this node uses it, no container has it mounted, no process was seen with it "
+            "open, "
             f"and nothing{' else' if own else ''} is stacked on it"
         )
     ]
     lines += [
-        f"its LUKS mapping {device.label} remains, and no process has it open" for device in own
+        f"its LUKS mapping {device.label} remains, and no process was seen with it open"
+        for device in own
     ]
     if found.staging_mounts:
         lines.append(f"only its staging mount remains: {found.staging_mounts[0].path}")
