@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.agent.sent_event import SentEvent, shortened
 from rbdagent.agent.waiting_events import WaitingEvents
-from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.commands import PROGRAM
 from rbdagent.correlate.image_identity import pods_of, volumes_of
@@ -262,7 +262,7 @@ class Events:
 
     def _write(self, api: Api, event: SentEvent, at: str) -> None:
         # Events about objects without a namespace are in the namespace "default".
-        path = f"/api/v1/namespaces/{event.namespace or 'default'}/events"
+        path = f"/api/v1/namespaces/{segment(event.namespace or 'default')}/events"
         body = event_object(event, self._node_name, at)
         try:
             api.create(path, body).answer()
@@ -270,10 +270,10 @@ class Events:
             if error.status != _CONFLICT:
                 raise
             name = body["metadata"]["name"]
-            known = api.ask(f"{path}/{name}").answer()
+            known = api.ask(f"{path}/{segment(name)}").answer()
             if all(known.get(key) == body[key] for key in _SAME):
                 count = int(known.get("count") or 1) + 1
-                api.patch(f"{path}/{name}", {"count": count, "lastTimestamp": at}).answer()
+                api.patch(f"{path}/{segment(name)}", {"count": count, "lastTimestamp": at}).answer()
                 return
             # The name can be computed: another client has written another Event with it.
             body["metadata"]["name"] = f"{name}.{secrets.token_hex(4)}"

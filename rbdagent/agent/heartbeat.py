@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from rbdagent.agent.publish import owned_by_node
-from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import NOT_FOUND, lease_list
 from rbdagent.parse.kubernetes import CONFIRMS, revision_of
@@ -56,7 +55,7 @@ class Heartbeat:
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
         body = {"metadata": {"annotations": {CONFIRMS: confirms}}, "spec": self._spec(at)}
         try:
-            written = api.patch(f"{self._leases}/{quote(self._node_name)}", body).answer()
+            written = api.patch(f"{self._leases}/{segment(self._node_name)}", body).answer()
         except StatusError as error:
             if error.status != NOT_FOUND or node_uid is None:
                 raise

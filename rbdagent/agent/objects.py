@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from rbdagent.collect.failure import gaps_in, not_observed
-from rbdagent.collect.kube.client import Api
+from rbdagent.collect.kube.client import Api, segment
 from rbdagent.collect.kube.get_by_name import NOTHING, NamedReader, lately
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.list_target import gaps_of
@@ -161,9 +160,9 @@ class OwnObjects:
         paths = set()
         for use, holder in pairs:
             if holder.node is not None:
-                paths.add(f"{NODES}/{quote(holder.node)}")
+                paths.add(f"{NODES}/{segment(holder.node)}")
             paths |= {
-                f"{ATTACHMENTS}/{quote(attachment.name)}"
+                f"{ATTACHMENTS}/{segment(attachment.name)}"
                 for attachment in observed_of(use.attachments)
                 if attachment.node_name != self._node_name
             }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
-from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import NOT_FOUND, RBD_NODES
 from rbdagent.errors import SourceError
@@ -32,7 +31,7 @@ class Publisher:
     def __init__(self, access: KubeAccess, node_name: str) -> None:
         self._access = access
         self._node_name = node_name
-        self._path = f"{RBD_NODES}/{quote(node_name)}"
+        self._path = f"{RBD_NODES}/{segment(node_name)}"
         self._written: Json | None = None
         """What the API server has; None if that is unknown."""
         self._version: str | None = None

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import quote
 
 from rbdagent.agent.publish import owned_by_node
-from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import NOT_FOUND, RBD_MAPPINGS
 from rbdagent.errors import SourceError
@@ -289,7 +288,7 @@ class MappingPublisher:
 
 
 def _path(name: str) -> str:
-    return f"{RBD_MAPPINGS}/{quote(name)}"
+    return f"{RBD_MAPPINGS}/{segment(name)}"
 
 
 def _content(item: Json) -> Json:

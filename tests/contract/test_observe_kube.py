@@ -11,7 +11,7 @@ import time
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlparse
+from urllib.parse import parse_qs, unquote, urlparse
 
 import pytest
 from msgspec.structs import replace
@@ -745,6 +745,29 @@ def writers_of_agent(access: KubeAccess, log: Log | None = None) -> _Kubernetes:
     return _Kubernetes(
         access, "worker-1", lease_namespace="rbdagent", heartbeat_s=60, log=(log or Log()).logger
     )
+
+
+@pytest.mark.parametrize("namespace", ["../../../../api/v1/namespaces/x", "a?b#c", "..", "a%2Fb"])
+def test_name_in_a_report_leads_to_no_other_path(
+    api: FakeApi, access: KubeAccess, namespace: str
+) -> None:
+    """An agent that was taken over chooses the leaseNamespace of its RBDNode."""
+    node = {
+        "metadata": {"name": "worker-2", "creationTimestamp": NOW},
+        "status": {"observedAt": NOW, "leaseNamespace": namespace},
+    }
+    api.lists["rbdnodes"] = [node]
+    list(published_nodes(access))
+    found = [path for path in api.requests if "coordination" in path]
+    assert len(found) == 1
+    path = urlparse(found[0]).path
+    prefix, suffix = "/apis/coordination.k8s.io/v1/namespaces/", "/leases"
+    assert path.startswith(prefix)
+    assert path.endswith(suffix)
+    segment = path.removeprefix(prefix).removesuffix(suffix)
+    assert "/" not in segment
+    assert segment not in {".", ".."}
+    assert unquote(segment) == namespace
 
 
 def test_existing_event_counts_up(api: FakeApi, access: KubeAccess) -> None:

@@ -10,7 +10,7 @@ import os
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 import pycurl
@@ -57,6 +57,16 @@ _NO_CREDENTIALS: Final = frozenset({pycurl.E_SSL_CERTPROBLEM, pycurl.E_SSL_CACER
 _TLS: Final = frozenset(
     {pycurl.E_SSL_CONNECT_ERROR, pycurl.E_SSL_CACERT, pycurl.E_SSL_PEER_CERTIFICATE}
 )
+
+
+def segment(name: str) -> str:
+    """Return a name as one segment of the path of a URL, whatever characters it has.
+
+    A name may come from an object of another writer (``leaseNamespace`` of an RBDNode), and must
+    not lead to another path. ``.`` and ``..`` would be removed with the segment before them.
+    """
+    quoted = quote(name, safe="")
+    return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
 
 
 class StatusError(SourceError):
@@ -373,6 +383,8 @@ class Api:
             handle.setopt(pycurl.CUSTOMREQUEST, method)
             handle.setopt(pycurl.POSTFIELDS, msgspec.json.encode(body))
         handle.setopt(pycurl.HTTPHEADER, headers)
+        # libcurl would remove "..", also if it is quoted, together with the segment before it.
+        handle.setopt(pycurl.PATH_AS_IS, 1)
         handle.setopt(pycurl.USERAGENT, "rbdagent")
         handle.setopt(pycurl.NOSIGNAL, 1)
         handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)

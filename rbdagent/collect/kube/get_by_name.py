@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from rbdagent.collect.failure import gaps_in
+from rbdagent.collect.kube.client import segment
 from rbdagent.collect.kube.requests import (
     ATTACHMENTS,
     CSI_NODES,
@@ -158,7 +158,7 @@ class NamedReader:
 
     def view(self) -> KubeView:
         """Send the requests in rounds: each round requests what the previous one names."""
-        own = quote(self._node_name)
+        own = segment(self._node_name)
         others = [path for path in self._elsewhere if path.startswith(NODES)]
         nodes = self._request([f"{NODES}/{own}", *sorted(others)], read.node)
         csi_node = self._request([f"{CSI_NODES}/{own}"], read.csi_node)
@@ -318,7 +318,7 @@ class NamedReader:
         return names
 
     def _ask_volumes(self, names: Iterable[str]) -> None:
-        paths = [f"{VOLUMES}/{quote(name)}" for name in sorted(names)]
+        paths = [f"{VOLUMES}/{segment(name)}" for name in sorted(names)]
         self._request(paths, read.persistent_volume, lambda _, volume: self._is_unchanged(volume))()
 
     def _is_unchanged(self, volume: PersistentVolume | None) -> bool:
@@ -345,7 +345,7 @@ class NamedReader:
                 self._is_unchanged(volume) for volume in names.volumes
             )
             for name in names.attachment_names(self._node_name):
-                unchanged[f"{ATTACHMENTS}/{name}"] = is_unchanged
+                unchanged[f"{ATTACHMENTS}/{segment(name)}"] = is_unchanged
         self._request(sorted(unchanged), read.attachment, lambda path, _: unchanged[path])()
 
     # Search in all objects ------------------------------------------------------------------------
@@ -373,7 +373,7 @@ class NamedReader:
         names = self._names(every)
         found = {volume for mapping in unmatched.values() for volume in names[mapping].volumes}
         for volume in found | self._of_lost_claims(every):
-            self._answers[f"{VOLUMES}/{quote(volume.name)}"] = Answer(volume, self._now)
+            self._answers[f"{VOLUMES}/{segment(volume.name)}"] = Answer(volume, self._now)
 
     def _lost_claims(self) -> set[str]:
         return {path for path in self._users if self._answers[path].value is None}

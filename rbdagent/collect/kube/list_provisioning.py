@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
-from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from rbdagent.collect.failure import gaps_in
+from rbdagent.collect.kube.client import segment
 from rbdagent.collect.kube.requests import (
     PODS,
     all_observed,
@@ -190,7 +190,7 @@ def provisioners_of(api: Api, names: Iterable[str]) -> Provisioners:
     leases = _merged([wait() for wait in begun])
     leaders = [lease for lease in observed_of(leases) if lease.name != _CONTROLLER_MANAGER]
     requests = [
-        api.ask(f"/api/v1/namespaces/{quote(lease.namespace)}/pods/{quote(lease.holder)}")
+        api.ask(f"/api/v1/namespaces/{segment(lease.namespace)}/pods/{segment(lease.holder)}")
         for lease in leaders
         if lease.holder
     ]
@@ -227,7 +227,7 @@ def _named(api: Api, owners: set[tuple[str, str]]) -> tuple[Workload, ...] | Not
     for namespace, owner in sorted(owners):
         kind, _, name = owner.partition("/")
         if kind in _KINDS:
-            path = f"/apis/apps/v1/namespaces/{quote(namespace)}/{_KINDS[kind]}/{quote(name)}"
+            path = f"/apis/apps/v1/namespaces/{segment(namespace)}/{_KINDS[kind]}/{segment(name)}"
             requests.append((api.ask(path), functools.partial(read.workload, kind=kind)))
     return all_observed([found_object(request, reader) for request, reader in requests])
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from rbdagent.collect.failure import not_observed
-from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import (
     APPLY_RESOURCES,
@@ -262,7 +261,7 @@ def _devices(label: str, data: Json) -> tuple[str, tuple[str, ...] | None]:
 def _named(api: Api, names: Mapping[str, str], known: FoundMappings) -> FoundMappings | NotObserved:
     """Return the named RBDMappings, or NotObserved if one of them was not observed."""
     there = {labels.mapping_name(one.node, one.mapping.device) for one in known.mappings}
-    asked = [api.ask(f"{RBD_MAPPINGS}/{quote(name)}") for name in names.keys() - there]
+    asked = [api.ask(f"{RBD_MAPPINGS}/{segment(name)}") for name in names.keys() - there]
     found = all_observed([found_object(request, read_mapping) for request in asked])
     if isinstance(found, NotObserved):
         return found
@@ -413,10 +412,10 @@ def _summaries_named(
     api: Api, names: Iterable[str]
 ) -> dict[str, PublishedSummary | NotObserved | None]:
     """Return the RBDNodes of the named nodes, with two requests each; None without an agent."""
-    asked = {name: api.ask(f"{RBD_NODES}/{quote(name)}") for name in names}
+    asked = {name: api.ask(f"{RBD_NODES}/{segment(name)}") for name in names}
     found = {name: found_object(request, read.rbd_node) for name, request in asked.items()}
     leases = {
-        name: (summary, api.ask(f"{lease_list(summary.lease_namespace)}/{quote(name)}"))
+        name: (summary, api.ask(f"{lease_list(summary.lease_namespace)}/{segment(name)}"))
         for name, summary in found.items()
         if isinstance(summary, PublishedSummary) and summary.lease_namespace is not None
     }

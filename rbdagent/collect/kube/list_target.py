@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import quote
 
 from rbdagent.collect.failure import gaps_in
-from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from rbdagent.collect.kube.requests import (
     ATTACHMENTS,
@@ -214,14 +213,14 @@ class _TargetReader:
         """Send the first requests; return a function that sends the next ones and waits."""
         match target.kind:
             case TargetKind.PERSISTENT_VOLUME:
-                asked = self._api.ask(f"{VOLUMES}/{quote(target.name)}")
+                asked = self._api.ask(f"{VOLUMES}/{segment(target.name)}")
                 return lambda: ((self._must(asked, target, read.persistent_volume),), (), ())
             case TargetKind.CLAIM:
                 asked = self._api.ask(claim_path(target.namespace, target.name))
                 return lambda: self._from_claim(self._must(asked, target, read.claim))
             case TargetKind.POD:
-                namespace = quote(target.namespace)
-                asked = self._api.ask(f"/api/v1/namespaces/{namespace}/pods/{quote(target.name)}")
+                namespace = segment(target.namespace)
+                asked = self._api.ask(f"/api/v1/namespaces/{namespace}/pods/{segment(target.name)}")
                 return lambda: self._from_pod(self._must(asked, target, read.pod))
             case _:
                 return lambda: (every(), (), ())
@@ -251,7 +250,7 @@ class _TargetReader:
         self, claims: Iterable[PersistentVolumeClaim]
     ) -> tuple[PersistentVolume, ...] | NotObserved:
         names = dict.fromkeys(claim.volume_name for claim in claims if claim.volume_name)
-        paths = [f"{VOLUMES}/{quote(name)}" for name in names]
+        paths = [f"{VOLUMES}/{segment(name)}" for name in names]
         return all_observed(self._find_all(paths, read.persistent_volume)())
 
     def _claims_of_volumes(
@@ -300,7 +299,9 @@ class _TargetReader:
             if isinstance(volume.source, CsiSource)
             for node in nodes
         ]
-        found = self._find_all([f"{ATTACHMENTS}/{name}" for name in names], read.attachment)
+        found = self._find_all(
+            [f"{ATTACHMENTS}/{segment(name)}" for name in names], read.attachment
+        )
         some = tuple(
             attachment for attachment in found() if isinstance(attachment, VolumeAttachment)
         )
@@ -317,7 +318,9 @@ class _TargetReader:
         """Return the objects; request them by name if the list is forbidden."""
         if not isinstance(listed, NotObserved):
             return listed
-        found = all_observed(self._find_all([f"{path}/{quote(name)}" for name in names], reader)())
+        found = all_observed(
+            self._find_all([f"{path}/{segment(name)}" for name in names], reader)()
+        )
         return listed if isinstance(found, NotObserved) else found
 
     def _pods(
@@ -325,7 +328,7 @@ class _TargetReader:
     ) -> Callable[[], dict[str, tuple[Pod, ...] | NotObserved]]:
         """List the pods of namespaces and, if requested, of all; each list by its scope."""
         paths = {
-            f"namespace/{namespace}": f"/api/v1/namespaces/{quote(namespace)}/pods"
+            f"namespace/{namespace}": f"/api/v1/namespaces/{segment(namespace)}/pods"
             for namespace in namespaces
         }
         paths |= {"cluster": PODS} if everywhere else {}
@@ -337,7 +340,7 @@ class _TargetReader:
     ) -> Callable[[], list[tuple[KubeEvent, ...] | NotObserved]]:
         asked = [
             self._list(
-                f"/api/v1/namespaces/{quote(namespace)}/events",
+                f"/api/v1/namespaces/{segment(namespace)}/events",
                 read.event,
                 fieldSelector=f"involvedObject.name={name}",
             )
@@ -509,8 +512,8 @@ def near_names(api: Api, target: Target) -> tuple[str, ...]:
     """Return names of the same kind that are similar to a name that does not exist."""
     paths = {
         TargetKind.PERSISTENT_VOLUME: VOLUMES,
-        TargetKind.CLAIM: f"/api/v1/namespaces/{quote(target.namespace)}/persistentvolumeclaims",
-        TargetKind.POD: f"/api/v1/namespaces/{quote(target.namespace)}/pods",
+        TargetKind.CLAIM: f"/api/v1/namespaces/{segment(target.namespace)}/persistentvolumeclaims",
+        TargetKind.POD: f"/api/v1/namespaces/{segment(target.namespace)}/pods",
     }
     try:
         page = api.ask(paths[target.kind], {"limit": _PAGE}, accept=_METADATA_ONLY).answer()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from rbdagent.collect.failure import not_observed
-from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.commands import kubectl, line_of
 from rbdagent.errors import SourceError
@@ -56,7 +55,7 @@ def _read(
 
 
 def _path(listed: MonitorList) -> str:
-    return f"/api/v1/namespaces/{quote(listed.namespace)}/configmaps/{quote(listed.config_map)}"
+    return f"/api/v1/namespaces/{segment(listed.namespace)}/configmaps/{segment(listed.config_map)}"
 
 
 def _answer(listed: MonitorList, asked: PendingRequest) -> tuple[str, ...] | NotObserved:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote
 
 from rbdagent.collect.failure import not_observed
-from rbdagent.collect.kube.client import StatusError
+from rbdagent.collect.kube.client import StatusError, segment
 from rbdagent.model import NotObserved, separated
 from rbdagent.parse import kubernetes as read
 
@@ -40,7 +39,7 @@ def within(namespace: str | None, plural: str, *, group: str = "/api/v1") -> str
     return (
         f"{group}/{plural}"
         if namespace is None
-        else f"{group}/namespaces/{quote(namespace)}/{plural}"
+        else f"{group}/namespaces/{segment(namespace)}/{plural}"
     )
 
 
@@ -51,7 +50,7 @@ def lease_list(namespace: str) -> str:
 
 def claim_path(namespace: str, name: str) -> str:
     """Return the path of a claim."""
-    return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
+    return f"/api/v1/namespaces/{segment(namespace)}/persistentvolumeclaims/{segment(name)}"
 
 
 def objects(
