@@ -51,6 +51,7 @@ KEYS: Final = (
     "heartbeat",
     "lease-namespace",
     "listen",
+    "probes",
     "metrics",
 )
 """The keys that a configuration file may set: the names of the flags."""

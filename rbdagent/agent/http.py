@@ -1,4 +1,8 @@
-"""The agent's HTTP endpoint: only /metrics, /livez and /readyz."""
+"""The agent's HTTP endpoint: only /metrics, /livez and /readyz.
+
+Its connections are limited, and a client that is slow delays the others. So kubelet's probes have
+another port: `probes.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from rbdagent.agent.metrics import Metrics
+from rbdagent.agent.probes import health
 from rbdagent.agent.processes import ProcessMetrics
 from rbdagent.collector import Workers
 from rbdagent.errors import RbdagentError
@@ -25,9 +30,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from rbdagent.agent.loop import CycleResult
-
-_HUNG_S: Final = 180.0
-"""Longer than the time limit of any observation and of any step of an unmap."""
 
 _POLL_S: Final = 3600.0
 """Interval at which the server checks for a request to stop. The agent never sends one."""
@@ -207,14 +209,8 @@ def _answer(path: str, agent: Served, registry: CollectorRegistry) -> tuple[int,
     match path.partition("?")[0]:
         case "/metrics":
             return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
-        case "/livez":
-            age_s = agent.beat_age_s
-            if age_s > _HUNG_S:
-                return 503, plain, f"the loop hangs: no progress for {age_s:.0f} s\n".encode()
-            return 200, plain, b"ok\n"
-        case "/readyz":
-            if agent.seen is None:
-                return 503, plain, b"no cycle has completed yet\n"
-            return 200, plain, b"ok\n"
         case _:
-            return 404, plain, b"/metrics, /livez, /readyz\n"
+            found = health(path, agent)
+            if found is None:
+                return 404, plain, b"/metrics, /livez, /readyz\n"
+            return found.status, plain, found.text.encode()

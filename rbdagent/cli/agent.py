@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import gc
 import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -42,6 +43,36 @@ _END_S: Final = 4.0
 """Time limit for the end of a running cycle after SIGTERM; then the program exits anyway."""
 
 
+class _Served(NamedTuple):
+    """Holds the flags of the HTTP endpoints."""
+
+    listen: str
+    probes: str
+    metrics: str
+
+
+_SERVED: Final = (
+    option("--listen", default="127.0.0.1:9464", show_default=True, metavar="ADDRESS:PORT",
+           help="Address that serves /metrics, /livez and /readyz."),
+    option("--probes", default="", metavar="ADDRESS:PORT",
+           help="Address that serves only /livez and /readyz, which no other client can delay; "
+                "empty for none."),
+    option("--metrics", type=click.Choice(["all", "problems"]), default="all", show_default=True,
+           help="Mappings with series in /metrics: all, or the unhealthy ones."),
+)  # fmt: skip
+
+
+def _serving(command: Callable[..., int]) -> Callable[..., int]:
+    """Decorate the command: add the flags of the endpoints, and pass them as one value."""
+
+    @functools.wraps(command)
+    def run(**given: object) -> int:
+        flags = {name: given.pop(name) for name in _Served._fields}
+        return command(served=_Served(**flags), **given)  # type: ignore[arg-type]
+
+    return functools.reduce(lambda decorated, add: add(decorated), reversed(_SERVED), run)
+
+
 @click.command("agent")
 @option("--mode", type=click.Choice(["observe", "unmap"]), default="observe", show_default=True,
         help="Only observe, or also unmap orphans.")  # fmt: skip
@@ -51,10 +82,7 @@ _END_S: Final = 4.0
         help="Interval at which the agent renews its Lease.")  # fmt: skip
 @option("--lease-namespace", default="rbdagent", show_default=True, metavar="NAME",
         help="Namespace of the agent's Lease, which has the name of the node.")  # fmt: skip
-@option("--listen", default="127.0.0.1:9464", show_default=True, metavar="ADDRESS:PORT",
-        help="Address that serves /metrics, /livez and /readyz.")  # fmt: skip
-@option("--metrics", type=click.Choice(["all", "problems"]), default="all", show_default=True,
-        help="Mappings with series in /metrics: all, or the unhealthy ones.")  # fmt: skip
+@_serving
 @LOG_LEVEL
 @click.option("--once", is_flag=True,
               help="Run one cycle (observe, publish), then exit: with 1 if it failed.")  # fmt: skip
@@ -66,8 +94,7 @@ def command(
     resync: float,
     heartbeat: float,
     lease_namespace: str,
-    listen: str,
-    metrics: str,
+    served: _Served,
     once: bool,
     settings: Callable[[], Settings],
     **allowed: Any,  # noqa: ANN401 - the flags of the policy
@@ -92,6 +119,7 @@ def command(
         workers = start_workers(chosen)
         from rbdagent.agent.http import serve
         from rbdagent.agent.loop import Agent, run_until
+        from rbdagent.agent.probes import serve_probes
         from rbdagent.agent.systemd import ServiceManager
         from rbdagent.log import logged, logger
 
@@ -116,12 +144,14 @@ def command(
         )
         if once:
             return _run_once(agent, kubernetes)
-        serve(agent, listen, problems_only=metrics == "problems", workers=workers)
+        serve(agent, served.listen, problems_only=served.metrics == "problems", workers=workers)
+        if served.probes:
+            serve_probes(agent, served.probes)
         if kubernetes is not None:
             kubernetes.watch(wake)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: wake.end())
-        log.info("started", mode=mode, listen=listen, state=str(leave.state.path))
+        log.info("started", mode=mode, listen=served.listen, state=str(leave.state.path))
         return _run(lambda ended: run_until(agent, wake, ended, manager.alive), wake, manager, log)
 
 

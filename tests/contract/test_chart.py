@@ -455,6 +455,28 @@ def test_a_value_changes_the_monitoring_objects(name: str) -> None:
     assert row.read(render(row.values)) == row.expected
 
 
+@pytest.mark.parametrize(("host_network", "address"), [(False, ""), (True, "127.0.0.1")])
+def test_kubelet_probes_a_port_that_serves_nothing_else(host_network: bool, address: str) -> None:  # noqa: FBT001 - a table
+    """In the node's network, no NetworkPolicy applies: only the node itself reaches the port."""
+    found = render({"hostNetwork": host_network, "probePort": 9000})
+    (probed,) = {
+        json.dumps(found.container[name]["httpGet"] | {"path": ""})
+        for name in ("livenessProbe", "readinessProbe")
+    }
+    host = {"host": address} if address else {}
+    assert json.loads(probed) == {"path": "", "port": "probes"} | host
+    (port,) = (port for port in found.container["ports"] if port["name"] == "probes")
+    assert port["containerPort"] == 9000
+    assert tomllib.loads(config(found))["probes"] == f"{address}:9000"
+
+
+@pytest.mark.parametrize("peers", [[], [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]])
+def test_pods_reach_only_the_metrics(peers: list[Json]) -> None:
+    found = render({"networkPolicy": {"from": peers}}).of_kind("NetworkPolicy")["rbdagent"]["spec"]
+    expected: Json = {"ports": [{"port": "metrics"}]} | ({"from": peers} if peers else {})
+    assert (found["policyTypes"], found["ingress"]) == (["Ingress"], [expected])
+
+
 def test_the_rules_are_those_of_the_plain_file_by_default() -> None:
     spec = render(ALERTS | MONITOR).of_kind("PrometheusRule")["rbdagent"]["spec"]
     assert spec == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
@@ -478,6 +500,7 @@ def test_objects_are_named_after_the_release(release: str, values: Json, expecte
     ("values", "message"),
     [
         ({"image": {"digest": "ab"}}, "/image/digest"),
+        ({"probePort": 9464}, "port and probePort are equal"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is empty"),
         ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "maxSurge"),
         ({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "few"}}}, "/maxUnavailable"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import yaml
 
-from rbdagent.agent import http
+from rbdagent.agent import http, probes
 from rbdagent.cli.agent import command
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_every_drop_in_belongs_to_a_mode() -> None:
 
 
 def test_watchdog_timeout_equals_the_limit_of_livez() -> None:
-    assert settings("rbdagent.service")["WatchdogSec"] == [f"{http._HUNG_S:g}"]
+    assert settings("rbdagent.service")["WatchdogSec"] == [f"{probes.HUNG_S:g}"]
 
 
 def test_unit_limits_are_those_of_the_chart() -> None:

@@ -133,6 +133,9 @@ NEW). It fails if no line ends with the old number: files/alerts.yaml has change
 {{- fail (printf "%s is %q: give the absolute path of a directory on the nodes, without a slash at its end, a quote or a backslash, such as %s" $name $path $example) }}
 {{- end }}
 {{- end }}
+{{- if eq (int .Values.port) (int .Values.probePort) }}
+{{- fail (printf "port and probePort are equal (%d): kubelet's probes need a separate port" (int .Values.port)) }}
+{{- end }}
 {{- $names := list -}}
 {{- range $cluster := .Values.ceph.clusters }}
 {{- if has .name $names }}
