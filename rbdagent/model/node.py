@@ -86,6 +86,8 @@ class Mount(Stored, frozen=True, kw_only=True):
     read_only: bool = False
     """The flag of the super block. The flag of a mount differs between namespaces and proves
     nothing."""
+    covered: bool = False
+    """Whether another mount at the same path hides it."""
     namespace: MountNamespace
 
 

@@ -6,7 +6,14 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from rbdagent.model.common import ImageIdentity, ImageSpec, Int64, NotObserved, Stored
+from rbdagent.model.common import (
+    DeviceNumber,
+    ImageIdentity,
+    ImageSpec,
+    Int64,
+    NotObserved,
+    Stored,
+)
 from rbdagent.model.node import IoCounters
 
 
@@ -150,6 +157,8 @@ class Step(Struct, frozen=True, kw_only=True):
     """A mount point, the name of a mapper, or the device."""
 
 
+    device: DeviceNumber | None = None
+    """Of the file system at the mount point; None for the other steps."""
 class UnmapPlan(Struct, frozen=True, kw_only=True):
     """The plan if every condition is met: the steps, and the expected next actions."""
 

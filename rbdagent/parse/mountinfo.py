@@ -22,6 +22,9 @@ _MIN_FIELDS: Final = 10
 class MountLine(Struct, frozen=True, kw_only=True):
     """One mount as a process sees it."""
 
+    mount_id: int
+    parent_id: int
+    """The id of the mount on which it is mounted."""
     device: DeviceNumber
     root: str
     path: str
@@ -43,6 +46,8 @@ def parse_mount_line(line: bytes, *, where: str) -> MountLine:
         major, minor = fields[2].split(b":")
         fs_type, source, options = fields[separator + 1 : separator + 4]
         return MountLine(
+            mount_id=int(fields[0]),
+            parent_id=int(fields[1]),
             device=DeviceNumber(major=int(major), minor=int(minor)),
             root=unescape(fields[3]),
             path=unescape(fields[4]),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rbdagent.correlate.holders import needs_volumes
-from rbdagent.correlate.image_identity import pods_of
+from rbdagent.correlate.image_identity import mappings_of, pods_of
 from rbdagent.correlate.node_usage import (
     MAPPER_PREFIX,
     kubelet_process,
@@ -95,7 +95,10 @@ ENTRIES: Final = (
         Severity.INFO,
         "Not unmapped: the device is mounted, or the kernel has a live file system on it.",
         cause="A pod, a container's own mount namespace, kubelet's staging, or a detached mount.",
-        evidence="mountinfo of every mount namespace; /sys/fs, /proc/fs and kernel threads.",
+        evidence="mountinfo of every mount namespace; /sys/fs, /proc/fs and kernel threads, which "
+        "show ext4, xfs, btrfs and f2fs without a mount. Other file systems leave no trace: only "
+        "the kernel, which does not unmap an open device (EBUSY), protects a detached mount of "
+        "one.",
         risk="The kernel would refuse the unmap. Where it does not refuse, data would be lost.",
         remedy="End the pod or process that has the device mounted. With --unmap-staged, rbdagent "
         "also unmounts a staging mount if it is the only mount left.",
@@ -456,7 +459,7 @@ def is_not_mounted(attempt: Attempt) -> Outcome:
     mapping = attempt.mapping
     staged = staging_mount(attempt)
     mounts = [mount for mount in mounts_of(mapping) if staged is None or not _copies(mount, staged)]
-    reasons = [(mount_text(mount), _of_mount(attempt, mount)) for mount in mounts]
+    reasons = [(_mount_text(mount), _of_mount(attempt, mount)) for mount in mounts]
     # If the device is mounted, the mount is the reason for the active file system.
     shown = tuple(
         f"the kernel has an active file system on it: {trace}"
@@ -470,7 +473,10 @@ def is_not_mounted(attempt: Attempt) -> Outcome:
         ("active file systems in the kernel", mapping.kernel_traces),
     )
     against, keepers = _against(not_observed, reasons)
-    speaks = "it is not mounted, and the kernel has no file system on it"
+    speaks = (
+        "no mount of it was found, and no trace of an active file system in the kernel (ext4, xfs, "
+        "btrfs and f2fs leave one)"
+    )
     if staged is not None:
         speaks = f"its staging mount {staged.path} is its only mount, and may be unmounted"
     return Outcome(against=against, keepers=keepers, follows=follows, speaks=(speaks,))
@@ -479,6 +485,11 @@ def is_not_mounted(attempt: Attempt) -> Outcome:
 def _of_mount(attempt: Attempt, mount: Mount) -> PreventingObject | None:
     uid = pod_uid_of_path(mount.path)
     if uid is not None:
+def _mount_text(mount: Mount) -> str:
+    hidden = ", and another mount at that path hides it" if mount.covered else ""
+    return f"{mount_text(mount)}{hidden}"
+
+
         return _pod(attempt, uid)
     return None if mount.namespace.is_host else _process(attempt, mount.namespace.process)
 
@@ -493,7 +504,18 @@ def staging_mount(attempt: Attempt) -> Mount | None:
     (only,) = on_host
     if not is_staging_path(only.path) or pod_uid_of_path(only.path) is not None:
         return None
-    return only
+    return None if _other_mounts_at(only, attempt) else only
+
+
+def _other_mounts_at(mount: Mount, attempt: Attempt) -> bool:
+    """Return whether the host has another mount at the same path: umount would take the upper."""
+    others = (
+        other
+        for mapping in mappings_of(attempt.snapshot.node)
+        for other in mounts_of(mapping)
+        if other.namespace.is_host and other.path == mount.path and other != mount
+    )
+    return mount.covered or next(others, None) is not None
 
 
 def _copies(mount: Mount, of: Mount) -> bool:
@@ -949,7 +971,7 @@ def _steps(attempt: Attempt) -> tuple[Step, ...]:
     steps = []
     staged, mapper = staging_mount(attempt), luks_mapper(attempt)
     if staged is not None:
-        steps.append(Step(kind=StepKind.UMOUNT, subject=staged.path))
+        steps.append(Step(kind=StepKind.UMOUNT, subject=staged.path, device=staged.device))
     if mapper is not None:
         steps.append(Step(kind=StepKind.LUKS_CLOSE, subject=mapper.label))
     steps.append(Step(kind=StepKind.UNMAP, subject=attempt.mapping.device))

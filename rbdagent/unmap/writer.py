@@ -27,7 +27,7 @@ from rbdagent.model import (
     UnmapRefusal,
     UnmapResult,
 )
-from rbdagent.unmap import writer_child
+from rbdagent.unmap import umount_child, writer_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,8 +124,7 @@ def carry_out(
 def _do(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> None:
     match step.kind:
         case StepKind.UMOUNT:
-            # Never unmount lazily or by force: a busy mount must stay.
-            _run(step, _on_host(paths, "umount", step.subject), deadline)
+            _umount(step, plan, paths, deadline)
         case StepKind.LUKS_CLOSE:
             _run(step, _on_host(paths, "cryptsetup", "luksClose", step.subject), deadline)
         case StepKind.UNMAP:
@@ -167,12 +166,42 @@ def _run(step: Step, command: list[str], deadline: float) -> None:
         )
 
 
+def _umount(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> None:
+    command = [
+        *_python(umount_child.__file__),
+        str(paths.procfs / "1" / "ns" / "mnt"),
+        step.subject,
+        str(step.device),
+    ]
+    code, output = _child(command, deadline)
+    what = f"{step.kind} {step.subject}"
+    if code is None:
+        raise _Stopped(UnmapOutcome.IN_PROGRESS, f"{what} does not return")
+    if code == errno.EBUSY:
+        raise _Stopped(UnmapOutcome.BUSY, f"{what}: the mount is busy")
+    if code == umount_child.NOT_THE_TOP:
+        device = plan.identity.device
+        raise _Stopped(
+            UnmapOutcome.REFUSED, f"{what}: the mount of {device} is not the only one there"
+        )
+    if code != 0:
+        raise _Stopped(UnmapOutcome.FAILED, f"{what}: {_error_text(code, output)}")
+
+
+def _python(file: str) -> tuple[str, ...]:
+    """Return the command that runs a child; without site and rbdagent, it starts without delay."""
+    return sys.executable, "-I", "-S", file
+
+
+def _error_text(code: int, output: str) -> str:
+    return os.strerror(code) if code in errno.errorcode else output or f"exit {code}"
+
+
 def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> None:
     number = step.subject.removeprefix("/dev/rbd")
     code, output = _child(
         [
-            # The child imports neither site nor rbdagent, so that it starts without delay.
-            *(sys.executable, "-I", "-S", writer_child.__file__),
+            *_python(writer_child.__file__),
             str(paths.host_root / "dev" / f"rbd{number}"),
             str(paths.sysfs / "bus" / "rbd"),
             number,
@@ -192,8 +221,9 @@ def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> No
             UnmapOutcome.REFUSED, f"{step.subject} had I/O since the last observation (RBD510)"
         )
     if code != 0:
-        why = os.strerror(code) if code in errno.errorcode else output
-        raise _Stopped(UnmapOutcome.FAILED, f"unmapping {step.subject}: {why}")
+        raise _Stopped(
+            UnmapOutcome.FAILED, f"unmapping {step.subject}: {_error_text(code, output)}"
+        )
     device = paths.sysfs / "bus" / "rbd" / "devices" / number
     if not _within(_left(_GONE_S, deadline), lambda: not device.exists()):
         raise _Stopped(UnmapOutcome.FAILED, f"{device} still exists")

@@ -35,14 +35,15 @@ def main(device: str, bus: str, number: str, incarnation: str, counts: str) -> i
         0, an errno, :data:`NOT_THE_SAME` or :data:`HAS_IO`.
     """
     try:
-        if not _is_free_and_the_same(device, bus, number, incarnation):
-            return NOT_THE_SAME
-        if _counts(f"{bus}/../../block/rbd{number}/stat") != counts:
-            return HAS_IO
         single = f"{bus}/remove_single_major"
         target = single if os.path.exists(single) else f"{bus}/remove"
+        # Opened first, so that no call that may wait is between the checks and the write.
         descriptor = os.open(target, os.O_WRONLY)
         try:
+            if not _is_free_and_the_same(device, bus, number, incarnation):
+                return NOT_THE_SAME
+            if _counts(f"{bus}/../../block/rbd{number}/stat") != counts:
+                return HAS_IO
             # Only the id, never "force", which makes do_rbd_remove() in drivers/block/rbd.c ignore
             # that the device is open. Without it, the kernel checks this under the device's lock.
             os.write(descriptor, number.encode())

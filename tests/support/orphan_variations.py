@@ -27,6 +27,7 @@ from tests.support.snapshots import (
     JUST_NOW,
     LIBRBD_COOKIE,
     LONG_AGO,
+    NEIGHBOUR,
     NO_IO,
     POD_PATH,
     POD_UID,
@@ -61,6 +62,8 @@ MOUNTS: Final = (
     mount(path="/mnt"),
     mount(path="/data", namespace=container()),
     mount(path="/data", namespace=container("stranger")),
+    mount(covered=True),
+    mount(namespace=container("stranger")),
 )
 OPENERS: Final = (
     opener(),
@@ -101,6 +104,10 @@ IN_FLIGHT: Final = replace(NO_IO, in_flight=1)
 UNKNOWN_DEVICE: Final = mapping(
     device="/dev/rbd7", device_id=7, spec=UNSEEN, image_id=None, client_id=1, fsid=None
 )
+ON_TOP: Final = replace(
+    NEIGHBOUR, mounts=(mount(device=NEIGHBOUR.number, source=NEIGHBOUR.device),)
+)
+"""Another volume, in use, that is mounted at the staging path too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +221,7 @@ OTHERWISE: Final[dict[str, tuple[Any, ...]]] = {
     "hung_requests": (("write rbd_data.1",), UNSEEN),
     "io_counters": (READ, IN_FLIGHT, UNSEEN),
     "mapped": (False, False, None),
-    "unknown": ((UNKNOWN_DEVICE,),),
+    "unknown": ((UNKNOWN_DEVICE,), (ON_TOP,)),
     "listening": (False, UNSEEN),
     "in_flight": _few(*FLIGHTS),
     "kubelet": (

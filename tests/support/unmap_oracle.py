@@ -37,8 +37,8 @@ def objections(
     grace = policy.grace_s
     found = {
         1: not _same_for(grace, device, node, memory),
-        2: device.mounts != () or device.kernel_traces != (),
-        3: device.holders != () or device.openers != (),
+        2: not _is_unmounted(device, node, policy),
+        3: device.openers != () or not _has_nothing_on_top(device, policy),
         4: not _paths_are_free(node, api),
         5: not _is_not_wanted(look, node, api, memory, grace),
         6: not _is_kubernetes(device, node, api),
@@ -66,6 +66,38 @@ def _same_for(grace: float, device: Mapping, node: NodeView, memory: History | N
         if same and node.uptime_s is not None:
             return node.uptime_s - known.first_seen.uptime_s >= grace
     return False
+
+
+def _is_unmounted(device: Mapping, node: NodeView, policy: UnmapPolicy) -> bool:
+    if isinstance(device.mounts, NotObserved) or isinstance(device.kernel_traces, NotObserved):
+        return False
+    if device.mounts == () and device.kernel_traces == ():
+        return True
+    if not policy.may_unmount_staging or isinstance(node.mappings, NotObserved):
+        return False
+    here = [mount for mount in device.mounts if mount.namespace.is_host]
+    paths = {mount.path for mount in device.mounts}
+    return (
+        len(here) == 1
+        and paths == {here[0].path}
+        and "/plugins/kubernetes.io/csi/" in here[0].path
+        and not here[0].covered
+        and not any(
+            mount.path == here[0].path
+            for other in node.mappings
+            if other is not device and not isinstance(other.mounts, NotObserved)
+            for mount in other.mounts
+        )
+    )
+
+
+def _has_nothing_on_top(device: Mapping, policy: UnmapPolicy) -> bool:
+    if isinstance(device.holders, NotObserved):
+        return False
+    names = [holder.label for holder in device.holders]
+    return names == [] or (
+        policy.may_unmount_staging and len(names) == 1 and names[0].startswith("luks-rbd-")
+    )
 
 
 def _paths_are_free(node: NodeView, api: KubeView) -> bool:

@@ -136,3 +136,21 @@ def test_host_namespace_is_recognised_without_its_inode(
     assert set(host) == {f"{STAGING}0", volume_path(POD, "a")}
     others = [mount for mount in mounts(tree.mappings()[0]) if not mount.namespace.is_host]
     assert [mount.path for mount in others if mount.path == "/data"] == ["/data"]
+
+
+@pytest.mark.parametrize(
+    ("line", "covered"),
+    [
+        ("60 40 0:50 / {} rw - tmpfs none rw", True),
+        ("60 40 252:16 / {} rw - ext4 /dev/rbd1 rw", True),
+        ("60 40 0:50 / {}/lost+found rw - tmpfs none rw", False),
+        ("60 28 0:50 / /elsewhere rw - tmpfs none rw", False),
+    ],
+    ids=["tmpfs", "another volume", "below it", "elsewhere"],
+)
+def test_mount_on_top_of_another_hides_it(tree: Tree, line: str, covered: bool) -> None:  # noqa: FBT001 - a table
+    """The kernel lists the lower mount too; the upper one has it as its parent."""
+    tree.namespace("host", ROOT_MOUNT, mounted(f"{STAGING}0"), line.format(f"{STAGING}0"))
+    (first, *_) = tree.mappings()
+    (mount,) = (found for found in mounts(first) if found.path == f"{STAGING}0")
+    assert mount.covered is covered

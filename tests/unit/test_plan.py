@@ -24,9 +24,10 @@ from rbdagent.model import (
     UnmapPlan,
     UnmapPolicy,
     UnmapRefusal,
+    observed_of,
 )
 from rbdagent.unmap.preconditions import CONDITIONS
-from tests.support.orphan_variations import IN_FLIGHT
+from tests.support.orphan_variations import IN_FLIGHT, ON_TOP
 from tests.support.snapshots import (
     FAILED,
     JUST_NOW,
@@ -370,11 +371,27 @@ def test_ladder_closes_luks_between_umount_and_unmap() -> None:
         (mount(path="/mnt"),),
         (mount(), mount(path="/data", namespace=container("stranger"))),
         (replace(DEVICE_BIND, path=STAGING_PATH),),
+        (mount(covered=True),),
+        (mount(), mount()),
     ],
 )
 def test_ladder_refuses_any_other_mount(mounts: tuple[Any, ...]) -> None:
     plan = planned(seen(mapped={"mounts": mounts}), remembered=history(), policy=LADDER)
     assert "RBD502" in refusal(plan).codes
+
+
+def test_ladder_refuses_a_staging_path_that_another_volume_shares() -> None:
+    """A umount takes the upper mount, whichever that is."""
+    look = seen(mapped={"mounts": (mount(),)})
+    assert look.node is not None
+    mappings = (*observed_of(look.node.mappings), ON_TOP)
+    look = replace(look, node=replace(look.node, mappings=mappings))
+    assert "RBD502" in refusal(planned(look, remembered=history(), policy=LADDER)).codes
+
+
+def test_hidden_staging_mount_is_reported_as_hidden() -> None:
+    found = refusal(planned(seen(mapped={"mounts": (mount(covered=True),)}), policy=LADDER))
+    assert found.reasons["RBD502"].endswith("on the host, and another mount at that path hides it")
 
 
 BEFORE: Final = replace(NO_IO, reads=809)

@@ -32,6 +32,7 @@ from tests.support.unmap_oracle import objections
 from tests.support.unmap_plans import (
     GRACE_S,
     INCARNATION,
+    LADDER,
     LEAVE,
     UPTIME_S,
     history,
@@ -67,7 +68,12 @@ MEMORIES: Final[tuple[History | None, ...]] = (
     replace(history(), unmaps=UNSEEN),
     history(of=identity(client_id=9)),
 )
-POLICIES: Final = (*(LEAVE,) * 5, UnmapPolicy(), replace(LEAVE, grace_s=4 * GRACE_S))
+POLICIES: Final = (
+    *(LEAVE,) * 5,
+    *(LADDER,) * 3,
+    UnmapPolicy(),
+    replace(LEAVE, grace_s=4 * GRACE_S),
+)
 LOOKS: Final[tuple[dict[str, Any], ...]] = (
     *({},) * 5,
     {"uptime_s": None},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -49,3 +50,19 @@ def test_nothing_is_written_if_a_counter_changed(tmp_path: Path, column: int) ->
     columns = STAT.split()
     columns[column] = str(int(columns[column]) + 1)
     assert ended(tmp_path, now=" ".join(columns)) == (writer_child.HAS_IO, "")
+
+
+def test_nothing_is_opened_between_the_checks_and_the_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open of a file in sysfs may wait; what is checked before it is old when it returns."""
+    opened: list[str] = []
+    real = os.open
+
+    def recorded(path: str, flags: int, mode: int = 0o777) -> int:
+        opened.append(os.path.basename(path))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", recorded)
+    assert ended(tmp_path)[0] == 0
+    assert opened[-3:] == ["remove_single_major", "rbd0", "stat"]

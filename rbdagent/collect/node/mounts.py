@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rbdagent.collect.files import MOUNTINFO, TooLargeError, UnreadError, read_blocks
 from rbdagent.collect.node.limits import ROOM
@@ -114,6 +115,9 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
     digest, is_empty = blake2b(digest_size=16), True
     unread: NotObserved | None = None
     kept = 0
+    points: dict[bytes, bytes] = {}
+    """The mount points of the found mounts, by mount id: a mount on top has this id as its parent,
+    and the same mount point."""
     try:
         for block in read_blocks(path, share.most if share else MOUNTINFO, share):
             is_empty = False
@@ -121,9 +125,13 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
             for line in block.split(b"\n"):
                 fields = line.split(b" ", 5)
                 if len(fields) < 6 or (
-                    fields[2] in devices or fields[3] in roots or _VOLUMES in fields[3]
+                    fields[2] in devices
+                    or fields[3] in roots
+                    or _VOLUMES in fields[3]
+                    or points.get(fields[1]) == fields[4]
                 ):
                     found.append(parse_mount_line(line, where=path))
+                    points[fields[0]] = fields[4]
             if share is not None and len(found) > kept and not share.has_room(len(found) - kept):
                 unread = NotObserved(reason=f"{path}: more mounts of volumes than {ROOM}")
                 break
@@ -146,12 +154,22 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
 def mounts_of(namespaces: Iterable[Namespace], wanted: Wanted) -> Iterator[Mount]:
     """Yield the mounts of the devices and the bind mounts of their nodes, in all namespaces."""
     for namespace in namespaces:
+        covered = _covered(observed_of(namespace.mounts))
         for line in observed_of(namespace.mounts):
             bound = wanted.node_paths.get(line.root) if line.fs_type == "devtmpfs" else None
             if line.device in wanted.numbers:
-                yield _mount(namespace, line, line.device, MountKind.FILE_SYSTEM)
+                mount = _mount(namespace, line, line.device, MountKind.FILE_SYSTEM)
             elif bound is not None:
-                yield _mount(namespace, line, bound, MountKind.DEVICE_BIND)
+                mount = _mount(namespace, line, bound, MountKind.DEVICE_BIND)
+            else:
+                continue
+            yield replace(mount, covered=True) if line.mount_id in covered else mount
+
+
+def _covered(lines: Iterable[MountLine]) -> frozenset[int]:
+    """Return the ids of the mounts that another mount at the same path hides."""
+    points = {line.mount_id: line.path for line in lines}
+    return frozenset(line.parent_id for line in lines if points.get(line.parent_id) == line.path)
 
 
 def _mount(namespace: Namespace, line: MountLine, device: DeviceNumber, kind: MountKind) -> Mount:
