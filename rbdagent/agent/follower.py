@@ -96,8 +96,8 @@ class Follower:
     def _save(self, act: UnmapRecord) -> None:
         try:
             self._state.save_act(act)
-        except OSError as error:
-            self._log.error("state", message=f"{error.filename}: {error.strerror}")
+        except (OSError, RbdagentError) as error:
+            self._log.error("state", message=f"the follow-up of an unmap is not recorded: {error}")
 
 
 def is_under_way(acts: Iterable[UnmapRecord]) -> bool:

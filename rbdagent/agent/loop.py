@@ -183,7 +183,11 @@ class Agent:
     def _close(self, act: UnmapRecord) -> None:
         """Record an unmap that a previous rbdagent process did not finish as failed."""
         message = "rbdagent ended before this unmap did; the next cycles show what is left of it"
-        self._leave.state.save_act(replace(act, outcome=UnmapOutcome.FAILED, message=message))
+        try:
+            self._leave.state.save_act(replace(act, outcome=UnmapOutcome.FAILED, message=message))
+        except (OSError, RbdagentError) as error:
+            # The next start with a writable directory closes the record.
+            self._log.error("state", message=f"the record of an unmap is not closed: {error}")
         self._log.warning("unmap interrupted", device=act.identity.device, begun=act.begun.at)
 
     @property

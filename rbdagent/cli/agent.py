@@ -113,7 +113,7 @@ def command(
     chosen = settings()
     if chosen.roots is None:
         raise click.UsageError("the agent observes its node: do not use --no-node with it")
-    with state_of(allowed).only_agent(), contextlib.ExitStack() as stack:
+    with state_of(allowed).only_agent() as problem, contextlib.ExitStack() as stack:
         # This call forks. So it runs before this process starts threads, and before this process
         # imports modules that the workers do not need: a page that one process changes is copied.
         workers = start_workers(chosen)
@@ -128,6 +128,8 @@ def command(
         form = given.params["log_format"] or ("console" if sys.stderr.isatty() else "json")
         stack.enter_context(logged(level, form))
         log = logger(node=chosen.node_name)
+        if problem:
+            log.error("state", message=problem, then="nothing is unmapped; a second agent may run")
         leave = leave_of(allowed, by="agent", may_unmap=mode == "unmap")
         wake = _wake(chosen.roots.procfs, log)
         kubernetes = _kubernetes(chosen, lease_namespace, heartbeat, log)

@@ -98,10 +98,12 @@ class UnmapPolicy(Struct, frozen=True, kw_only=True):
 
 
 class FreezeState(Struct, frozen=True, kw_only=True):
-    """Settings that forbid every unmap, in addition to annotations."""
+    """What forbids every unmap on this node, in addition to annotations."""
 
     freeze_file: str | NotObserved | None
     """The path of the freeze file, if it exists."""
+    unwritable: str = ""
+    """Why an unmap cannot be recorded; empty if nothing speaks against it."""
 
 
 class Condition(Struct, frozen=True, kw_only=True):
@@ -155,10 +157,10 @@ class Step(Struct, frozen=True, kw_only=True):
     kind: StepKind
     subject: str
     """A mount point, the name of a mapper, or the device."""
-
-
     device: DeviceNumber | None = None
     """Of the file system at the mount point; None for the other steps."""
+
+
 class UnmapPlan(Struct, frozen=True, kw_only=True):
     """The plan if every condition is met: the steps, and the expected next actions."""
 

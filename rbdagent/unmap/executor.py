@@ -131,7 +131,10 @@ class Attempt:
             snapshot,
             history=history,
             policy=self._leave.policy,
-            switches=FreezeState(freeze_file=self._freeze_file()),
+            switches=FreezeState(
+                freeze_file=self._freeze_file(),
+                unwritable="" if self._clock is None else self._leave.state.unwritable(),
+            ),
             now=self._clock() if self._clock is not None else None,
         )
 
@@ -213,11 +216,7 @@ class Attempt:
         try:
             self._leave.state.save_act(act)
         except OSError as error:
-            raise RbdagentError(
-                f"{error.filename or self._leave.state.path}: {error.strerror}: an unmap must be "
-                "recorded before it begins",
-                hint="set --state-dir to a directory that rbdagent may write to",
-            ) from error
+            raise self._leave.state.cannot_record(error) from error
 
     def _watched(self, plan: UnmapPlan) -> bool | NotObserved:
         """Return whether the client of the mapping still watches the image."""

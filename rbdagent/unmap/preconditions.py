@@ -171,12 +171,13 @@ ENTRIES: Final = (
         "Not unmapped: the grace period is not over, or a setting forbids the unmap.",
         cause="Mode observe, a freeze switch, the hourly limit, or too few observations in a row. "
         "A freeze file whose directory cannot be listed, and a record of unmaps that cannot be "
-        "read, forbid it too: the node may be frozen, or at its limit.",
+        "read, forbid it too: the node may be frozen, or at its limit. So does a state directory "
+        "that is full or read-only: an unmap is recorded before it begins.",
         evidence="Configuration, annotations, the freeze file, and the agent's recorded state.",
         risk="None: the agent waits.",
         remedy="Wait, or remove the named obstacle. Create a missing freeze directory. Move a "
         "damaged record (acts.json in the state directory) elsewhere, an hour after the last "
-        "unmap.",
+        "unmap. Make the state directory writable, and free space in its file system.",
         recovery=None,
     ),
     Entry(
@@ -812,6 +813,8 @@ def _frozen(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
         if volume.frozen
     ]
     if isinstance(node, Node) and node.frozen:
+    if attempt.switches.unwritable:
+        yield f"an unmap cannot be recorded: {attempt.switches.unwritable}", None
         frozen.append(PreventingObject(kind="Node", name=node.name))
     kube = attempt.snapshot.kubernetes
     names = () if kube is None else observed_of(kube.frozen_namespaces)

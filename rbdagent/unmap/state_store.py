@@ -8,6 +8,7 @@ either the old file or the new file exists.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -45,6 +46,10 @@ _KEPT_S: Final = 3600.0
 _KEPT_REFUSALS: Final = 20
 """Refusals to keep in addition to the acts. They must not displace acts, which count for the limit.
 """
+_ROOM: Final = 1 << 20
+"""Bytes that must be free for an unmap. The largest file, the history, has 0.5 KiB per mapping."""
+_FILES: Final = 4
+"""Inodes that must be free: two locks, and the new files of two records."""
 _READ_RECORD: Final = "run as a user who may read it"
 _MOVE_RECORD: Final = "move it away an hour after the last unmap: mv {path} {path}.unreadable"
 """Before that, the file may contain as many unmaps as the hourly limit allows."""
@@ -116,41 +121,83 @@ class StateDir:
             )
             self._save(_Acts(acts=kept, forgotten=tuple(sorted(_counted(gone).items()))), _ACTS)
 
+    def unwritable(self) -> str:
+        """Return why an unmap cannot be recorded here; empty if nothing speaks against it.
+
+        Nothing is written: a plan must not change the node. The write before the first step decides
+        (a quota, for instance, is not visible here).
+        """
+        path = self.path
+        try:
+            while not path.exists() and path != path.parent:
+                path = path.parent
+            room = os.statvfs(path)
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        if room.f_flag & os.ST_RDONLY:
+            return f"{path}: {os.strerror(errno.EROFS)}"
+        # Some file systems report no blocks (0 of 0) or no inodes, and can be written.
+        is_full = room.f_blocks and room.f_bavail * room.f_frsize < _ROOM
+        if is_full or (room.f_files and room.f_favail < _FILES):
+            return f"{path}: {os.strerror(errno.ENOSPC)}"
+        if not os.access(path, os.W_OK | os.X_OK):
+            return f"{path}: {os.strerror(errno.EACCES)}"
+        return ""
+
     @contextlib.contextmanager
-    def only_agent(self) -> Iterator[None]:
+    def only_agent(self) -> Iterator[str]:
         """Hold the lock that allows only one agent on this node.
+
+        Yields:
+            Why the lock could not be taken, because the directory cannot be written; else an empty
+            string. Two agents that only observe publish the same, and without this directory no
+            agent unmaps.
 
         Raises:
             RbdagentError: another agent holds the lock.
         """
-        try:
-            with self._alone("agent", wait=False):
-                yield
-        except BlockingIOError:
-            raise RbdagentError(
-                f"another agent runs on this node: it holds {self.path / 'agent.lock'}",
-                hint="run only one agent on each node; fuser -v shows its process",
-            ) from None
+        problem = ""
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._alone("agent", wait=False))
+            except BlockingIOError:
+                raise RbdagentError(
+                    f"another agent runs on this node: it holds {self.path / 'agent.lock'}",
+                    hint="run only one agent on each node; fuser -v shows its process",
+                ) from None
+            except OSError as error:
+                problem = _text_of(error, self.path)
+            yield problem
 
     @contextlib.contextmanager
     def only_one_on(self, image: str) -> Iterator[None]:
         """Hold the lock that allows only one rbdagent to operate on an image.
 
         Raises:
-            RbdagentError: another rbdagent holds the lock.
+            RbdagentError: another rbdagent holds the lock, or the directory cannot be written.
         """
-        try:
-            with self._alone(f"image-{image}", wait=False, stays=False):
-                yield
-        except BlockingIOError:
-            raise RbdagentError(
-                f"another rbdagent operates on {image}",
-                hint=(
-                    "wait until it has ended, then run ",
-                    command("rbdagent who-holds"),
-                    " again",
-                ),
-            ) from None
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._alone(f"image-{image}", wait=False, stays=False))
+            except BlockingIOError:
+                raise RbdagentError(
+                    f"another rbdagent operates on {image}",
+                    hint=(
+                        "wait until it has ended, then run ",
+                        command("rbdagent who-holds"),
+                        " again",
+                    ),
+                ) from None
+            except OSError as error:
+                raise self.cannot_record(error) from error
+            yield
+
+    def cannot_record(self, error: OSError) -> RbdagentError:
+        """Return the error for an unmap that cannot be recorded."""
+        return RbdagentError(
+            f"{_text_of(error, self.path)}: an unmap must be recorded before it begins",
+            hint="set --state-dir to a directory that rbdagent may write to",
+        )
 
     @contextlib.contextmanager
     def _alone(self, name: str, *, wait: bool = True, stays: bool = True) -> Iterator[None]:
@@ -221,6 +268,10 @@ class StateDir:
                 new.unlink()
             raise
         _sync(self.path)
+
+
+def _text_of(error: OSError, path: Path) -> str:
+    return f"{error.filename or path}: {error.strerror}"
 
 
 def _locked(path: Path, how: int) -> int:

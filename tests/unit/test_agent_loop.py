@@ -27,6 +27,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.unmap.executor import Attempt
+from rbdagent.unmap.state_store import StateDir
 from tests.support.agent_loop import IN_USE, ORPHAN, PINNED, Stage, rounds
 from tests.support.ceph_worker import FakeCephWorker
 from tests.support.snapshots import (
@@ -51,6 +52,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rbdagent.config import Settings
+
+
+UNFINISHED = UnmapRecord(
+    boot_id="b001",
+    begun=moment(30),
+    by="agent",
+    identity=identity(),
+    persistent_volume=None,
+    why="",
+)
+"""An unmap that began, without an outcome: the agent was killed."""
 
 
 def denied(path: object) -> list[str]:
@@ -204,16 +216,7 @@ def test_defect_in_an_unmap_attempt_does_not_prevent_the_cycle(
 def test_interrupted_unmap_is_reported_and_closed_at_next_start(
     stage: Stage,
 ) -> None:
-    stage.state.save_act(
-        UnmapRecord(
-            boot_id="b001",
-            begun=moment(30),
-            by="agent",
-            identity=identity(),
-            persistent_volume=None,
-            why="",
-        )
-    )
+    stage.state.save_act(UNFINISHED)
     stage.agent()
     (act,) = observed_of(stage.state.acts())
     assert act.outcome is UnmapOutcome.FAILED
@@ -355,6 +358,54 @@ def test_io_of_an_orphan_restarts_its_grace_period(acting: Stage, unmapped: list
     assert act.message.startswith("RBD510: reads went from 812 to 813")
     rounds(agent, "time")
     assert unmapped == ["/dev/rbd0"]
+
+
+def test_orphan_is_refused_while_the_state_directory_cannot_be_written(
+    acting: Stage, unmapped: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Assert the reason in the refusal: an unmap is recorded before it begins."""
+    full = "/state: No space left on device"
+    monkeypatch.setattr(StateDir, "unwritable", lambda _: full)
+    acting.snapshots = [ORPHAN]
+    acting.watch(acting.agent(), minutes=12)
+    assert unmapped == []
+    (refusal,) = acting.reported[-1].refused
+    assert refusal.reasons == {"RBD508": f"an unmap cannot be recorded: {full}"}
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RbdagentError("bad")])
+def test_interrupted_unmap_that_cannot_be_closed_does_not_prevent_the_start(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    stage.state.save_act(UNFINISHED)
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(StateDir, "save_act", fail)
+    stage.snapshots = [ORPHAN]
+    rounds(stage.agent(), "start")
+    assert str(error) in stage.log.of("state")[0]["message"]
+    assert len(stage.reported) == 1
+    assert [act.outcome for act in observed_of(stage.state.acts())] == [None]
+
+
+def test_lock_that_cannot_be_made_fails_the_unmap(
+    acting: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = StateDir._alone
+
+    def alone(self: StateDir, name: str, **given: Any) -> Any:
+        if name.startswith("image-"):
+            raise OSError(30, "Read-only file system", name)
+        return real(self, name, **given)
+
+    monkeypatch.setattr(StateDir, "_alone", alone)
+    acting.snapshots = [ORPHAN]
+    acting.watch(acting.agent(), minutes=12)
+    error = acting.log.of("unmap failed")[0]["error"]
+    assert "Read-only file system: an unmap must be recorded before it begins" in error
+    assert len(acting.reported) == 12
 
 
 FROZEN = seen(in_kube={"frozen_namespaces": ("default",)})

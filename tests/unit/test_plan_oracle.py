@@ -88,6 +88,7 @@ LOOKS: Final[tuple[dict[str, Any], ...]] = (
     {"frozen_volume": True},
     {"file": "/etc/rbdagent/freeze"},
     {"file": UNSEEN},
+    {"unwritable": "/var/lib/rbdagent: No space left on device"},
 )
 
 
@@ -102,8 +103,8 @@ class Draw:
 
     @property
     def frozen(self) -> bool:
-        """Whether a freeze switch is set, or was not observed."""
-        marks = {"frozen", "frozen_node", "frozen_volume", "file"}
+        """Whether a freeze switch is set or was not observed, or no record can be written."""
+        marks = {"frozen", "frozen_node", "frozen_volume", "file", "unwritable"}
         return bool(marks & set(self.extra)) and not self._nothing_to_freeze
 
     @property
@@ -156,7 +157,10 @@ class Draw:
                 look,
                 history=self.memory,
                 policy=self.policy,
-                switches=FreezeState(freeze_file=self.extra.get("file")),
+                switches=FreezeState(
+                    freeze_file=self.extra.get("file"),
+                    unwritable=self.extra.get("unwritable", ""),
+                ),
                 now=moment(-1),
             )
             for use in correlate_node(look)
