@@ -125,21 +125,24 @@ def collect_snapshot(
         ask_kube = partial(_kube, target, settings, also, connection, stored)
         kube_answer = _begin_kube(ask_kube, settings, kube, own, awaited)
         from rbdagent.correlate import images_of
+        from rbdagent.correlate.machine import without_other_machine
 
         meanwhile.show(awaited)
         with awaiting(awaited, _NODE, settings.timeout_s):
             node_view, node_source = node_answer()
         kube_view, kube_source = kube_answer(node_view, deadline)
-        images = images_of(target, node_view, kube_view)
-        seen = Snapshot(
-            observed_at=now(),
-            tool_version=settings.version,
-            target=target,
-            node=node_view,
-            ceph=None,
-            kubernetes=kube_view,
-            sources=Sources(node=node_source, ceph=_NOT_QUERIED_YET, kubernetes=kube_source),
+        seen = without_other_machine(
+            Snapshot(
+                observed_at=now(),
+                tool_version=settings.version,
+                target=target,
+                node=node_view,
+                ceph=None,
+                kubernetes=kube_view,
+                sources=Sources(node=node_source, ceph=_NOT_QUERIED_YET, kubernetes=kube_source),
+            )
         )
+        images = images_of(target, seen.node, kube_view)
         index = _indexed(seen, stored) if CollectScope.EVERYTHING in also else None
         seen = seen if index is None else index.snapshot
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.

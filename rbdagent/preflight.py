@@ -129,7 +129,19 @@ def _kube(settings: Settings) -> tuple[CheckResult, ...]:
         return (_skipped("kubernetes"),)
     from rbdagent.collect.kube.access_review import check_kube
 
-    return check_kube(settings.kube, settings.node_name)
+    return check_kube(settings.kube, settings.node_name, _boot_id(settings.roots))
+
+
+def _boot_id(roots: NodeRoots | None) -> str | NotObserved | None:
+    """Return the boot id of this machine; None if the node is not observed on purpose."""
+    from rbdagent.collect.node.observer import boot_id
+
+    if roots is None:
+        return None
+    return boot_id(roots.procfs) or NotObserved(
+        reason="the boot id of this machine could not be read",
+        hint="mount the host's /proc, or pass --procfs with its path",
+    )
 
 
 def _node(settings: Settings) -> tuple[CheckResult, ...]:

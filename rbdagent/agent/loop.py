@@ -359,6 +359,9 @@ class Agent:
             return True
         if self._kube[1].state is SourceState.FAILED or self.seen is None:
             return True
+        if self.seen.snapshot.other_machine is not None:
+            # kubelet may have reported the present boot since.
+            return True
         if _mapped(self.seen.snapshot) != self._asked_for:
             return True
         # An unmap, by the agent or by a user, relies on every snapshot since the mapping became an

@@ -20,6 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from rbdagent import __version__
 from rbdagent.agent.events import CONFLICTING
 from rbdagent.correlate.image_identity import identity_of_mapping, pods_of, volumes_of
+from rbdagent.correlate.machine import is_its_node
 from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
 from rbdagent.parse.shown import shown
@@ -74,6 +75,7 @@ class Metrics:
         result = self._seen()
         if result is not None:
             yield from _of_sources(result)
+            yield from _of_identity(result)
             yield from _of_mappings(result, problems_only=self._problems_only)
             yield _of_blocked(result)
             yield _of_unbacked(result)
@@ -105,6 +107,18 @@ def _of_sources(result: CycleResult) -> Iterator[Metric]:
             "rbdagent_last_complete_observation_timestamp_seconds",
             "Time of the last snapshot in which no source failed.",
             value=datetime.fromisoformat(result.complete_at).timestamp(),
+        )
+
+
+def _of_identity(result: CycleResult) -> Iterator[Metric]:
+    """Yield whether the machine is its Node; nothing if that was not observed."""
+    is_node = is_its_node(result.snapshot)
+    if not isinstance(is_node, NotObserved):
+        yield GaugeMetricFamily(
+            "rbdagent_is_its_node",
+            "Whether the boot id of this machine is that of its Node. If not, the machine counts "
+            "as not observed, and the agent publishes nothing.",
+            value=float(is_node),
         )
 
 

@@ -266,15 +266,45 @@ class _Kubernetes:
         self._watches: tuple[ApiWatch, ...] = ()
         self._failures: dict[str, str] = {}
         """By what was not written: the error, which is logged again when it changes."""
+        self._is_without_node = False
         self.is_published = False
         """Whether everything of the last cycle was written."""
 
     def tell(self, result: CycleResult) -> None:
         """Write RBDMappings, RBDNode, Lease and Events; log a failure and continue."""
         from rbdagent.collect.failure import as_source_error
+
+        self.is_published = True
+        other = result.snapshot.other_machine
+        if other is not None:
+            # The objects of the Node's name belong to the agent of another machine, or show the
+            # mappings before the last boot until kubelet has reported the present one.
+            self._log_failure("RBDNode", other.reason, hint=other.hint)
+            return
+        self._log_node(result)
+        for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
+            try:
+                write(result)
+            except Exception as error:  # noqa: BLE001 - one failure must not prevent the other write
+                self._log_failure(what, str(as_source_error(error, what)))
+            else:
+                if self._failures.pop(what, None) is not None:
+                    self._log.info("published again", what=what)
+
+    def _log_failure(self, what: str, error: str, **fields: str) -> None:
+        """Log that something was not written, once for each error in a row."""
+        self.is_published = False
+        repeats = self._failures.get(what) == error
+        self._failures[what] = error
+        log = self._log.debug if repeats else self._log.warning
+        log("not published", what=what, error=error, **fields)
+
+    def _log_node(self, result: CycleResult) -> None:
+        """Log once that the Node of the agent was deleted."""
         from rbdagent.correlate.volume_names import node_named
 
-        if node_named(self._node_name, result.snapshot) is None:
+        is_deleted = node_named(self._node_name, result.snapshot) is None
+        if is_deleted and not self._is_without_node:
             # Its reports are garbage collected with the Node, and none can be created.
             self._log.warning(
                 "no Node",
@@ -283,20 +313,7 @@ class _Kubernetes:
                 hint="kubelet registers the Node when it starts; unmap, or shut the machine down, "
                 "before its Node is deleted",
             )
-        self.is_published = True
-        for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
-            try:
-                write(result)
-            except Exception as error:  # noqa: BLE001 - one failure must not prevent the other write
-                self.is_published = False
-                text = str(as_source_error(error, what))
-                repeats = self._failures.get(what) == text
-                self._failures[what] = text
-                log = self._log.debug if repeats else self._log.warning
-                log("not published", what=what, error=text)
-            else:
-                if self._failures.pop(what, None) is not None:
-                    self._log.info("published again", what=what)
+        self._is_without_node = is_deleted
 
     def _publish(self, result: CycleResult) -> None:
         from rbdagent.correlate.image_identity import are_mappings_observed

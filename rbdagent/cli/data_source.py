@@ -123,10 +123,11 @@ _MOST: Final = 256 << 20
 
 
 def _loaded(target: Target, source: str) -> Snapshot:
+    from rbdagent.correlate.machine import without_other_machine
     from rbdagent.model import TargetKind
 
     name = _file_name(source)
-    found = snapshot_in(source)
+    found = without_other_machine(snapshot_in(source))
     if TargetKind.NONE in {target.kind, found.target.kind}:
         return _of_many(found, target, name, source)
     if (found.target.kind, found.target.name, found.target.namespace, found.target.image) == (

@@ -124,6 +124,7 @@ from rbdagent.model.node import (
 )
 from rbdagent.model.snapshot import (
     CollectScope,
+    OtherMachine,
     Snapshot,
     Sources,
     Target,
@@ -228,6 +229,7 @@ __all__ = [
     "ObservedIo",
     "OpenFile",
     "OpenKind",
+    "OtherMachine",
     "OtherSource",
     "ParentProcess",
     "PersistentVolume",

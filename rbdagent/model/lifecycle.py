@@ -63,7 +63,7 @@ class DetachPath(Struct, frozen=True, kw_only=True):
     stages: tuple[StepStatus, ...]
 
 
-CODES_OF_GAPS: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
+CODES_OF_GAPS: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904", "RBD907"})
 """Codes of the findings that report missing observations; such a finding is not a cause."""
 
 

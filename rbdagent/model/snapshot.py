@@ -69,6 +69,34 @@ class Sources(Stored, frozen=True, kw_only=True):
         }
 
 
+class OtherMachine(Stored, frozen=True, kw_only=True):
+    """The machine that was observed, if it is not the Node whose name rbdagent was given."""
+
+    node_name: str
+    hostname: str
+    boot_id: str
+    """Of the machine: ``/proc/sys/kernel/random/boot_id``."""
+    node_boot_id: str
+    """Of the Node: ``status.nodeInfo.bootID``."""
+
+    @property
+    def reason(self) -> str:
+        """What differs, for use in a sentence."""
+        machine = f"this machine ({self.hostname})" if self.hostname else "this machine"
+        return (
+            f"{machine} is not Node {self.node_name}: its boot id is {self.boot_id}, and that of "
+            f"the Node is {self.node_boot_id}"
+        )
+
+    @property
+    def hint(self) -> str:
+        """What makes them equal."""
+        return (
+            "pass --node-name with the name of this machine's Node; after a boot, the ids differ "
+            "until kubelet runs and reports"
+        )
+
+
 class Snapshot(Stored, frozen=True, kw_only=True):
     """All facts that were observed at one time: the only input of the pure core, and a file."""
 
@@ -79,3 +107,5 @@ class Snapshot(Stored, frozen=True, kw_only=True):
     ceph: CephView | None
     kubernetes: KubeView | None
     sources: Sources
+    other_machine: OtherMachine | None = None
+    """Set if the machine is not its Node; ``node`` is then None, and its source has failed."""

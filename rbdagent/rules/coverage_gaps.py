@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import command
+from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.image_identity import clusters_of
 from rbdagent.model import CODES_OF_GAPS, Finding, NotObserved, Severity, Source, SourceState, Verb
@@ -76,7 +76,27 @@ ENTRIES: Final = (
         "do not start the pod elsewhere.",
         recovery=None,
     ),
+    Entry(
+        "RBD907",
+        "NotThisNode",
+        Severity.WARNING,
+        "This machine is not the Node whose name rbdagent was given.",
+        cause="--node-name (or NODE_NAME) has the name of another node; two machines have "
+        "one host name, as after a VM was cloned; or this machine has booted, and kubelet has not "
+        "reported since.",
+        evidence="The boot id of this machine (/proc/sys/kernel/random/boot_id) and that of the "
+        "Node (status.nodeInfo.bootID).",
+        risk="The devices of this machine would be joined with the pods and VolumeAttachments of "
+        "another. So this machine counts as not observed: nothing is unmapped, and an agent "
+        "publishes nothing.",
+        remedy="Pass --node-name with the name of this machine's Node. If the name is correct, "
+        "wait until kubelet runs and reports: `kubectl get node NODE -o "
+        "jsonpath={.status.nodeInfo.bootID}` prints the boot id of the Node.",
+        recovery=None,
+    ),
 )
+
+_BOOT_ID: Final = "jsonpath={.status.nodeInfo.bootID}"
 
 CODES: Final = CODES_OF_GAPS
 """Codes of findings about the whole snapshot, whatever the target is."""
@@ -89,7 +109,8 @@ report it once."""
 def sources(case: RuleContext) -> Iterator[Finding]:
     """Report RBD901 to RBD903: a whole source was not observed; INFO if skipped on purpose."""
     states = case.snapshot.sources
-    yield from _source("RBD901", "This node", states.node, "mappings here")
+    if case.snapshot.other_machine is None:
+        yield from _source("RBD901", "This node", states.node, "mappings here")
     yield from _source("RBD902", "Ceph", states.ceph, "holders on other nodes")
     yield from _source("RBD903", "The Kubernetes API", states.kubernetes, "pods and attachments")
 
@@ -107,6 +128,25 @@ def _source(code: str, name: str, source: Source, hidden: str) -> Iterator[Findi
         evidence=(source.reason,) if source.reason else (),
         remedy=source.hint,
         severity=Severity.INFO if skipped else None,
+    )
+
+
+def other_machine(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD907: the machine is not its Node, so nothing on it was observed."""
+    other = case.snapshot.other_machine
+    if other is None:
+        return
+    show = kubectl("get node", other.node_name, options=("-o", _BOOT_ID))
+    yield finding(
+        "RBD907",
+        f"Node {other.node_name}",
+        f"{other.reason[0].upper()}{other.reason[1:]}. Its mappings count as not observed.",
+        evidence=(
+            f"/proc/sys/kernel/random/boot_id: {other.boot_id}",
+            f"status.nodeInfo.bootID: {other.node_boot_id}",
+        ),
+        remedy=other.hint,
+        commands=(show,),
     )
 
 
@@ -196,6 +236,7 @@ def gaps(case: RuleContext) -> Iterator[Finding]:
 RULES: Final = (
     (700, silence),
     (710, sources),
+    (740, other_machine),
     (720, clusters),
     (730, gaps),
 )

@@ -246,6 +246,9 @@ def _reasons(refusal: UnmapRefusal | None) -> str:
 def _mapping_to_unmap(diagnosis: Diagnosis, snapshot: Snapshot) -> HolderVerdict:
     """Return the only mapping of the target on this node, else another holder, which is refused."""
     given = diagnosis.use.target.argument
+    other = snapshot.other_machine
+    if other is not None:
+        raise RbdagentError(f"nothing is unmapped here: {other.reason}", hint=other.hint)
     node = snapshot.node.node_name if snapshot.node is not None else None
     ask = command("rbdagent who-holds", given, node=node)
     local = [verdict for verdict, _ in diagnosis.mapped]

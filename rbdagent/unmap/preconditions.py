@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.image_identity import mappings_of, pods_of
+from rbdagent.correlate.machine import is_its_node
 from rbdagent.correlate.node_usage import (
     MAPPER_PREFIX,
     kubelet_process,
@@ -135,9 +136,10 @@ ENTRIES: Final = (
         "StillWanted",
         Severity.INFO,
         "Not unmapped: a pod on the node needs the volume, or the VolumeAttachment is too new.",
-        cause="A pod runs, waits, terminates or ended a moment ago; kubelet started a moment ago.",
+        cause="A pod runs, waits, terminates or ended a moment ago; kubelet started a moment ago; "
+        "or the pods of the Node may be those of another machine.",
         evidence="Pods and VolumeAttachments as the API server's storage has them; kubelet's start "
-        "time.",
+        "time; the boot ids of this machine and of the Node.",
         risk="A running pod, or a NodeStage in progress, would lose the volume.",
         remedy="Wait for the grace period, or delete the named pod.",
         recovery=None,
@@ -483,14 +485,14 @@ def is_not_mounted(attempt: Attempt) -> Outcome:
     return Outcome(against=against, keepers=keepers, follows=follows, speaks=(speaks,))
 
 
-def _of_mount(attempt: Attempt, mount: Mount) -> PreventingObject | None:
-    uid = pod_uid_of_path(mount.path)
-    if uid is not None:
 def _mount_text(mount: Mount) -> str:
     hidden = ", and another mount at that path hides it" if mount.covered else ""
     return f"{mount_text(mount)}{hidden}"
 
 
+def _of_mount(attempt: Attempt, mount: Mount) -> PreventingObject | None:
+    uid = pod_uid_of_path(mount.path)
+    if uid is not None:
         return _pod(attempt, uid)
     return None if mount.namespace.is_host else _process(attempt, mount.namespace.process)
 
@@ -620,6 +622,10 @@ def is_not_needed(attempt: Attempt) -> Outcome:
 def _pods_not_observed(attempt: Attempt) -> Iterable[str]:
     holder, kube = attempt.holder, attempt.snapshot.kubernetes
     yield from _not_observed(("pods on this node", holder.pods))
+    is_node = is_its_node(attempt.snapshot)
+    yield from _not_observed((f"whether this machine is Node {holder.node}", is_node))
+    if is_node is False:
+        yield f"this machine is not Node {holder.node}: their boot ids differ"
     if kube is None or not knows_every_pod_on(kube, holder.node or ""):
         yield "not every pod of this node was listed"
     elif not kube.consistent:
@@ -807,14 +813,14 @@ def _frozen(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
     file, node = attempt.switches.freeze_file, attempt.holder.node_object
     if isinstance(file, str):
         yield f"frozen by the file {file}", None
+    if attempt.switches.unwritable:
+        yield f"an unmap cannot be recorded: {attempt.switches.unwritable}", None
     frozen = [
         PreventingObject(kind="PersistentVolume", name=volume.name)
         for volume in _volumes(attempt)
         if volume.frozen
     ]
     if isinstance(node, Node) and node.frozen:
-    if attempt.switches.unwritable:
-        yield f"an unmap cannot be recorded: {attempt.switches.unwritable}", None
         frozen.append(PreventingObject(kind="Node", name=node.name))
     kube = attempt.snapshot.kubernetes
     names = () if kube is None else observed_of(kube.frozen_namespaces)

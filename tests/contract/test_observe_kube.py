@@ -29,6 +29,7 @@ from rbdagent.collect.kube.list_reports import published_nodes, reports_of_nodes
 from rbdagent.collect.kube.list_target import observe_kube
 from rbdagent.collect.kube.requests import RBD_MAPPINGS, RBD_NODES
 from rbdagent.correlate import correlate, correlate_waiting, uses_of_node
+from rbdagent.correlate.machine import without_other_machine
 from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
@@ -82,6 +83,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rbdagent.agent.loop import CycleResult
+
+OWN_BOOT = "f3236283-2359-4784-bff6-cc56d0bcf0d4"
+"""Of Node n1 in the recording of the fake API."""
 
 _PV = "/api/v1/persistentvolumes"
 _VA = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -535,12 +539,33 @@ def test_check_reports_the_effect_and_fix_of_a_missing_right(
         return {"status": {"allowed": f"{asked['verb']} {name}" != refused}}
 
     api.review = review
-    results = {result.sentence: result for result in check_kube(access, "n1")}
+    results = {result.sentence: result for result in check_kube(access, "n1", OWN_BOOT)}
     found = results.pop(f"this user may {refused}")
     assert (str(found.state), words in found.detail) == (state, True)
     verb, resource = refused.split()
     assert f"--verb={verb} --resource={resource}, and bind" in found.hint
     assert {str(result.state) for result in results.values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "state", "words"),
+    [
+        (OWN_BOOT, "ok", "their boot ids are equal"),
+        ("b999", "failed", f"its boot id is b999, and that of the Node is {OWN_BOOT}"),
+        (NotObserved(reason="no /proc"), "warning", "no /proc"),
+        (None, "skipped", "--no-node"),
+    ],
+    ids=["the same machine", "another machine", "unread", "no node"],
+)
+def test_check_compares_the_machine_with_its_node(
+    api: FakeApi, access: KubeAccess, boot_id: str | NotObserved | None, state: str, words: str
+) -> None:
+    """A wrong --node-name, or a cloned VM: check names both boot ids."""
+    assert api.lists["nodes"]
+    results = {result.sentence: result for result in check_kube(access, "n1", boot_id)}
+    found = results["this machine is Node n1"]
+    assert (str(found.state), words in found.detail) == (state, True)
+    assert ("--node-name" in found.hint) is (state == "failed")
 
 
 @pytest.mark.parametrize(("status", "state"), [(404, "skipped"), (403, "ok")])
@@ -549,7 +574,7 @@ def test_check_reports_a_missing_rbdnode_resource(
 ) -> None:
     """An access review allows even a missing resource; a refused discovery proves nothing."""
     api.broken["/apis/rbdagent.dev/v1alpha1"] = refuse(status)
-    results = {result.sentence: result for result in check_kube(access, "n1")}
+    results = {result.sentence: result for result in check_kube(access, "n1", OWN_BOOT)}
     of_rights = {
         str(result.state)
         for sentence, result in results.items()
@@ -747,6 +772,20 @@ def writers_of_agent(access: KubeAccess, log: Log | None = None) -> _Kubernetes:
     )
 
 
+def test_agent_of_another_machine_publishes_nothing(api: FakeApi, access: KubeAccess) -> None:
+    """The objects of that name belong to the agent of the Node, or to the boot before this one."""
+    look = seen_by_agent()
+    assert look.node is not None
+    other = without_other_machine(replace(look, node=replace(look.node, boot_id="b999")))
+    log = Log()
+    writers = writers_of_agent(access, log)
+    writers.tell(cycle_of(other))
+    assert api.writes == []
+    assert not writers.is_published
+    (line,) = log.of("not published")
+    assert "is not Node worker-1" in line["error"]
+
+
 @pytest.mark.parametrize("namespace", ["../../../../api/v1/namespaces/x", "a?b#c", "..", "a%2Fb"])
 def test_name_in_a_report_leads_to_no_other_path(
     api: FakeApi, access: KubeAccess, namespace: str
@@ -907,10 +946,21 @@ def test_one_cycle_fails_if_it_was_not_published(
     api: FakeApi, access: KubeAccess, tmp_path: Path, broken: dict[str, int], code: int
 ) -> None:
     api.broken.update({path: refuse(status) for path, status in broken.items()})
+    api.runs_on_this_machine("n1")
     state, kubeconfig = f"--state-dir={tmp_path / 'state'}", f"--kubeconfig={access.kubeconfig}"
     done = process("agent", "--once", "--no-ceph", "--node-name=n1", state, kubeconfig)
     events = [json.loads(line)["event"] for line in done.stderr.splitlines()]
     assert (done.code, "not published" in events) == (code, code == 1), done.stderr
+
+
+def test_agent_process_on_another_machine_publishes_nothing(
+    api: FakeApi, access: KubeAccess, tmp_path: Path
+) -> None:
+    """Assert it with the /proc of this machine: Node n1 was recorded on another one."""
+    state, kubeconfig = f"--state-dir={tmp_path / 'state'}", f"--kubeconfig={access.kubeconfig}"
+    done = process("agent", "--once", "--no-ceph", "--node-name=n1", state, kubeconfig)
+    assert (done.code, api.writes) == (1, []), done.stderr
+    assert f"that of the Node is {OWN_BOOT}" in done.stderr
 
 
 def test_no_published_node_differs_from_a_missing_resource(

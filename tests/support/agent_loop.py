@@ -93,8 +93,7 @@ class Stage:
         found = self.snapshots.pop(0) if len(self.snapshots) > 1 else self.snapshots[0]
         if isinstance(found, Exception):
             raise found
-        assert found.node is not None
-        node = replace(found.node, uptime_s=self.times.uptime_s)
+        node = found.node and replace(found.node, uptime_s=self.times.uptime_s)
         whole = target(argument="", kind=TargetKind.NONE, name="")
         of = whole if asked.kind is TargetKind.NONE else asked
         return replace(found, node=node, target=of)

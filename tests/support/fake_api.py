@@ -55,6 +55,13 @@ class FakeApi:
         self._server.shutdown()
         self._server.server_close()
 
+    def runs_on_this_machine(self, node_name: str) -> None:
+        """Write the boot id of this machine to a Node."""
+        for node in self.lists["nodes"]:
+            if node["metadata"]["name"] == node_name:
+                boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+                node["status"]["nodeInfo"]["bootID"] = boot_id
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self
 

@@ -122,7 +122,7 @@ def _is_not_wanted(
 ) -> bool:
     if isinstance(api.pods, NotObserved) or isinstance(api.attachments, NotObserved):
         return False
-    if not _whole(api):
+    if not _whole(api) or not _is_that_node(node, api):
         return False
     pods_want_it = any(
         pod.node_name == _HERE
@@ -144,6 +144,13 @@ def _is_not_wanted(
     return not (pods_want_it or wanted_lately or young_ties) and _kubelet_is_settled(
         look, node, grace
     )
+
+
+def _is_that_node(node: NodeView, api: KubeView) -> bool:
+    """Return whether the API's Node has the boot id of the machine: its pods run here."""
+    nodes = () if isinstance(api.nodes, NotObserved) else api.nodes
+    boots = {entry.boot_id for entry in nodes if entry.name == _HERE}
+    return boots == {node.boot_id} and None not in boots
 
 
 def _kubelet_is_settled(look: Snapshot, node: NodeView, grace: float) -> bool:

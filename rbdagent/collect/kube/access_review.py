@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import quote
 
-from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from rbdagent.collect.kube.requests import APPLY_RESOURCES, NODES, NOT_FOUND
 from rbdagent.commands import kubectl, line_of
-from rbdagent.errors import SourceError
-from rbdagent.model import CheckResult, CheckState
+from rbdagent.errors import ParseError, SourceError
+from rbdagent.model import CheckResult, CheckState, Node, NotObserved, OtherMachine
+from rbdagent.parse import kubernetes as read
 
 if TYPE_CHECKING:
     from rbdagent.collect.kube.client import PendingRequest
@@ -73,8 +73,18 @@ _RIGHTS: Final = (
 )
 
 
-def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
-    """Return what this user may do, according to the API server (SelfSubjectAccessReview)."""
+def check_kube(
+    access: KubeAccess, node_name: str, boot_id: str | NotObserved | None
+) -> tuple[CheckResult, ...]:
+    """Return what this user may do, and whether this machine is its Node.
+
+    What a user may do is according to the API server (SelfSubjectAccessReview).
+
+    Args:
+        access: how to query the API.
+        node_name: the name of this machine's Node.
+        boot_id: of this machine; None if it is not observed on purpose.
+    """
     source = "kubernetes"
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
@@ -106,7 +116,7 @@ def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
         for right, asked in reviews
     ]
     results += [lacking] if lacking else []
-    results.append(_own_node(api, node_name))
+    results += _own_node(api, node_name, boot_id)
     return tuple(results)
 
 
@@ -193,17 +203,51 @@ def _may(asked: PendingRequest, right: _Right) -> CheckResult:
     )
 
 
-def _own_node(api: Api, node_name: str) -> CheckResult:
-    sentence = f"a Node is named {node_name}"
+def _own_node(
+    api: Api, node_name: str, boot_id: str | NotObserved | None
+) -> tuple[CheckResult, ...]:
+    """Return whether the Node exists, and whether it is this machine: their boot ids are equal."""
+    path, sentence = f"{NODES}/{segment(node_name)}", f"a Node is named {node_name}"
     try:
-        api.ask(f"{NODES}/{quote(node_name)}").answer()
-    except SourceError as error:
-        return CheckResult(
-            source="kubernetes",
-            sentence=sentence,
-            failure=f"no Node {node_name} could be read",
-            state=CheckState.FAILED,
-            detail=str(error),
-            hint="pass --node-name with this node's name in Kubernetes",
+        node = read.parse_object(read.node, api.ask(path).answer(), what=path)
+    except (SourceError, ParseError) as error:
+        return (
+            CheckResult(
+                source="kubernetes",
+                sentence=sentence,
+                failure=f"no Node {node_name} could be read",
+                state=CheckState.FAILED,
+                detail=str(error),
+                hint="pass --node-name with this node's name in Kubernetes",
+            ),
         )
-    return CheckResult(source="kubernetes", sentence=sentence, state=CheckState.OK)
+    exists = CheckResult(source="kubernetes", sentence=sentence, state=CheckState.OK)
+    return exists, _is_own_node(node, boot_id)
+
+
+def _is_own_node(node: Node, boot_id: str | NotObserved | None) -> CheckResult:
+    sentence = f"this machine is Node {node.name}"
+    if boot_id is None:
+        state, detail, hint = CheckState.SKIPPED, "not checked: --no-node", ""
+    elif isinstance(boot_id, NotObserved):
+        state, detail, hint = CheckState.WARNING, boot_id.reason, boot_id.hint
+    elif not node.boot_id:
+        state, detail, hint = CheckState.WARNING, "the Node has no boot id: kubelet sets it", ""
+    elif node.boot_id != boot_id:
+        other = OtherMachine(
+            node_name=node.name, hostname="", boot_id=boot_id, node_boot_id=node.boot_id
+        )
+        state, detail, hint = CheckState.FAILED, other.reason, other.hint
+    else:
+        state, detail, hint = CheckState.OK, "their boot ids are equal", ""
+    is_unknown = state is CheckState.WARNING
+    return CheckResult(
+        source="kubernetes",
+        sentence=sentence,
+        failure=f"whether {sentence} is unknown: nothing can be unmapped"
+        if is_unknown
+        else f"this machine is not Node {node.name}",
+        state=state,
+        detail=detail,
+        hint=hint,
+    )

@@ -152,7 +152,7 @@ def _observe(
     view = NodeView(
         node_name=node_name,
         hostname=_text(roots.procfs / "sys" / "kernel" / "hostname"),
-        boot_id=_text(roots.procfs / "sys" / "kernel" / "random" / "boot_id") or None,
+        boot_id=boot_id(roots.procfs),
         module_loaded=module_loaded(roots.sysfs),
         mappings=derived(krbd, lambda _: mappings),
         kubelet=replace(kubelet, process=found) if isinstance(found, NotObserved) else kubelet,
@@ -184,6 +184,11 @@ def _needs_threads(
 def _text(path: Path) -> str:
     text = read_text(path)
     return text if isinstance(text, str) else ""
+
+
+def boot_id(procfs: Path) -> str | None:
+    """Read the random id of this boot; None if it cannot be read (random(4))."""
+    return _text(procfs / "sys" / "kernel" / "random" / "boot_id") or None
 
 
 def uptime(procfs: Path) -> float | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from rbdagent.correlate.machine import without_other_machine
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -302,6 +303,7 @@ REPORTED: Final[dict[str, Table]] = {
             )
         ),
     },
+    "RBD907": {"another machine": without_other_machine(world(on_node={"boot_id": "b002"}))},
     "RBD903": {"no API": world(kubernetes=None)},
     "RBD904": {
         "a gap": world(
