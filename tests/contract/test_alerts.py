@@ -97,8 +97,14 @@ def test_no_label_of_a_series_is_one_of_its_target(tmp_path: Path) -> None:
     pkg/prometheus/promcfg.go of prometheus-operator), and the usual label of a cluster.
     """
     target = {"job", "instance", "namespace", "pod", "container", "service", "endpoint", "cluster"}
-    text = exposition(recorded_cycle("12-pinned-by-cwd-invisible", "c12", root=tmp_path)).decode()
-    used = set(re.findall(r'[{,](\w+)="', text))
+    used: set[str] = set()
+    recordings = {"25-after": "cl", "25-rollback-failing": "cl", "26-not-backed": "cz"}
+    for recording, claim in recordings.items():
+        root = tmp_path / recording
+        root.mkdir()
+        text = exposition(recorded_cycle(recording, claim, root=root)).decode()
+        used |= set(re.findall(r'[{,](\w+)="', text))
+    assert {"waiting_pod", "writing_pod", "object_name"} <= used
     assert used & target == set()
 
 
