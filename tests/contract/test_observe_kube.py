@@ -979,15 +979,21 @@ def test_no_published_node_differs_from_a_missing_resource(
 AN_HOUR_AGO = "2026-11-21T02:00:00Z"
 
 
-def agent_lease(name: str, renewed_at: str | None, stored_at: str | None = NOW, *, confirms: str = "uid/7") -> Json:
+def agent_lease(
+    name: str, renewed_at: str | None, stored_at: str | None = NOW, *, confirms: str = "uid/7"
+) -> Json:
     """Return a Lease; the API server shows when it stored the time that the agent wrote."""
     fields = {"f:spec": {"f:renewTime": {}}}
     stored = {"manager": "rbdagent", "time": stored_at, "fieldsV1": fields}
     labelled = {"manager": "kubectl", "time": NOW, "fieldsV1": {"f:metadata": {"f:labels": {}}}}
     managed = [labelled, *([stored] if stored_at is not None else [])]
     return {
-        "metadata": {"name": name, "namespace": "rbdagent", "managedFields": managed,
-                     "annotations": {"rbdagent.dev/confirms": confirms}},
+        "metadata": {
+            "name": name,
+            "namespace": "rbdagent",
+            "managedFields": managed,
+            "annotations": {"rbdagent.dev/confirms": confirms},
+        },
         "spec": {"holderIdentity": name, "renewTime": renewed_at},
     }
 
@@ -1022,12 +1028,21 @@ def with_lease(api: FakeApi, *leases: Json) -> None:
             AN_HOUR_AGO,
             "the Lease of the agent confirms another version of its RBDNode",
         ),
+        (
             agent_lease("worker-2", NOW, None),
             AN_HOUR_AGO,
             "the API server does not show when it stored the Lease",
         ),
     ],
-    ids=["renewed", "written since", "never renewed", "no time", "of another agent", "of another", "not stored"],
+    ids=[
+        "renewed",
+        "written since",
+        "never renewed",
+        "no time",
+        "of another agent",
+        "of another",
+        "not stored",
+    ],  # fmt: skip
 )
 def test_report_is_as_old_as_the_renewal_of_its_lease(
     api: FakeApi, access: KubeAccess, lease: Json, age: str, reason: str | None

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.agent.events import event_object, transitions
+from rbdagent.agent.sent_event import SentEvent
 from rbdagent.model import (
     Convergence,
     NotObserved,
@@ -34,7 +35,6 @@ from tests.support.unmap_plans import identity, moment, seen
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rbdagent.agent.sent_event import SentEvent
 
 NODE = "worker-1"
 

@@ -298,7 +298,9 @@ def both_claim(**parts: Any) -> Snapshot:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_client_in_the_reports_of_two_nodes_is_on_neither_with_certainty(is_first: bool) -> None:
+def test_client_in_the_reports_of_two_nodes_is_on_neither_with_certainty(
+    is_first: bool,  # noqa: FBT001 - a table
+) -> None:
     reports = [by_agent(Verdict.UNWATCHED), by_agent(Verdict.IN_USE, name="worker-9")]
     seen = both_claim(reports=reports if is_first else reports[::-1], in_kube={"pods": (pod(),)})
     diagnosis = diagnose(correlate(seen), seen)

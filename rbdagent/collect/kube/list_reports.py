@@ -509,9 +509,8 @@ def _renewal(
 ) -> _Stamp | NotObserved | None:
     """Return when an agent renewed its Lease, or why that is unknown; None without a renewal.
 
-    The agent does not have to renew its Lease if it wrote its RBDNode later.
-
-    A Lease without a time that can be read confirms nothing.
+    A Lease without a time that can be read confirms nothing. The agent does not have to renew it if
+    it wrote its RBDNode later.
     """
     if isinstance(lease, NotObserved) or summary.lease_namespace is None:
         return lease if isinstance(lease, NotObserved) else None
@@ -522,9 +521,11 @@ def _renewal(
     later = age(summary.observed_at, renewed_at)
     if later is None:
         return NotObserved(reason="the time of the Lease cannot be read")
-    if later.total_seconds() <= 0:
-        # The agent wrote a change since it renewed its Lease.
-        return None
+    return _confirmation(summary, lease, renewed_at) if later.total_seconds() > 0 else None
+
+
+def _confirmation(summary: PublishedSummary, lease: Lease, renewed_at: str) -> _Stamp | NotObserved:
+    """Return the time of a renewal, if the Lease confirms this version of the RBDNode."""
     if lease.confirms is None or lease.confirms != summary.version:
         # The agent wrote another one than was read here: etcd was restored from a backup, or
         # another client wrote the RBDNode, or the agent did so a moment ago.

@@ -1,9 +1,9 @@
 """Find the pods of CSI node plugins by the directory that only they mount.
 
 A driver's socket is ``KUBELET_ROOT/plugins/DRIVER/csi.sock`` on the host. Every container of the
-node plugin that uses the socket has that directory as a hostPath volume (``socket-dir`` in ceph-csi,
-deploy/rbd/kubernetes/csi-rbdplugin.yaml@52fcb7b). A tenant chooses the names of pods and containers,
-but cannot mount a directory of the host: a pod that may do so is root on the node.
+node plugin that uses the socket has that directory as a hostPath volume (``socket-dir`` in
+ceph-csi, deploy/rbd/kubernetes/csi-rbdplugin.yaml@52fcb7b). A tenant chooses the names of pods and
+containers, but cannot mount a directory of the host: a pod that may do so is root on the node.
 ``/proc/PID/mountinfo`` shows the file system of a mount, and the mounted directory's path in it;
 neither depends on the mount namespace. The sidecars of the plugin prove the pod while the plugin
 itself restarts in a loop.
