@@ -983,7 +983,7 @@ def agent_lease(
     name: str, renewed_at: str | None, stored_at: str | None = NOW, *, confirms: str = "uid/7"
 ) -> Json:
     """Return a Lease; the API server shows when it stored the time that the agent wrote."""
-    fields = {"f:spec": {"f:renewTime": {}}}
+    fields: Json = {"f:spec": {"f:renewTime": {}}}
     stored = {"manager": "rbdagent", "time": stored_at, "fieldsV1": fields}
     labelled = {"manager": "kubectl", "time": NOW, "fieldsV1": {"f:metadata": {"f:labels": {}}}}
     managed = [labelled, *([stored] if stored_at is not None else [])]
@@ -1078,7 +1078,7 @@ def test_write_counts_as_late_as_the_api_server_stored_it(api: FakeApi, access: 
     rbdnode["metadata"]["creationTimestamp"] = AN_HOUR_AGO
     (created,) = published_nodes(access)
     assert (created.observed_at, bool(created.incomplete)) == (AN_HOUR_AGO, True)
-    fields = {"f:status": {"f:observedAt": {}}}
+    fields: Json = {"f:status": {"f:observedAt": {}}}
     rbdnode["metadata"]["managedFields"] = [{"time": NOW, "fieldsV1": fields}]
     (changed,) = published_nodes(access)
     assert (changed.observed_at, changed.incomplete) == (NOW, "")

@@ -51,7 +51,7 @@ class Agent:
         at = f"{datetime.now(UTC) + ahead:%Y-%m-%dT%H:%M:%SZ}"
         status = {"observedAt": at, "leaseNamespace": NAMESPACE, "mapped": mapped}
         body = {"metadata": {"labels": {}}, "status": status}
-        cleared = {"managedFields": [{}]}
+        cleared: Json = {"managedFields": [{}]}
         if self._api.find(PATH) is None:
             made = self._publisher._object(body, self._owner["uid"])
             self._api.create(RBD_NODES, made)
