@@ -8,6 +8,7 @@ mapped here.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -36,9 +37,11 @@ _EACH_S: Final = 1.0
 mapping that alternates between two verdicts must not become a load."""
 _VOLATILE: Final = frozenset({"observedAt", "reasons"})
 """Fields that no change is written for: reasons contain ages."""
+_AGE: Final = re.compile(r"\b[0-9]+[smhd]\b")
+"""An age in the sentence of a finding (rbdagent.verdicts.timing.age_text)."""
 _DESCRIPTION: Final = (
-    "verdict", "claimNamespace", "claim", "findings", "since", "mounts", "heldBy", "pods",
-    "reasons",
+    "verdict", "claimNamespace", "claim", "leftBehind", "finding", "findings", "since", "mounts",
+    "heldBy", "pods", "reasons",
 )  # fmt: skip
 _IDENTITY: Final = (
     "device", "image", "clientID", "clientAddress", "readOnly", "persistentVolume",
@@ -294,9 +297,12 @@ def _path(name: str) -> str:
 def _content(item: Json) -> Json:
     """Return the part of an object to compare: its labels, and its status without times."""
     given, status = item["metadata"].get("labels") or {}, item.get("status") or {}
+    compared = {key: value for key, value in status.items() if key not in _VOLATILE}
+    if (found := compared.get("finding")) is not None:
+        compared["finding"] = found | {"message": _AGE.sub("", str(found.get("message")))}
     return {
         "labels": {key: given[key] for key in _LABELS if key in given},
-        "status": {key: value for key, value in status.items() if key not in _VOLATILE},
+        "status": compared,
     }
 
 

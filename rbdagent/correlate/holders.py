@@ -54,6 +54,7 @@ from rbdagent.model import (
     PublishedNode,
     ServiceAddress,
     Snapshot,
+    Verdict,
     Watcher,
     observed_of,
 )
@@ -84,6 +85,7 @@ def holders_of(
             if (id(view), watcher) not in taken
         ]
         found += _with_supposed(remote, view, snapshot)
+    found = _with_nbd_reports(found, names, snapshot)
     reported = _reported_holders(names, found, views, snapshot, directories)
     found += [holder for holder in reported if has_fresh_report(holder, snapshot)]
     found += _holders_by_pods(names, found, snapshot, directories)
@@ -396,6 +398,34 @@ def _has_client(mapping: PublishedMapping, watcher: Watcher) -> bool:
     )
 
 
+def _with_nbd_reports(found: list[Holder], names: VolumeNames, snapshot: Snapshot) -> list[Holder]:
+    """Return the holders, each librbd watch with the nbd device that its node reports.
+
+    The client of rbd-nbd is not in sysfs: they belong together only if both are the only ones of
+    their node, as in :func:`_match_nbd`.
+    """
+    reported: dict[str, list[tuple[PublishedNode, PublishedMapping]]] = {}
+    for node, mapping in reported_mappings(names, snapshot):
+        if is_nbd(mapping) and mapping.verdict is not Verdict.DEAD:
+            reported.setdefault(node.name, []).append((node, mapping))
+    watching = [
+        holder.node for holder in found if holder.kind is HolderKind.LIBRBD and not holder.transient
+    ]
+    return [
+        replace(
+            holder, published_by=reported[holder.node][0][0], published=reported[holder.node][0][1]
+        )
+        if holder.kind is HolderKind.LIBRBD
+        and not holder.transient
+        and not holder.is_local
+        and holder.node is not None
+        and holder.published is None
+        and watching.count(holder.node) == len(reported.get(holder.node, ())) == 1
+        else holder
+        for holder in found
+    ]
+
+
 def _reported_holders(
     names: VolumeNames,
     found: list[Holder],
@@ -426,7 +456,8 @@ def _is_the_same(holder: Holder, node: PublishedNode, mapping: PublishedMapping)
     if holder.transient or holder.node != node.name:
         return False
     if is_nbd(mapping):
-        return holder.kind is HolderKind.LIBRBD
+        # An nbd device without its process has no watch.
+        return holder.kind is HolderKind.LIBRBD and mapping.verdict is not Verdict.DEAD
     return holder.watcher is not None and _has_client(mapping, holder.watcher)
 
 

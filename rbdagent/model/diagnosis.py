@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from rbdagent.model.common import Verdict
+from rbdagent.model.kubernetes import PublishedMapping
 from rbdagent.model.node import Mapping
 from rbdagent.model.volume import Holder, Volume
 
@@ -96,6 +97,8 @@ class HolderVerdict(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reasons: tuple[str, ...] = ()
     """The evidence for the verdict, in short sentences."""
+    reported: PublishedMapping | None = None
+    """The report of the agent on the holder's node if the verdict is that of the report."""
     since: str | None = None
     """When this verdict was first observed; without a history, the time of the snapshot."""
 

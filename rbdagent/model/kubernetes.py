@@ -241,6 +241,15 @@ class KubeEvent(Stored, frozen=True, kw_only=True):
     first_seen: str | None = None
 
 
+class PublishedFinding(Stored, frozen=True, kw_only=True):
+    """The finding that explains a published verdict, as the node of the mapping has it."""
+
+    code: str
+    severity: str
+    message: str
+    """The first sentence, without command lines."""
+
+
 class PublishedMapping(Stored, frozen=True, kw_only=True):
     """One mapping, as the agent of its node published it."""
 
@@ -257,6 +266,10 @@ class PublishedMapping(Stored, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     """Codes of the findings about the mapping or its node."""
+    finding: PublishedFinding | None = None
+    """The finding that explains the verdict; None without one."""
+    left_behind: bool = False
+    """Whether it is the device of an ended rbd-nbd that is not mounted, open or stacked on."""
     since: str | None = None
     pods: tuple[str, ...] = ()
 

@@ -21,9 +21,11 @@ from rbdagent.model import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
+    PublishedFinding,
     PublishedMapping,
     PublishedSummary,
     Requirement,
+    Severity,
     StorageClass,
     Verdict,
     VolumeAttachment,
@@ -562,6 +564,15 @@ def _address_or_none(text: str) -> EntityAddress | None:
         return None
 
 
+def _published_finding(data: Json | None) -> PublishedFinding | None:
+    """Return the finding of an RBDMapping; the schema admits only known severities."""
+    if data is None:
+        return None
+    return PublishedFinding(
+        code=data["code"], severity=Severity(data["severity"]), message=data["message"]
+    )
+
+
 def rbd_mapping(data: Json) -> PublishedMapping:
     """Parse the status of an RBDMapping."""
     image, address = data.get("image") or {}, data.get("clientAddress")
@@ -583,6 +594,8 @@ def rbd_mapping(data: Json) -> PublishedMapping:
         persistent_volume=data.get("persistentVolume"),
         reasons=tuple(data.get("reasons") or ()),
         findings=tuple(data.get("findings") or ()),
+        left_behind=data.get("leftBehind") is True,
+        finding=_published_finding(data.get("finding")),
         since=data.get("since"),
         pods=tuple(data.get("pods") or ()),
     )

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from rbdagent.model import NotObserved, Severity
+from rbdagent.model import NotObserved, Severity, Verdict
 from rbdagent.parse import labels
 from rbdagent.parse.shown import in_all_texts
 from rbdagent.report.json.volume import image as image_of
 from rbdagent.report.pod_names import pod_names
 from rbdagent.report.public import PublicText
+from rbdagent.report.text.headline import EXPLAINED_BY
+from rbdagent.report.text.layout import sentences
 from rbdagent.rules.context import subject_of
+from rbdagent.verdicts.volume_verdict import is_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as Table
@@ -32,6 +35,10 @@ MOST_BYTES: Final = 1024
 _MOST: Final = 5
 """Maximum of findings, of mounts, and of pods, of one mapping."""
 _MOST_REASONS: Final = 3
+_HANGING: Final = "RBD203"
+"""Of the volume: only the node of the mapping shows which requests hang."""
+_LONGEST_SENTENCE: Final = 300
+"""Characters; a sentence is longer only if it quotes names of unusual length."""
 _DROPPED: Final = ("mounts", "heldBy", "pods", "reasons")
 """The fields that are left out, in this order, until the object is small enough. They explain the
 verdict; what identifies the mapping and its client stays in any case."""
@@ -115,10 +122,17 @@ def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
             "image": image and without_none(msgspec.to_builtins(image)),
             "clientID": mapping.client_id,
             "clientAddress": str(mapping.client_address) if mapping.client_address else None,
-            "readOnly": mapping.read_only if isinstance(mapping.read_only, bool) else None,
+            "readOnly": _read_only(mapping),
             "persistentVolume": volume.name if volume is not None else None,
         }
     )
+
+
+def _read_only(mapping: Mapping) -> bool | None:
+    """Return whether a mapping is read-only, as every one of a snapshot is; None if unobserved."""
+    if mapping.snapshot is not None:
+        return True
+    return mapping.read_only if isinstance(mapping.read_only, bool) else None
 
 
 def _description(
@@ -137,6 +151,8 @@ def _description(
             "claim": claim.name if claim is not None else None,
             "verdict": str(holder_verdict.verdict),
             "reasons": list(holder_verdict.reasons[:_MOST_REASONS]),
+            "leftBehind": is_left_behind(holder_verdict) or None,
+            "finding": _finding(holder_verdict, diagnosis),
             "findings": _findings(holder_verdict, diagnosis),
             "since": since.get(mapping.device),
             "mounts": _few(mapping.mounts, lambda mount: _short(mount.path, names)),
@@ -146,6 +162,37 @@ def _description(
             ),
         }
     )
+
+
+def _finding(holder_verdict: HolderVerdict, diagnosis: Diagnosis) -> Json:
+    """Return the finding that explains the verdict, with the first sentence of the answer here.
+
+    Other nodes answer with this sentence: what it is based on is observed only here.
+    """
+    holder = holder_verdict.holder
+    is_not_backed = diagnosis.verdict is Verdict.NOT_BACKED
+    verdict = Verdict.NOT_BACKED if is_not_backed else holder_verdict.verdict
+    subjects = {subject_of(holder), f"node {holder.node}"}
+    about = [found for found in diagnosis.findings if is_not_backed or found.subject in subjects]
+    codes = EXPLAINED_BY.get(verdict, ())
+    lead = next((found for found in about if found.code in codes), None)
+    plain = _PLAIN.get(verdict, "RBD119")
+    if lead is None:
+        lead = next((found for found in about if found.code == plain), None)
+    if lead is None:
+        sentence = f"{subject_of(holder)}: {holder_verdict.reasons[0]}."
+        return _published(plain, Severity.INFO, sentence)
+    return _published(lead.code, lead.severity, sentences(lead.message)[0])
+
+
+def _published(code: str, severity: Severity, sentence: str) -> Json:
+    short = f"{sentence[: _LONGEST_SENTENCE - 1]}…"
+    message = sentence if len(sentence) <= _LONGEST_SENTENCE else short
+    return {"code": code, "severity": str(severity), "message": message}
+
+
+_PLAIN: Final = {Verdict.IN_USE: "RBD100", Verdict.STAGED: "RBD120", Verdict.FOREIGN: "RBD115"}
+"""The codes of verdicts whose answer begins with the reason, not with the text of a finding."""
 
 
 def without_none(found: Json) -> Json:
@@ -159,7 +206,8 @@ def _findings(holder_verdict: HolderVerdict, diagnosis: Diagnosis) -> list[str]:
     codes = (
         finding.code
         for finding in diagnosis.findings
-        if finding.subject in about and finding.severity is not Severity.INFO
+        if (finding.subject in about or finding.code == _HANGING)
+        and finding.severity is not Severity.INFO
     )
     return list(dict.fromkeys(codes))[:_MOST]
 

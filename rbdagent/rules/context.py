@@ -14,6 +14,7 @@ from rbdagent.model import (
     HolderVerdict,
     KubeEvent,
     Pod,
+    PublishedFinding,
     Recovery,
     Sentence,
     Severity,
@@ -75,6 +76,25 @@ class RuleContext(Struct, frozen=True, kw_only=True):
             for holder_verdict in self.holder_verdicts
             if holder_verdict.verdict in verdicts
         )
+
+    def observed_with(self, *verdicts: Verdict) -> tuple[HolderVerdict, ...]:
+        """Return the holders with one of these verdicts whose finding no agent reports."""
+        return tuple(
+            holder_verdict
+            for holder_verdict in self.holders_with(*verdicts)
+            if reported_finding(holder_verdict.holder, self.snapshot) is None
+            or holder_verdict.reported is None
+        )
+
+
+def reported_finding(holder: Holder, snapshot: Snapshot) -> PublishedFinding | None:
+    """Return the finding that the agent of another node reports for its verdict, if it is fresh."""
+    from rbdagent.rules import FINDINGS
+
+    mapping = fresh_report(holder, snapshot)
+    found = mapping.finding if mapping is not None and holder.mapping is None else None
+    is_known = found is not None and found.code in FINDINGS and found.severity in {*Severity}
+    return found if is_known else None
 
 
 def finding(
@@ -198,7 +218,8 @@ def agent_findings(
 
     Args:
         code: the code in the reports.
-        message: what it means; may contain ``{device}``.
+        message: what it means, with the same first sentence as on that node; may contain
+            ``{device}``, ``{node}`` and ``{volume}``.
         subject: returns the subject for a holder, which has a node.
         case: the target.
     """
@@ -207,13 +228,18 @@ def agent_findings(
         mapping = fresh_report(holder, case.snapshot)
         if mapping is None or holder.mapping is not None or holder.node is None:
             continue
-        if code in mapping.findings:
+        lead = reported_finding(holder, case.snapshot)
+        if code in mapping.findings and (lead is None or lead.code != code):
             yield finding(
                 code,
                 subject(holder),
-                f"The agent on {holder.node} reports: {message.format(device=mapping.device)}"
+                f"{message.format(device=mapping.device, node=holder.node, volume=case.volume)}"
                 f"{then_starts(case, holder.node)}",
-                evidence=(*mapping.reasons, *identity_lines(case, holder)),
+                evidence=(
+                    f"reported by the agent on {holder.node}",
+                    *mapping.reasons,
+                    *identity_lines(case, holder),
+                ),
                 commands=(query_on_node(case, holder.node),),
             )
 

@@ -44,6 +44,7 @@ from rbdagent.rules.context import (
     pod_by_uid,
     query_again,
     query_on_node,
+    reported_finding,
     subject_of,
     then_starts,
 )
@@ -63,6 +64,7 @@ from rbdagent.verdicts.evidence import (
 )
 from rbdagent.verdicts.timing import MOVING, RETRY_S
 from rbdagent.verdicts.volume_verdict import (
+    NOT_BACKED,
     PODS_ELSEWHERE,
     attached_on_paper,
     conflicting,
@@ -524,7 +526,7 @@ def _certainty(holder: Holder, case: RuleContext) -> str:
 
 def unwatched(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD105 for a writable mapping without a watch."""
-    for holder_verdict in case.holders_with(Verdict.UNWATCHED):
+    for holder_verdict in case.observed_with(Verdict.UNWATCHED):
         holder = holder_verdict.holder
         pods = evidence_of(holder).running
         sure = holder.mapping is not None and holder.mapping.watch is False
@@ -546,7 +548,7 @@ def unwatched(case: RuleContext) -> Iterator[Finding]:
 
 def returned_dirty(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD107 for a node that was taken out of service, runs and still holds the volume."""
-    for holder_verdict in case.holders_with(Verdict.RETURNED_DIRTY):
+    for holder_verdict in case.observed_with(Verdict.RETURNED_DIRTY):
         node = holder_verdict.holder.node
         yield finding(
             "RBD107",
@@ -563,7 +565,7 @@ def returned_dirty(case: RuleContext) -> Iterator[Finding]:
 
 def blocklisted(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD103 for a blocklisted client, with all its devices."""
-    for holder_verdict in case.holders_with(Verdict.DEAD):
+    for holder_verdict in case.observed_with(Verdict.DEAD):
         holder = holder_verdict.holder
         entry = holder.blocklisted_by
         if not isinstance(entry, BlocklistEntry):
@@ -631,7 +633,7 @@ def _removal_advice(entry: BlocklistEntry) -> str:
 
 def dead_nbd(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD104 for an nbd device whose rbd-nbd process no longer exists."""
-    for holder_verdict in case.holders_with(Verdict.DEAD):
+    for holder_verdict in case.observed_with(Verdict.DEAD):
         holder = holder_verdict.holder
         if holder.mapping is None or holder.mapping.kind is not DeviceKind.NBD:
             continue
@@ -703,8 +705,8 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
 def lost_pod_elsewhere(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD109 of another node: only its agent's report shows it."""
     message = (
-        "a container or a pod's path still refers to {device} there, and the pod is no longer in "
-        "the API: it was force-deleted. Stop its containers first. Never unmap the device under "
+        "A container or a pod's path still refers to {device} on {node}, and the pod is no longer "
+        "in the API: it was force-deleted. Stop its containers first. Never unmap the device under "
         "them."
     )
     yield from agent_findings("RBD109", message, subject_of, case)
@@ -712,7 +714,7 @@ def lost_pod_elsewhere(case: RuleContext) -> Iterator[Finding]:
 
 def pinned(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD102, with what keeps the device open and what happens after that ends."""
-    for holder_verdict in case.holders_with(Verdict.PINNED, Verdict.STAGED):
+    for holder_verdict in case.observed_with(Verdict.PINNED, Verdict.STAGED):
         holder = holder_verdict.holder
         found = evidence_of(holder)
         kept = pins(found, holder) if holder.mapping is not None else ()
@@ -839,7 +841,7 @@ def _show(process: ProcessRef, holder: Holder) -> Command:
 
 def orphaned(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD101 for a mapping that nothing uses and no other component removes."""
-    for holder_verdict in case.holders_with(Verdict.ORPHANED):
+    for holder_verdict in case.observed_with(Verdict.ORPHANED):
         holder = holder_verdict.holder
         found = evidence_of(holder)
         if holder.mapping is None or found.staging_mounts or found.own_luks:
@@ -955,7 +957,7 @@ def _orphan_remedy(holder: Holder) -> Sentence:
 
 def staging_left(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD110, with the commands in order: umount, luksClose, unmap."""
-    for holder_verdict in case.holders_with(Verdict.ORPHANED):
+    for holder_verdict in case.observed_with(Verdict.ORPHANED):
         holder = holder_verdict.holder
         found = evidence_of(holder)
         staged = found.staging_mounts
@@ -1054,7 +1056,7 @@ def _client_name(holder: Holder) -> str:
 def undetermined(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD119 for a holder whose use is unknown, with the nodes on which to observe it."""
     outside = external_holders(case)
-    for holder_verdict in case.holders_with(Verdict.UNDETERMINED):
+    for holder_verdict in case.observed_with(Verdict.UNDETERMINED):
         holder = holder_verdict.holder
         if holder_verdict in outside:
             # RBD771, RBD773 or RBD774 reports this client.
@@ -1137,7 +1139,7 @@ def _is_unmap_expected(holder: Holder, case: RuleContext) -> bool:
 def published(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD101 and RBD102 of another node, as its own agent reports them."""
     for verdict, code in ((Verdict.ORPHANED, "RBD101"), (Verdict.PINNED, "RBD102")):
-        for holder_verdict in case.holders_with(verdict):
+        for holder_verdict in case.observed_with(verdict):
             holder = holder_verdict.holder
             if holder.mapping is not None or holder.published is None or holder.node is None:
                 continue
@@ -1154,6 +1156,51 @@ def published(case: RuleContext) -> Iterator[Finding]:
             )
 
 
+def reported(case: RuleContext) -> Iterator[Finding]:
+    """Yield what another node's agent reports of its mapping: the same sentence as on that node."""
+    for holder_verdict in case.holder_verdicts:
+        holder = holder_verdict.holder
+        found = reported_finding(holder, case.snapshot)
+        if found is None or holder.published is None or holder.node is None:
+            continue
+        is_leading = found.code == NOT_BACKED or holder_verdict.reported is not None
+        if is_leading:
+            yield finding(
+                found.code,
+                subject_of(holder),
+                f"{found.message}{then_starts(case, holder.node)}",
+                evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
+                commands=(query_on_node(case, holder.node),),
+                severity=Severity(found.severity),
+                recovery=_recovery_elsewhere(holder_verdict),
+            )
+        for code in holder.published.findings:
+            if code in _ALSO_REPORTED and not (is_leading and code == found.code):
+                yield finding(
+                    code,
+                    subject_of(holder),
+                    f"{holder.published.device} on {holder.node} has another problem, {code}, as "
+                    f"the agent there reports.{then_starts(case, holder.node)}",
+                    evidence=identity_lines(case, holder),
+                    commands=(query_on_node(case, holder.node),),
+                )
+
+
+def _recovery_elsewhere(holder_verdict: HolderVerdict) -> Recovery | None:
+    """Return who recovers a holder of another node; None if the entry of the finding has it."""
+    match holder_verdict.verdict:
+        case Verdict.PINNED:
+            return _once_released(holder_verdict.holder)[1]
+        case Verdict.ORPHANED:
+            return _recovery_of_orphan(holder_verdict.holder)
+        case _:
+            return None
+
+
+_ALSO_REPORTED: Final = frozenset({"RBD101", "RBD102", "RBD103", "RBD104", "RBD105", "RBD110"})
+"""Codes of a mapping that are shown beside the one that explains the verdict of its agent."""
+
+
 def _candidates(case: RuleContext) -> tuple[str, ...]:
     """Return the nodes where an unknown client may run: attached, or with a pod of the volume."""
     nodes = {attachment.node_name for attachment in observed_of(case.use.attachments)}
@@ -1168,7 +1215,7 @@ def shared(case: RuleContext) -> Iterator[Finding]:
     if case.verdict is not Verdict.SHARED:
         return
     nodes = ", ".join(
-        str(holder_verdict.holder.node) for holder_verdict in sharing(case.holder_verdicts)
+        sorted(str(holder_verdict.holder.node) for holder_verdict in sharing(case.holder_verdicts))
     )
     volume = case.use.persistent_volume
     modes = ", ".join(volume.access_modes) if volume is not None else "unknown"
@@ -1184,7 +1231,7 @@ def shared(case: RuleContext) -> Iterator[Finding]:
 
 def foreign_client(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD115, RBD116 and RBD117 for clients that are not mappings of Kubernetes."""
-    for holder_verdict in case.holders_with(Verdict.FOREIGN):
+    for holder_verdict in case.observed_with(Verdict.FOREIGN):
         holder = holder_verdict.holder
         if holder.transient:
             yield finding(
@@ -1229,7 +1276,7 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
 
 def between_steps(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD120 for a holder between two steps."""
-    for holder_verdict in case.holders_with(Verdict.STAGED):
+    for holder_verdict in case.observed_with(Verdict.STAGED):
         if holder_verdict.holder.driver_registered is False:
             continue
         yield finding(
@@ -1269,7 +1316,7 @@ def attached_not_mapped(case: RuleContext) -> Iterator[Finding]:
 
 def in_use(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD100 for a holder that a pod uses as expected."""
-    for holder_verdict in case.holders_with(Verdict.IN_USE):
+    for holder_verdict in case.observed_with(Verdict.IN_USE):
         if (
             holder_verdict.holder.unknown_pod_uids
             and not evidence_of(holder_verdict.holder).running
@@ -1380,6 +1427,7 @@ RULES: Final = (
     (125, client_on_two_nodes),
     (130, pinned),
     (140, orphaned),
+    (145, reported),
     (150, published),
     (160, staging_left),
     (220, running_without_mapping),

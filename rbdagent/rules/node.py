@@ -186,16 +186,20 @@ def driver_down(case: RuleContext) -> Iterator[Finding]:
 
 
 def down_elsewhere(case: RuleContext) -> Iterator[Finding]:
-    """Yield RBD201 and RBD202 of another node: only its agent's report shows them."""
+    """Yield RBD201, RBD202 and RBD203 of another node: only its agent's report shows them."""
     for code, message in _DOWN_ELSEWHERE.items():
+        if code == "RBD203" and _hanging_event(case) is not None:
+            # The event shows it here, too.
+            continue
         yield from agent_findings(code, message, lambda holder: f"node {holder.node}", case)
 
 
 _DOWN_ELSEWHERE: Final = {
-    "RBD201": "the CSI driver does not answer there, so nothing can be unmounted. Bring its node "
-    "plugin back.",
-    "RBD202": "kubelet does not run there. Containers keep running, and nothing is unmounted until "
-    "kubelet is back.",
+    "RBD201": "The CSI driver does not answer on {node}, so nothing can be unmounted there. Bring "
+    "its node plugin back, as the agent there reports.",
+    "RBD202": "kubelet does not run on {node}. Containers keep running, and nothing is unmounted "
+    "until kubelet is back, as the agent there reports.",
+    "RBD203": "An operation on {volume} hangs. The agent on {node} shows it: run rbdagent there.",
 }
 
 

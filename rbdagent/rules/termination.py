@@ -304,7 +304,7 @@ def _on_lost_node(pod: Pod, node: Node | None, case: RuleContext) -> Iterator[Fi
                 f"{node.ready_changed_at or 'an unknown time'}"
             ),
         ),
-        remedy=safe_order(node.name, spec),
+        remedy=safe_order(node.name, spec, tainted=node.out_of_service),
         commands=(
             kubectl("describe node", node.name),
             *_status(spec),
@@ -321,16 +321,17 @@ def _ready_status(node: Node) -> str:
     return "False" if node.ready is False else "Unknown"
 
 
-def safe_order(node: str, image: ImageSpec | None) -> str:
+def safe_order(node: str, image: ImageSpec | None, *, tainted: bool) -> str:
     """Return the only safe sequence of steps to release a volume from a node that is down."""
     status = f" ({line_of(command('rbd status', str(image)))})" if image is not None else ""
     taint = line_of(kubectl("taint node", node, f"{_TAINT}=nodeshutdown:NoExecute"))
+    last = "Its out-of-service taint is set already" if tainted else f"Only then: {taint}"
     back = line_of(kubectl("taint node", node, f"{_TAINT}-"))
     return (
         f"Bring {node} back if you can: its kubelet then finishes automatically. If not, keep to "
         f"this order. 1. Check whether its watch is alive{status}: while it is alive, that machine "
-        f"writes, and nothing may be forced. 2. Power {node} off. 3. Only then: {taint} (its pods "
-        f"and attachments are removed within 20 s). 4. When the node is back: {back}"
+        f"writes, and nothing may be forced. 2. Power {node} off. 3. {last} (its pods and "
+        f"attachments are removed within 20 s). 4. When the node is back: {back}"
     )
 
 
@@ -477,7 +478,8 @@ def node_down(case: RuleContext) -> Iterator[Finding]:
     """Report RBD113: a node that is not Ready, with or without a watch in Ceph."""
     for holder_verdict in case.holders_with(Verdict.NODE_DOWN):
         holder = holder_verdict.holder
-        node = str(holder.node)
+        node, node_object = str(holder.node), holder.node_object
+        tainted = isinstance(node_object, Node) and node_object.out_of_service
         if holder.watcher is not None:
             message = (
                 f"{node} is not Ready, but its watch on {case.volume} is alive: that machine runs "
@@ -486,10 +488,12 @@ def node_down(case: RuleContext) -> Iterator[Finding]:
         else:
             message = (
                 f"{node} is not Ready, and Ceph lists no watch of that node on {case.volume}. "
-                "Prove that the machine is off, then set the out-of-service taint."
+                + (
+                    "It already has the out-of-service taint: prove that the machine is off."
+                    if tainted
+                    else "Prove that the machine is off, then set the out-of-service taint."
+                )
             )
-        node_object = holder.node_object
-        tainted = isinstance(node_object, Node) and node_object.out_of_service
         if tainted and holder.watcher is not None:
             message += (
                 f" {node} already has the out-of-service taint, so its volumes are detached "
@@ -505,7 +509,7 @@ def node_down(case: RuleContext) -> Iterator[Finding]:
                 *identity_lines(case, holder),
                 *_fencing(case, holder),
             ),
-            remedy=safe_order(node, spec) if isinstance(node_object, Node) else "",
+            remedy=safe_order(node, spec, tainted=tainted) if isinstance(node_object, Node) else "",
             commands=(
                 kubectl("describe node", node),
                 *_status(spec),

@@ -85,6 +85,8 @@ class RungResult(Struct, frozen=True, kw_only=True):
 
     verdict: Verdict
     reasons: tuple[str, ...]
+    reported: PublishedMapping | None = None
+    """The report that has the same verdict."""
 
 
 def judge(
@@ -97,7 +99,11 @@ def judge(
     checks = LOCAL if holder.mapping is not None else REMOTE
     result = next(result for check in checks if (result := check(bench)) is not None)
     return HolderVerdict(
-        holder=holder, verdict=result.verdict, reasons=result.reasons, since=snapshot.observed_at
+        holder=holder,
+        verdict=result.verdict,
+        reasons=result.reasons,
+        reported=result.reported,
+        since=snapshot.observed_at,
     )
 
 
@@ -164,7 +170,7 @@ def is_watch_observed(holder: Holder, view: ImageView | None) -> bool | NotObser
         return None
     if holder.watcher is not None:
         return True
-    if view is not None and view.presence is ImagePresence.GONE:
+    if _is_gone(view):
         return None
     facts = (view.presence, view.watchers) if view is not None else (_NO_VIEW,)
     facts = (*facts, mapping.read_only, mapping.client_address or _NO_ADDRESS)
@@ -693,6 +699,14 @@ def node_down(bench: HolderContext) -> RungResult | None:
     return RungResult(verdict=Verdict.NODE_DOWN, reasons=tuple(lines))
 
 
+def blocklisted_elsewhere(bench: HolderContext) -> RungResult | None:
+    """Return `Dead` for a blocklisted client, by the report of its agent if that is the same."""
+    found, mapping = blocklisted(bench), fresh_report(bench.holder, bench.snapshot)
+    if found is None or mapping is None or mapping.verdict is not Verdict.DEAD:
+        return found
+    return RungResult(verdict=found.verdict, reasons=found.reasons, reported=mapping)
+
+
 def returned_remotely(bench: HolderContext) -> RungResult | None:
     """Return `ReturnedDirty` for a node with the out-of-service taint that is alive.
 
@@ -798,6 +812,19 @@ def reported_danger(bench: HolderContext) -> RungResult | None:
     )
 
 
+def reported_use(bench: HolderContext) -> RungResult | None:
+    """Return the fresh report of the agent on that node, which observed more than the API shows.
+
+    A running pod in the API is newer than a report of another verdict than `InUse`.
+    """
+    mapping = fresh_report(bench.holder, bench.snapshot)
+    if mapping is None or _lacks_its_watch(bench, mapping):
+        return None
+    if bench.found.running and mapping.verdict is not Verdict.IN_USE:
+        return None
+    return published(bench)
+
+
 def published(bench: HolderContext) -> RungResult | None:
     """Return the verdict that the agent of the holder's node reported, if the report is fresh."""
     mapping = fresh_report(bench.holder, bench.snapshot)
@@ -815,7 +842,9 @@ def published(bench: HolderContext) -> RungResult | None:
                 *mapping.reasons,
             ),
         )
-    return RungResult(verdict=mapping.verdict, reasons=(bench.report, *mapping.reasons))
+    return RungResult(
+        verdict=mapping.verdict, reasons=(bench.report, *mapping.reasons), reported=mapping
+    )
 
 
 def _lacks_its_watch(bench: HolderContext, mapping: PublishedMapping) -> bool:
@@ -828,9 +857,15 @@ def _lacks_its_watch(bench: HolderContext, mapping: PublishedMapping) -> bool:
         bench.holder.watcher is None
         and are_watchers_observed(bench.use.image_view)
         and mapping.read_only is not True
-        and mapping.verdict is not Verdict.UNWATCHED
+        and mapping.verdict not in {Verdict.UNWATCHED, Verdict.UNDETERMINED}
         and not is_nbd(mapping)
+        and not _is_gone(bench.use.image_view)
     )
+
+
+def _is_gone(view: ImageView | None) -> bool:
+    """Return whether the image was deleted: no client can have a watch on its header."""
+    return view is not None and view.presence is ImagePresence.GONE
 
 
 def holder_node_not_observed(bench: HolderContext) -> RungResult | None:
@@ -858,12 +893,13 @@ def holder_node_not_observed(bench: HolderContext) -> RungResult | None:
 REMOTE: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
     passing_by,
     ceph_service,
-    blocklisted,
+    blocklisted_elsewhere,
     claimed_by_several,
     reported_danger,
     unknown_node,
     node_down,
     returned_remotely,
+    reported_use,
     own_check,
     pods_on_holder_node,
     lingering,

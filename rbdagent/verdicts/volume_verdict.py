@@ -76,7 +76,7 @@ def target_verdict(
     use: Volume, holder_verdict: tuple[HolderVerdict, ...], snapshot: Snapshot
 ) -> Verdict:
     """Return the verdict on the target."""
-    if use.unbacked:
+    if use.unbacked or any(is_not_backed(holder, snapshot) for holder in use.holders):
         return Verdict.NOT_BACKED
     if conflicting(use, holder_verdict, snapshot):
         return Verdict.CONFLICT
@@ -94,9 +94,23 @@ def target_verdict(
     return Verdict.SHARED if is_shared else worst
 
 
+NOT_BACKED: Final = "RBD108"
+"""The code of a container that writes to its node's own disk."""
+
+
+def is_not_backed(holder: Holder, snapshot: Snapshot) -> bool:
+    """Return whether the agent of another node reports that a container there lacks the volume."""
+    mapping = fresh_report(holder, snapshot)
+    return (
+        mapping is not None and mapping.finding is not None and mapping.finding.code == NOT_BACKED
+    )
+
+
 def is_left_behind(holder_verdict: HolderVerdict) -> bool:
     """Return whether it is a dead nbd device that is not mounted, not open and not stacked on."""
-    mapping = holder_verdict.holder.mapping
+    mapping, report = holder_verdict.holder.mapping, holder_verdict.reported
+    if report is not None:
+        return report.left_behind and holder_verdict.verdict is Verdict.DEAD
     return (
         holder_verdict.verdict is Verdict.DEAD
         and mapping is not None

@@ -88,6 +88,10 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     """Return the verdict's sentence if no finding explains it."""
     holders = culprits_first(diagnosis)
     if holders and diagnosis.verdict is holders[0].verdict:
+        report = holders[0].reported
+        if report is not None and report.reasons:
+            # As on the node of the mapping, whose agent reports its device and its reasons.
+            return f"{report.device} on {holders[0].holder.node}: {report.reasons[0]}."
         return f"{subject_of(holders[0].holder)}: {holders[0].reasons[0]}."
     use = diagnosis.use
     if use.image is None and use.claim is not None and _has_no_volume(use.claim):

@@ -318,7 +318,7 @@ REPORTED: Final[dict[str, Table]] = {
 NOT_REPORTED: Final[dict[str, Table]] = {
     "RBD125": {
         "in one report": from_worker_2(in_kube={"published": (OF_CLIENT,)}),
-        "in the report of its own node": world(in_kube={"published": (OF_CLIENT,)}),
+        "in the report of the same node": world(in_kube={"published": (OF_CLIENT,)}),
         "of another cluster": from_worker_2(
             in_kube={
                 "published": (

@@ -1,0 +1,194 @@
+"""The answer on another node has the first line and the exit code of the mapping's own node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent.cli.output import exit_code
+from rbdagent.correlate import correlate
+from rbdagent.correlate.image_identity import mappings_of
+from rbdagent.lifecycle.steps import lifecycle_of
+from rbdagent.model import NotObserved, PublishedNode, Snapshot, TargetKind, Verdict
+from rbdagent.parse import kubernetes as read
+from rbdagent.report.public import PublicText
+from rbdagent.report.rbdmapping import MOST_BYTES, mapping_statuses, rbdmapping_objects
+from rbdagent.report.rbdmapping import _size as size_of
+from rbdagent.report.text.headline import (
+    culprits_first,
+    first_lines,
+    verdict_finding,
+    verdict_sentence,
+)
+from rbdagent.report.text.lifecycle import _first_lines, _word
+from rbdagent.rules import diagnose
+from tests.support.rule_rows.diagnose import DEAD_NBD, OWN_ENTRY, REPORTED
+from tests.support.rule_rows.holder_verdicts import EXPECTED
+from tests.support.snapshots import (
+    UNBACKED,
+    UNSEEN,
+    container,
+    kube,
+    mount,
+    node,
+    node_view,
+    opener,
+    pod,
+    target,
+    waiting_pod,
+    world,
+)
+
+if TYPE_CHECKING:
+    from rbdagent.model import Diagnosis
+
+OF_HOLDERS: Final = (
+    "RBD100", "RBD101", "RBD102", "RBD103", "RBD104", "RBD105", "RBD107", "RBD109", "RBD110",
+    "RBD114", "RBD115", "RBD119", "RBD120",
+)  # fmt: skip
+LOST: Final = {"mounts": (mount(path="/d", namespace=container()),)}
+
+
+def is_published(seen: Snapshot) -> bool:
+    """Return whether the answer on worker-1 is about a mapping that its agent can publish.
+
+    Without the API, an agent publishes nothing.
+    """
+    node_seen = seen.node
+    if seen.target.kind is TargetKind.DEVICE:
+        # Its image is unknown, and the name of a device is valid only on its node.
+        return False
+    if node_seen is None or node_seen.node_name != "worker-1" or seen.kubernetes is None:
+        return False
+    holders = culprits_first(diagnose(correlate(seen), seen))
+    return bool(holders) and holders[0].holder.mapping is not None
+
+
+ROWS: Final = {
+    f"{code}, {name}": seen for code in OF_HOLDERS for name, seen in REPORTED[code].items()
+} | {f"{verdict}, {name}": seen for verdict, table in EXPECTED for name, seen in table.items()}
+
+
+def by_image(seen: Snapshot) -> Snapshot:
+    """Return a snapshot whose target is valid on another node, too: a device is not."""
+    if seen.target.kind is not TargetKind.DEVICE:
+        return seen
+    (mapped,) = mappings_of(seen.node)
+    if isinstance(mapped.spec, NotObserved):
+        return seen
+    spec = mapped.spec
+    return replace(
+        seen, target=target(argument=str(spec), kind=TargetKind.IMAGE, name="", image=spec)
+    )
+
+
+CASES: Final[dict[str, Snapshot]] = {
+    name: by_image(seen) for name, seen in ROWS.items() if is_published(by_image(seen))
+} | {
+    "not backed, with its mapping": world(
+        on_node={"unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)}
+    ),
+    "in use": world(in_kube={"pods": (pod(),)}),
+    "in use by a lost container": world(mapped=LOST),
+    "starting": world(in_kube={"pods": (waiting_pod(node="worker-1"),)}),
+    "pinned, and a pod waits": world(
+        mapped={"openers": (opener(),)}, in_kube={"pods": (waiting_pod(),)}
+    ),
+    "kernel lost its watch": world(mapped={"watch": False}),
+    "blocklisted, in use": world(in_ceph={"blocklist": (OWN_ENTRY,)}, in_kube={"pods": (pod(),)}),
+    "dead nbd, in use": world(
+        on_node={"mappings": (DEAD_NBD,)},
+        of_image={"watchers": ()},
+        in_kube={"pods": (pod(),)},
+    ),
+    "back, and out of service": world(
+        in_kube={"nodes": (node(out_of_service=True), node("worker-2"))}
+    ),
+    "openers not observed": world(mapped={"openers": UNSEEN}),
+}
+
+
+def statuses_of(seen: Snapshot) -> list[dict[str, object]]:
+    """Return what the agent of the observed node publishes about the volume."""
+    assert seen.node is not None
+    diagnosis = diagnose(correlate(seen), seen)
+    bodies = rbdmapping_objects(
+        mapping_statuses((diagnosis,), seen, None),
+        seen.node.node_name,
+        observed_at=seen.observed_at,
+    )
+    return [body["status"] for body in bodies.values()]
+
+
+def elsewhere(seen: Snapshot) -> Snapshot:
+    """Return the snapshot of a third node, with what the agent of worker-1 published."""
+    assert seen.node is not None
+    report = PublishedNode(
+        name=seen.node.node_name,
+        observed_at=seen.observed_at,
+        mappings=tuple(read.rbd_mapping(status) for status in statuses_of(seen)),
+    )
+    view = seen.kubernetes or kube()
+    other = node_view(node_name="worker-3", mappings=(), boot_id="b003", addresses=())
+    return replace(seen, node=other, kubernetes=replace(view, published=(report,)))
+
+
+def first_line(diagnosis: Diagnosis, seen: Snapshot) -> str:
+    lead = verdict_finding(diagnosis)
+    if lead is None:
+        return verdict_sentence(diagnosis)
+    return first_lines(lead, diagnosis, seen)[0][0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_another_node_gives_the_same_answer(name: str) -> None:
+    here = CASES[name]
+    there = elsewhere(here)
+    ours, theirs = (diagnose(correlate(seen), seen) for seen in (here, there))
+    assert theirs.verdict is ours.verdict
+    assert first_line(theirs, there) == PublicText(here)(first_line(ours, here))
+    assert exit_code((theirs,), "error") == exit_code((ours,), "error")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_diagnose_on_another_node_begins_in_the_same_way(name: str) -> None:
+    here = CASES[name]
+    there = elsewhere(here)
+    ours, theirs = (lifecycle_of(correlate(seen), seen) for seen in (here, there))
+    assert _word(theirs)[0] == _word(ours)[0]
+    (first, *_), (second, *_) = (
+        _first_lines(lifecycle, seen)[0] for lifecycle, seen in ((ours, here), (theirs, there))
+    )
+    assert second == PublicText(here)(first)
+    assert exit_code((theirs.diagnosis,), "error") == exit_code((ours.diagnosis,), "error")
+
+
+def test_every_verdict_that_a_node_gives_its_mappings_has_a_case() -> None:
+    judged = {
+        held.verdict
+        for seen in CASES.values()
+        for held, _ in diagnose(correlate(seen), seen).mapped
+    }
+    given = {
+        Verdict.UNWATCHED, Verdict.RETURNED_DIRTY, Verdict.DEAD, Verdict.IN_USE,
+        Verdict.UNDETERMINED, Verdict.STAGED, Verdict.PINNED, Verdict.ORPHANED, Verdict.FOREIGN,
+    }  # fmt: skip
+    assert judged == given
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_published_finding_has_code_severity_and_one_sentence(name: str) -> None:
+    for status in statuses_of(CASES[name]):
+        found = status["finding"]
+        assert isinstance(found, dict)
+        assert set(found) == {"code", "severity", "message"}
+        assert len(found["message"]) <= 300
+        assert size_of({}, status) <= MOST_BYTES
+
+
+def test_published_sentence_has_no_command_line() -> None:
+    (status,) = statuses_of(CASES["pinned, and a pod waits"])
+    assert "100000" not in str(status)
+    assert status["finding"]["message"].startswith("/dev/rbd0 on worker-1 is kept open: process")  # type: ignore[index]
