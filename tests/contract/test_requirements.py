@@ -1,4 +1,4 @@
-"""Packages from PyPI: the two locked lists, and the requirements of pyproject.toml.
+"""Packages from PyPI: the locked lists, and the requirements of pyproject.toml.
 
 After a change of pyproject.toml, run ./dev lock. The tests read files only: they use no index.
 """
@@ -17,20 +17,23 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
-from tests.lab.venvs import REQUIREMENTS, install_commands
+from tests.lab.venvs import FLOORS, REQUIREMENTS, install_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 CHECKOUT: Final = Path(__file__).parents[2]
 PROJECT: Final = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+_ALL: Final = [
+    *PROJECT["dependencies"],
+    *(text for extra in ("dev", "mcp") for text in PROJECT["optional-dependencies"][extra]),
+]
 LOCKED: Final = {
     "requirements.txt": PROJECT["dependencies"],
-    REQUIREMENTS.name: [
-        *PROJECT["dependencies"],
-        *(text for extra in ("dev", "mcp") for text in PROJECT["optional-dependencies"][extra]),
-    ],
+    REQUIREMENTS.name: _ALL,
+    FLOORS.name: _ALL,
 }
 """Each list, and the requirements of pyproject.toml for it."""
 
@@ -144,12 +147,22 @@ def test_the_locked_versions_are_those_that_pyproject_allows(
 def test_tests_run_with_the_released_versions(python: str) -> None:
     handed_out, tested = (
         {name: version(found) for name, found in locked(file, environment(python)).items()}
-        for file in LOCKED
+        for file in ("requirements.txt", REQUIREMENTS.name)
     )
     assert handed_out.items() <= tested.items()
 
 
-@pytest.mark.parametrize("name", LOCKED)
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_floors_are_the_oldest_versions_that_pyproject_allows(python: str) -> None:
+    there = locked(FLOORS.name, environment(python))
+    needed = map(Requirement, [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["mcp"]])
+    for wanted in needed:
+        (oldest,) = [one.version for one in wanted.specifier if one.operator == ">="]
+        found = version(there[canonicalize_name(wanted.name)])
+        assert Version(found) == Version(oldest), f"{wanted}: ./dev lock"
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", REQUIREMENTS.name])
 def test_requirements_of_locked_packages_are_locked(name: str) -> None:
     """The metadata of the installed packages lists the needs; pip refuses one without a digest."""
     there = locked(name, environment("3.11"))

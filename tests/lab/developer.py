@@ -7,11 +7,14 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +29,7 @@ from tests.lab.install import (
     default_state_dir,
     given_cephcsi,
     install_browser,
+    install_floors,
     install_helm,
     install_lab,
     install_python,
@@ -36,24 +40,35 @@ from tests.lab.install import (
 )
 from tests.lab.junit import count
 from tests.lab.parts import OPTIONS, SUITES, chosen_parts
-from tests.lab.venvs import REQUIREMENTS
+from tests.lab.venvs import FLOORS, REQUIREMENTS, floors_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
-TIERS = ("lint", "unit", "contract", "integration", "e2e", "oldest", "newest")
+TIERS = ("lint", "unit", "contract", "floors", "integration", "e2e", "oldest", "newest")
 LAB_TIERS = ("integration", "e2e", "oldest", "newest")
 _OF_ONE_DEBIAN = {
     "oldest": ("12", "tests/integration/test_observe_ceph.py"),
     "newest": ("forky", "tests/e2e/test_founding_incident.py"),
 }
 """Tiers that run a part of another tier on the Ceph, kernel and programs of one Debian."""
+_FLOORS = "floors"
+_OF_FLOORS = ("tests/contract", "tests/unit/test_log.py", "tests/unit/test_agent_loop.py")
+"""The tests that use packages most, run with the oldest allowed version of each."""
+_NOT_OF_FLOORS = "tests/contract/test_requirements.py"
+"""It compares lists with what is installed; what is installed here is another list."""
 _FURTHER_ROOTS = {"integration": (SUITES[-1],)}
 """Suites for further roots that tests of a tier use: a Ceph with keys of type aes256k."""
 _VM_TIERS = ("e2e", "newest")
 _PROCESSORS = max(2, len(os.sched_getaffinity(0)))
-_AT_ONCE = {"unit": _PROCESSORS, "contract": _PROCESSORS, "integration": 2, "e2e": 3}
+_AT_ONCE = {
+    "unit": _PROCESSORS,
+    "contract": _PROCESSORS,
+    _FLOORS: _PROCESSORS,
+    "integration": 2,
+    "e2e": 3,
+}
 """Tests that run at the same time; ``-n 0`` among a tier's arguments runs them one by one."""
 _LAB_MEMORY_GIB = 6
 _FIRST_LAB = ("--lab", "first", "-n", "2")
@@ -71,9 +86,11 @@ _NO_TESTS_COLLECTED = 5
 _EPILOG = """\
 verbs:
   demo                   the founding incident on real parts, and rbdagent's answers
-  test [TIER ...]        all tests, or those tiers: lint unit contract integration e2e oldest newest
-  lint, unit, contract, integration, e2e, oldest, newest [PYTEST ARGS]
+  test [TIER ...]        all tests, or those tiers: lint unit contract floors integration e2e
+                         oldest newest
+  lint, unit, contract, floors, integration, e2e, oldest, newest [PYTEST ARGS]
                          one tier; further arguments go to pytest (./dev e2e -k founding).
+                         floors is contract with the oldest allowed version of each package,
                          oldest uses Ceph 16.2, newest runs the founding incident on Debian forky
   lab up|down|shell|status
                          the lab for manual use: up leaves it running until down
@@ -85,8 +102,8 @@ verbs:
   soak [EPISODES] [SEED] random lifecycles of volumes with agents on the real kernel: 500 or so many
   docs                   write docs/runbooks again, missing rows of docs/diagnose.md, the answers
                          that documents quote, and docs/who-holds.svg
-  lock [UV ARGS]         write requirements.txt and requirements-dev.txt from pyproject.toml;
-                         versions that fit are kept, --upgrade takes the newest
+  lock [UV ARGS]         write requirements.txt, requirements-dev.txt and requirements-floors.txt
+                         from pyproject.toml; versions that fit are kept, --upgrade takes the newest
   matrix [NAME ...]      run each Ceph, kernel, Debian and Kubernetes, and write
                          docs/compatibility.md; --list names the cells
   pictures               take the pictures in docs/ again, with a headless browser
@@ -279,7 +296,37 @@ def _lock(args: list[str]) -> int:
     uv = [str(venv_python().with_name("uv")), "pip", "compile", "--quiet", "--no-cache", *args]
     run_time = ["pyproject.toml", "--output-file", "requirements.txt"]
     dev = ["pyproject.toml", "--output-file", REQUIREMENTS.name, "--extra", "dev", "--extra", "mcp"]
-    return _run([*uv, *run_time]) or _run([*uv, *dev, "--constraints", "requirements.txt"])
+    return (
+        _run([*uv, *run_time])
+        or _run([*uv, *dev, "--constraints", "requirements.txt"])
+        or _lock_floors(uv)
+    )
+
+
+def _lock_floors(uv: list[str]) -> int:
+    """Write the list of the oldest allowed versions; what only developers need is the newest."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    needed = (*project["dependencies"], *project["optional-dependencies"]["mcp"])
+    oldest = {_package(text) for text in needed}
+    entries = re.findall(r"^[^\s#]+==[^\\\n]+", REQUIREMENTS.read_text(), re.MULTILINE)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as newest:
+        newest.write("\n".join(entry for entry in entries if _package(entry) not in oldest))
+        newest.flush()
+        return _run(
+            [
+                *(*uv, "pyproject.toml", "--output-file", FLOORS.name),
+                *("--extra", "dev", "--extra", "mcp", "--constraints", newest.name),
+                # Annotations would name the temporary file.
+                *("--resolution", "lowest-direct", "--no-annotate"),
+            ]
+        )
+
+
+def _package(requirement: str) -> str:
+    """Return the name of a required package as registries compare it."""
+    name = re.match(r"[\w.-]+", requirement)
+    assert name is not None, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
 
 
 def _pictures(args: list[str]) -> int:
@@ -317,8 +364,10 @@ def _test(args: list[str]) -> int:
 def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
     narrator = Narrator()
     install_python(narrator)
-    if "contract" in tiers:
+    if "contract" in tiers or _FLOORS in tiers:
         install_helm(narrator)
+    if _FLOORS in tiers:
+        install_floors(narrator)
     obstacles = {tier: _why_not_run(tier) for tier in tiers}
     of_lab = [tier for tier in tiers if tier in LAB_TIERS and obstacles[tier] is None]
     for tier in of_lab:
@@ -539,7 +588,7 @@ def _pytest(tier: str, args: Sequence[str], *, name: str = "") -> Outcome:
     """Run tests of a tier; ``name`` is set for a run in addition to that of all its tests."""
     command, junit = _command(tier, args, name=name)
     started = time.monotonic()
-    code = _run(command)
+    code = _run(command, environment=_environment(_python_of(tier)))
     return _outcome(name or tier, junit, code, seconds=time.monotonic() - started)
 
 
@@ -550,13 +599,20 @@ def _command(tier: str, args: Sequence[str], *, name: str) -> tuple[list[str], P
     junit.unlink(missing_ok=True)
     side_by_side = ["-n", str(_AT_ONCE[tier]), "--dist", "loadfile"] if tier in _AT_ONCE else []
     # A path among the arguments is in place of the whole tier: pytest would run both.
-    tests = [] if any(arg.startswith("tests/") for arg in args) else [_tests(tier)]
-    pytest = [str(venv_python()), "-m", "pytest", *tests, f"--junitxml={junit}"]
+    tests = () if any(arg.startswith("tests/") for arg in args) else _tests(tier)
+    pytest = [str(_python_of(tier)), "-m", "pytest", *tests, f"--junitxml={junit}"]
     return [*pytest, *side_by_side, *args], junit
 
 
-def _tests(tier: str) -> str:
-    return _OF_ONE_DEBIAN[tier][1] if tier in _OF_ONE_DEBIAN else f"tests/{tier}"
+def _tests(tier: str) -> tuple[str, ...]:
+    if tier == _FLOORS:
+        return *_OF_FLOORS, f"--ignore={_NOT_OF_FLOORS}"
+    return (_OF_ONE_DEBIAN[tier][1] if tier in _OF_ONE_DEBIAN else f"tests/{tier}",)
+
+
+def _python_of(tier: str) -> Path:
+    """Return the Python of the virtual environment that a tier runs in."""
+    return floors_place(cache_dir()) / "bin" / "python" if tier == _FLOORS else venv_python()
 
 
 def _outcome(name: str, junit: Path, code: int, *, seconds: float) -> Outcome:
@@ -612,8 +668,12 @@ def _run(
         return child.wait()
 
 
-def _environment() -> dict[str, str]:
-    """Return an environment that hides the user's own clusters from the tests."""
+def _environment(python: Path | None = None) -> dict[str, str]:
+    """Return an environment that hides the user's own clusters from the tests.
+
+    Args:
+        python: of the virtual environment whose programs come first.
+    """
     foreign = ("CEPH_", "KUBECONFIG", "RBDAGENT_", "PYTEST_", "NODE_NAME")
     ours = (
         "RBDAGENT_CACHE",
@@ -630,7 +690,7 @@ def _environment() -> dict[str, str]:
         if name.startswith(ours) or not name.startswith(foreign)
     }
     path = env.get("PATH", "/usr/bin:/bin")
-    env["PATH"] = f"{venv_python().parent}:{bin_dir()}:{path}:/usr/sbin:/sbin"
+    env["PATH"] = f"{(python or venv_python()).parent}:{bin_dir()}:{path}:/usr/sbin:/sbin"
     env["LC_ALL"] = "C.UTF-8"
     env["PYTHONUNBUFFERED"] = "1"
     env["RBDAGENT_CACHE"] = str(cache_dir())

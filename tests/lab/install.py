@@ -217,6 +217,12 @@ def install_python(narrator: Narrator) -> None:
         _install_venv(narrator)
 
 
+def install_floors(narrator: Narrator) -> None:
+    """Create the virtual environment with the oldest allowed packages."""
+    with _one_at_a_time():
+        _install_venv(narrator, venvs.floors_place(cache_dir()), venvs.FLOORS)
+
+
 def install_helm(narrator: Narrator) -> None:
     """Build the Helm that renders the chart in contract tests."""
     with _one_at_a_time():
@@ -331,17 +337,20 @@ def _enabled_units() -> set[Path]:
     return set(Path("/etc/systemd/system").glob("*.wants/*"))
 
 
-def _install_venv(narrator: Narrator) -> None:
-    """Create the virtual environment on Debian's Python, with its packages visible."""
-    venv = venvs.venv_place(cache_dir())
-    key = _digest(venvs.made_from(), platform.python_version().encode())
+def _install_venv(
+    narrator: Narrator, venv: Path | None = None, requirements: Path = venvs.REQUIREMENTS
+) -> None:
+    """Create a virtual environment on Debian's Python, with its packages visible."""
+    venv = venv or venvs.venv_place(cache_dir())
+    python = venv / "bin" / "python"
+    key = _digest(venvs.made_from(requirements), platform.python_version().encode())
     stamp = venv.with_suffix(".made-from")
-    if stamp.exists() and stamp.read_text() == key and venv_python().exists():
+    if stamp.exists() and stamp.read_text() == key and python.exists():
         return
-    with narrator.step("virtual environment, and rbdagent in it") as log:
-        if not venv_python().exists():
+    with narrator.step(f"{venv.name}: virtual environment, and rbdagent in it") as log:
+        if not python.exists():
             run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", venv], log)
-        for command in venvs.install_commands(venv_python()):
+        for command in venvs.install_commands(python, requirements):
             run(command, log)
         stamp.write_text(key)
 

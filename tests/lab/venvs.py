@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = CHECKOUT / "requirements-dev.txt"
+FLOORS = CHECKOUT / "requirements-floors.txt"
+"""The oldest allowed version of each package that rbdagent needs; the newest of all others."""
 
 # pip's configuration on this machine: a proxy's certificates, an index, names.
 _NETWORK = (
@@ -33,6 +35,11 @@ _NETWORK = (
 def venv_place(cache: Path) -> Path:
     """Return the path at which programs find their virtual environment."""
     return cache / "venv"
+
+
+def floors_place(cache: Path) -> Path:
+    """Return the path of the virtual environment with the packages of :data:`FLOORS`."""
+    return cache / "venv-floors"
 
 
 def venv_of(cache: Path, suite: Suite) -> Path:
@@ -63,7 +70,9 @@ def venv_of(cache: Path, suite: Suite) -> Path:
     return made_once(cache / "venvs" / suite.name, key, make)
 
 
-def install_commands(python: Path) -> tuple[tuple[str | Path, ...], ...]:
+def install_commands(
+    python: Path, requirements: Path = REQUIREMENTS
+) -> tuple[tuple[str | Path, ...], ...]:
     """Return the commands that fill a virtual environment: the locked packages, then the checkout.
 
     No source distribution is built: pip checks no digest of what builds one. The locked hatchling
@@ -71,17 +80,18 @@ def install_commands(python: Path) -> tuple[tuple[str | Path, ...], ...]:
 
     Args:
         python: of the virtual environment.
+        requirements: the list of the locked packages.
     """
     pip = (python, "-m", "pip", "install", "--disable-pip-version-check")
     return (
-        (*pip, "--require-hashes", "--only-binary=:all:", "-r", REQUIREMENTS),
+        (*pip, "--require-hashes", "--only-binary=:all:", "-r", requirements),
         (*pip, "--no-index", "--no-deps", "--no-build-isolation", "-e", CHECKOUT),
     )
 
 
-def made_from() -> bytes:
+def made_from(requirements: Path = REQUIREMENTS) -> bytes:
     """Return what identifies the content of a virtual environment, except for its Python."""
-    files = (CHECKOUT / "pyproject.toml", REQUIREMENTS)
+    files = (CHECKOUT / "pyproject.toml", requirements)
     return b"\0".join((*(file.read_bytes() for file in files), bytes(CHECKOUT)))
 
 

@@ -158,6 +158,18 @@ def test_a_path_replaces_the_whole_tier(
     assert [word for word in command if word.startswith("tests/")] == [played]
 
 
+def test_floors_are_tested_in_their_own_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(developer, "cache_dir", lambda: tmp_path)
+    command, _ = developer._command("floors", (), name="")
+    python = tmp_path / "venv-floors" / "bin" / "python"
+    assert command[0] == str(python)
+    assert "tests/contract" in command
+    path = developer._environment(developer._python_of("floors"))["PATH"]
+    assert path.startswith(f"{python.parent}:")
+
+
 def test_run_with_a_given_ceph_csi_is_not_repeated(
     runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -274,8 +286,8 @@ def test_clusters_of_the_user_do_not_reach_a_test(monkeypatch: pytest.MonkeyPatc
     assert not {"KUBECONFIG", "CEPH_CONF"} & environment.keys()
 
 
-@pytest.mark.parametrize(("codes", "written"), [((0, 0), 2), ((1,), 1)])
-def test_lock_writes_runtime_and_then_test_requirements(
+@pytest.mark.parametrize(("codes", "written"), [((0, 0, 0), 3), ((0, 0, 1), 3), ((1,), 1)])
+def test_lock_writes_runtime_test_and_oldest_requirements(
     monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], written: int
 ) -> None:
     commands: list[list[str]] = []
@@ -289,5 +301,7 @@ def test_lock_writes_runtime_and_then_test_requirements(
     monkeypatch.setattr(developer, "_run", run)
     assert developer._lock(["--upgrade"]) == max(codes)
     files = [command[command.index("--output-file") + 1] for command in commands]
-    assert files == ["requirements.txt", "requirements-dev.txt"][:written]
+    lists = ["requirements.txt", "requirements-dev.txt", "requirements-floors.txt"]
+    assert files == lists[:written]
+    assert ["lowest-direct" in command for command in commands] == [False, False, True][:written]
     assert all("--upgrade" in command for command in commands)
