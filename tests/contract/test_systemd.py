@@ -27,7 +27,7 @@ UNMAP: Final = "rbdagent-unmap.conf"
 STAGED: Final = "rbdagent-unmap-staged.conf"
 
 # The drop-ins of each mode for rbdagent.service, and the highest exposure that systemd may report.
-MODES: Final = {"observe": ((), 2.0), "unmap": ((UNMAP,), 2.4), "staged": ((UNMAP, STAGED), 2.7)}
+MODES: Final = {"observe": ((), 2.0), "unmap": ((UNMAP,), 2.4), "staged": ((UNMAP, STAGED), 2.6)}
 
 
 # systemd-analyze has one line for CAP_DAC_READ_SEARCH and similar capabilities.

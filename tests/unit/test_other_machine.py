@@ -62,7 +62,7 @@ def test_equal_boot_ids_are_one_machine() -> None:
 def test_machine_without_two_boot_ids_is_neither_the_node_nor_another(
     look: Snapshot, reason: str
 ) -> None:
-    """A host outside Kubernetes has no Node; its devices are observed all the same."""
+    """A host outside Kubernetes has no Node; its devices are still observed."""
     found = is_its_node(look)
     assert isinstance(found, NotObserved)
     assert reason in found.reason
@@ -97,7 +97,7 @@ def test_another_machine_gives_no_plan() -> None:
 
 
 def test_no_volume_is_free_on_another_machine() -> None:
-    """The devices of that machine say nothing about those of the Node."""
+    """The devices of that machine are not those of the Node."""
     look = free()
     assert diagnose(correlate(look), look).verdict is Verdict.FREE
     look = without_other_machine(free(on_node=OTHER))
