@@ -188,7 +188,18 @@ def lines_of(given: Iterable[Command], program: Sequence[str] = PROGRAM) -> tupl
         given: the commands.
         program: the words that start rbdagent in the place of the reader.
     """
-    return tuple(dict.fromkeys(line_of(reached_as(program, one)) for one in given))
+    useful = for_reader(given, program)
+    return tuple(dict.fromkeys(line_of(reached_as(program, one)) for one in useful))
+
+
+def for_reader(given: Iterable[Command], program: Sequence[str] = PROGRAM) -> tuple[Command, ...]:
+    """Return the commands without those that a reader cannot run, and that the answer replaces.
+
+    A reader of the kubectl plugin has no shell on the node. The answer itself shows user, start,
+    parent and arguments of the processes, as ``ps`` does.
+    """
+    is_on_host = tuple(program) == PROGRAM
+    return tuple(one for one in given if is_on_host or one.argv[0] != "ps")
 
 
 def reached_as(program: Sequence[str], given: Command) -> Command:

@@ -36,18 +36,19 @@ def command(*, code: str | None, output: str, debug: bool) -> int:
 
 
 def _text(code: str | None) -> str:
-    """Return the text for one code or all codes; only on a terminal, it has the width of that.
+    """Return the text for one code, or the list of all codes.
 
-    A pipe gets one line for each code or part: ``grep`` finds it, and the kubectl plugin, which
-    answers without a cluster, prints the same.
+    An explanation is wrapped: at the width of the terminal, or at 80 columns in a pipe, as the
+    kubectl plugin prints it, which answers without a cluster. A pipe gets one line for each code of
+    the list: ``grep`` finds it.
     """
     from rbdagent.catalog import CATALOG, explanation
     from rbdagent.report.text.explain import explanation_lines, list_line, list_lines
 
-    is_terminal, layout = sys.stdout.isatty(), layout_of()
+    layout = layout_of()
     if code is not None:
-        text = explanation(code, program())
-        return f"{explanation_lines(text, layout) if is_terminal else text}\n"
+        return f"{explanation_lines(explanation(code, program()), layout)}\n"
+    is_terminal = sys.stdout.isatty()
     lines = (
         list_lines(known, layout) if is_terminal else list_line(known) for known in CATALOG.values()
     )

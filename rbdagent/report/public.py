@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rbdagent.model import ProcessRef
+from rbdagent.parse.foreign import foreign_at, foreign_name
 from rbdagent.parse.shown import shown
 
 if TYPE_CHECKING:
@@ -41,11 +42,15 @@ class PublicText:
         """Return a sentence without command lines, with invisible characters escaped."""
         parts, at = [], 0
         while (named := _PROCESS.search(text, at)) is not None:
-            end = self._end_of_command(text, named)
-            program = ProcessRef(pid=0, command=text[named.end() : end]).program
-            parts += [text[at : named.end()], program]
+            command, end = foreign_at(text, named.end()) or self._unquoted(text, named)
+            program = ProcessRef(pid=0, command=command).program
+            parts += [text[at : named.end()], foreign_name(program) if program else ""]
             at = end
         return shown("".join([*parts, text[at:]]))
+
+    def _unquoted(self, text: str, named: re.Match[str]) -> tuple[str, int]:
+        end = self._end_of_command(text, named)
+        return text[named.end() : end], end
 
     def _end_of_command(self, text: str, named: re.Match[str]) -> int:
         known = self._commands.get(int(named["pid"]))

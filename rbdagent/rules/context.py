@@ -25,6 +25,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.verdicts.volume_verdict import fresh_report
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def quoted(event: KubeEvent) -> str:
     """Return an event with its message as it was reported."""
     # The name of an object without a namespace starts with a slash.
     about = str(event.subject).lstrip("/")
-    return f"{event.kind} {about}, {event.reason}: {event.message}"
+    return f"{event.kind} {about}, {foreign_name(event.reason)}: {foreign(event.message)}"
 
 
 def subject_of(holder: Holder) -> str:

@@ -19,6 +19,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.faults import Call, Fault, Kind, first_meaning
+from rbdagent.parse.foreign import foreign, quoted_names
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, finding
 from rbdagent.rules.pod_events import PodEvent, newest_pod_events, pod_event_evidence
@@ -138,7 +139,9 @@ def event_finding(
     """
     pod_event = pod_events[0]
     text, groups = meaning_of(pod_event.text) or (_UNRECOGNISED, {})
-    means = text.means.format_map(fields_of(pod_event.node, case, groups)) or _bare(pod_event.text)
+    means = text.means.format_map(fields_of(pod_event.node, case, quoted_names(groups))) or foreign(
+        _bare(pod_event.text)
+    )
     nodes = tuple(dict.fromkeys(waiter.node for waiter in pod_events))
     return finding(
         code,

@@ -23,6 +23,7 @@ from rbdagent.model import (
     observed_of,
     unobserved,
 )
+from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules import FINDINGS
 from rbdagent.verdicts.timing import age, age_text
@@ -192,7 +193,7 @@ def _line(source: str, entry: LogEntry, now: str) -> str:
     if entry.retry_at is not None and entry.retry_at > now:
         origin += f", next retry in {age_text(age(now, entry.retry_at))}"
     meanings = (f" ({meaning})" for pattern, meaning in _MEANINGS if pattern.is_in(entry.text))
-    return f'{origin}: "{entry.text}"{next(meanings, "")}'
+    return f"{origin}: {foreign(entry.text)}{next(meanings, '')}"
 
 
 def _logs_without_errors(

@@ -39,6 +39,7 @@ from rbdagent.rules.context import (
     agent_findings,
     finding,
     pods_on,
+    quoted,
     subject_of,
     then_starts,
     waiting_elsewhere,
@@ -291,7 +292,7 @@ def _kubelet(snapshot: Snapshot) -> KubeletView | None:
 def hanging(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD203 for an operation that hangs; the likely cause is Ceph, not the process."""
     event = _hanging_event(case)
-    evidence = [] if event is None else [f"{event.kind} {event.subject}: {event.message}"]
+    evidence = [] if event is None else [quoted(event)]
     is_certain = event is not None
     for holder_verdict in case.holder_verdicts:
         holder = holder_verdict.holder

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
 from rbdagent.correlate.image_identity import are_pods_observed
 from rbdagent.correlate.volume_names import covers_claims, names_of_use
+from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, quoted
 from rbdagent.verdicts.timing import MOVING, age, age_text
@@ -85,7 +86,7 @@ def unscheduled(case: RuleContext) -> tuple[Pod, ...]:
 
 def scheduler_message(pod: Pod) -> str:
     """Return what the scheduler reports about a pod without a node, as evidence."""
-    return f"the scheduler: {pod.unschedulable}"
+    return f"the scheduler: {foreign(pod.unschedulable)}"
 
 
 def has_waited(pod: Pod, snapshot: Snapshot, least: timedelta) -> bool:

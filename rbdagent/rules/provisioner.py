@@ -24,6 +24,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.faults import Call, Fault, Kind, first_meaning
+from rbdagent.parse.foreign import foreign, quoted_names
 from rbdagent.parse.handle import lease_names
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, quoted
@@ -515,7 +516,7 @@ def _failed_call(
             "RBD607",
             f"pvc {claim.ref}",
             f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
-            f"{meant.means.format(**names)}.",
+            f"{meant.means.format(**quoted_names(names))}.",
             evidence=(quoted(event), _counted(event)),
             remedy=meant.remedy.format(**names),
             commands=filled((meant.command,) if meant.command else (), names),
@@ -524,7 +525,7 @@ def _failed_call(
     return finding(
         "RBD607",
         f"pvc {claim.ref}",
-        f"{found.provisioner} cannot create the volume of claim {claim.ref}: {error}",
+        f"{found.provisioner} cannot create the volume of claim {claim.ref}: {foreign(error)}",
         evidence=(quoted(event), _counted(event)),
         commands=(describe_claim(claim), *provisioner_log_commands(case, found.provisioner)),
         severity=young,

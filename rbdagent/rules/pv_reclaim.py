@@ -22,6 +22,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, finding, quoted, subject_of
 from rbdagent.rules.entry import Entry
@@ -224,7 +225,8 @@ def failed(case: RuleContext) -> Iterator[Finding]:
     if volume is None or volume.phase != "Failed" or volume.deleting_since is not None:
         return
     events = [event for event in events_of_volume(case, volume) if event.type == "Warning"]
-    why = volume.reason or (message_of(events[-1]) if events else "its status has no reason")
+    reason = volume.reason or (message_of(events[-1]) if events else "")
+    why = foreign(reason) if reason else "its status has no reason"
     yield finding(
         "RBD612",
         f"pv {volume.name}",
@@ -465,7 +467,7 @@ def _deletion_fails(volume: PersistentVolume, event: KubeEvent) -> Finding:
         "RBD642",
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
-        f"{message_of(event)}",
+        f"{foreign(message_of(event))}",
         evidence=(
             quoted(event),
             f"{event.count} times, last at {event.last_seen}",

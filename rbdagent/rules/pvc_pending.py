@@ -23,6 +23,7 @@ from rbdagent.model import (
     Verb,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules import provisioner as provisioning
 from rbdagent.rules.context import RuleContext, finding, quoted
@@ -342,7 +343,7 @@ def _pending(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Findin
 def _unexplained(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     """Report RBD403: the storage classes or PVs were not observed."""
     events = events_of_claim(case, claim)
-    why = f" {events[-1].message}" if events else ""
+    why = f" {foreign(events[-1].message)}" if events else ""
     storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
     return finding(
         "RBD403",
@@ -727,7 +728,9 @@ def _not_scheduled(
     case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pods: list[Pod]
 ) -> Finding:
     pod = next((pod for pod in pods if pod.unschedulable), pods[0])
-    why = pod.unschedulable or "the scheduler has reported nothing about it"
+    why = "the scheduler has reported nothing about it"
+    if pod.unschedulable:
+        why = foreign(pod.unschedulable)
     by_wish = Recognised.GATES.is_in(pod.unschedulable)
     young = weight(case, pod.created_at) if not pod.unschedulable else None
     static = found.provisioner == NO_PROVISIONER

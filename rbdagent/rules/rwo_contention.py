@@ -23,6 +23,7 @@ from rbdagent.model import (
     Workload,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.attach_detach import is_exclusive
 from rbdagent.rules.context import CONTROLLER, RuleContext, finding
@@ -369,7 +370,7 @@ def once_pod(case: RuleContext) -> Iterator[Finding]:
             f"{pod.ref} waits: {case.volume} is {_ONCE}, and {named} uses it.",
             evidence=(
                 f"access modes {', '.join(volume.access_modes)}",
-                *((pod.unschedulable,) if pod.unschedulable else ()),
+                *((foreign(pod.unschedulable),) if pod.unschedulable else ()),
                 *(
                     pod_event_evidence(pod_event, case)
                     if pod_event is not None and pod is told

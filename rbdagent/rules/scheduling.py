@@ -26,6 +26,7 @@ from rbdagent.model import (
     Verb,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign
 from rbdagent.parse.handle import in_use_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.parse.selector import selects
@@ -365,7 +366,7 @@ def _of_other_reasons(pod: Pod) -> Finding:
     return finding(
         "RBD706",
         f"pod {pod.ref}",
-        f"{pod.ref} gets no node, and not because of its volumes: {pod.unschedulable}",
+        f"{pod.ref} gets no node, and not because of its volumes: {foreign(pod.unschedulable)}",
         evidence=(scheduler_message(pod),),
         commands=(_describe(pod),),
     )

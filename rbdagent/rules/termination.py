@@ -36,6 +36,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.address import same_ip
+from rbdagent.parse.foreign import foreign
 from rbdagent.rules.context import (
     RuleContext,
     finding,
@@ -242,7 +243,7 @@ def _sleeping(pod: Pod, case: RuleContext) -> tuple[str, ...]:
     if node is None or node.node_name != pod.node_name:
         return ()
     return tuple(
-        f"process {process.pid} ({process.command}) is in uninterruptible sleep"
+        f"process {process.pid} ({foreign(process.command)}) is in uninterruptible sleep"
         for process in node.processes
         if process.pod_uid == pod.ref.uid and process.state == "D"
     )

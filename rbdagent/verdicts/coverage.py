@@ -13,6 +13,7 @@ from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, may_have_moved, reports
 from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.model import NotObserved, PublishedNode, Verdict, observed_of
+from rbdagent.parse.foreign import foreign
 from rbdagent.verdicts.timing import age, age_text, confirmed, is_young
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _warned_of(use: Volume, snapshot: Snapshot) -> Iterator[str]:
     for event in use.events:
         if _is_recent_warning(event, snapshot):
             since = age_text(age(event.last_seen, snapshot.observed_at))
-            yield f"whether this has ended: {event.reason} {since} ago, {event.message}"
+            yield f"whether this has ended: {event.reason} {since} ago, {foreign(event.message)}"
 
 
 def _is_recent_warning(event: KubeEvent, snapshot: Snapshot) -> bool:

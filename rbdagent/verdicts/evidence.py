@@ -24,6 +24,7 @@ from rbdagent.model import (
     Snapshot,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.kubelet import pod_uid_of_path
 
 if TYPE_CHECKING:
@@ -249,7 +250,8 @@ def process_text(process: ProcessRef) -> str:
     """Describe a process: its pid, its command, and the pod of its cgroup."""
     where = f" of pod {process.pod_uid}" if process.pod_uid else ""
     hung = ", in uninterruptible sleep" if process.state == "D" else ""
-    return f"process {process.pid} ({process.command or 'no name'}){where}{hung}"
+    command = foreign(process.command) if process.command else "no name"
+    return f"process {process.pid} ({command}){where}{hung}"
 
 
 def opener_text(opener: OpenFile) -> str:
@@ -257,21 +259,21 @@ def opener_text(opener: OpenFile) -> str:
     process = process_text(opener.process)
     if opener.on_device:
         return f"{process} has the device open"
+    path = foreign_name(opener.path)
     return {
         "cwd": f"{process} has its working directory on it",
         "root": f"{process} has its root directory on it",
-        "mapping": f"{process} has a memory-mapped file on it ({opener.path})",
-        "executable": f"{process} runs an executable on it ({opener.path})",
-    }.get(opener.kind, f"{process} has an open file on it ({opener.path})")
+        "mapping": f"{process} has a memory-mapped file on it ({path})",
+        "executable": f"{process} runs an executable on it ({path})",
+    }.get(opener.kind, f"{process} has an open file on it ({path})")
 
 
 def mount_text(mount: Mount) -> str:
     """Describe where a device is mounted, and in which mount namespace."""
+    path = foreign_name(mount.path)
     if mount.namespace.is_host:
-        return f"mounted at {mount.path} on the host"
-    return f"mounted at {mount.path} in the mount namespace of " + process_text(
-        mount.namespace.process
-    )
+        return f"mounted at {path} on the host"
+    return f"mounted at {path} in the mount namespace of {process_text(mount.namespace.process)}"
 
 
 def block_holder_text(holder: BlockHolder) -> str:

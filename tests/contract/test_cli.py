@@ -635,6 +635,11 @@ def test_explain_prints_cause_evidence_risk_and_remedy(ask: Ask, name: str) -> N
         assert f"\n{part}" in done.stdout
 
 
+def test_piped_explanation_is_wrapped(ask: Ask) -> None:
+    for code in ("RBD101", "RBD203", "RBD726"):
+        assert max(map(len, ask("explain", code).stdout.splitlines())) <= 80
+
+
 def test_explain_without_a_code_lists_all_codes(ask: Ask) -> None:
     done = ask("explain")
     assert done.code == 0

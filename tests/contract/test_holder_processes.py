@@ -10,12 +10,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.correlate import correlate
+from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import MountNamespace, NotObserved, ParentProcess, observed_of
 from rbdagent.report.json.holders import holder_report
 from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.report.text import holders
 from rbdagent.report.text.layout import Layout
+from rbdagent.report.text.lifecycle import story
 from tests.support.snapshots import (
     POD_UID,
     STAGING_PATH,
@@ -65,28 +68,41 @@ def opened_by(seen: Snapshot) -> list[dict[str, Any]]:
     [
         (
             KNOWN,
-            "process 4623 (sleep) of user root, started 2026-11-20T08:00:00Z, child of 380 (bash)",
+            f'process 4623 ("sleep 100000") of user root, started {STARTED}, child of 380 (bash)',
         ),
-        (process(user="34", parent=None), "process 4623 (sleep) of user 34"),
+        (process(user="34", parent=None), 'process 4623 ("sleep 100000") of user 34'),
         (
             process(user="34", parent=NO_PARENT),
-            "process 4623 (sleep) of user 34, parent not observed",
+            'process 4623 ("sleep 100000") of user 34, parent not observed',
         ),
     ],
 )
-def test_text_describes_a_process_in_one_line(known: ProcessRef, line: str) -> None:
-    assert f"\n\n{HEAD}\n  {line}\n\n" in answer(seen_with(known))
+def test_text_describes_a_process(known: ProcessRef, line: str) -> None:
+    shown = answer(seen_with(known)).replace("\n    ", " ")
+    assert f"\n\n{HEAD}\n  {line}\n\n" in shown
 
 
 def test_text_shows_why_a_user_was_not_observed() -> None:
     shown = " ".join(answer(seen_with(process(user=ENDED, parent=SHELL))).split())
-    assert f"process 4623 (sleep), user not observed: {ENDED.reason}, child of 380 (bash)" in shown
+    described = 'process 4623 ("sleep 100000")'
+    assert f"{described}, user not observed: {ENDED.reason}, child of 380 (bash)" in shown
 
 
 def test_processes_are_described_with_details_only() -> None:
     seen = seen_with(process(user="34", parent=SHELL, pod_uid=POD_UID))
     assert HEAD not in answer(seen, details=False)
-    assert f"{HEAD}\n  process 4623 (sleep) of user 34" in answer(seen)
+    assert f'{HEAD}\n  process 4623 ("sleep 100000") of user 34' in answer(seen)
+
+
+def test_a_reader_without_a_shell_on_the_node_gets_the_processes_instead_of_ps() -> None:
+    """The kubectl plugin starts rbdagent with other words: see :func:`for_reader`."""
+    seen = seen_with(process(user="34", parent=SHELL))
+    assert "ps -o pid,user,lstart,args" in answer(seen, details=False)
+    there = Layout(width=160, program=("kubectl", "rbdagent"))
+    life = lifecycle_of(correlate(seen), seen)
+    for shown in (holders.answer(diagnosis_of(seen), seen, there), story(life, seen, there)):
+        assert "ps -o" not in shown
+        assert f'{HEAD}\n  process 4623 ("sleep 100000") of user 34, child of 380 (bash)' in shown
 
 
 def test_undescribed_process_has_no_line() -> None:

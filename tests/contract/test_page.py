@@ -202,7 +202,7 @@ def test_chain_leads_from_the_pod_to_the_processes() -> None:
     kinds = ["watcher", "node", "device", "mounts", "processes"]
     assert [linked_box.box.kind for linked_box in lane.boxes] == kinds
     assert lane.boxes[-1].box.names == (
-        "process 6790 (/bin/app) of pod default/web-0 has an open file on it (/data/x)",
+        'process 6790 ("/bin/app") of pod default/web-0 has an open file on it (/data/x)',
     )
 
 

@@ -14,7 +14,8 @@ import click
 
 from rbdagent.catalog import CATALOG, explanation
 from rbdagent.cli import cli
-from rbdagent.report.text.explain import list_line
+from rbdagent.report.text.explain import explanation_lines, list_line
+from rbdagent.report.text.layout import Layout
 from tests.support.cli_runner import ROOT, ask
 
 PLUGIN: Final = ROOT / "plugin" / "kubectl-rbdagent"
@@ -62,7 +63,8 @@ def help_lines(verb: str) -> list[str]:
 
 def _explanation(code: str) -> list[str]:
     """Return the lines of an explanation, with commands as a user of the plugin types them."""
-    return explanation(code, ("kubectl", "rbdagent")).split("\n")
+    text = explanation(code, ("kubectl", "rbdagent"))
+    return explanation_lines(text, Layout(width=80)).split("\n")
 
 
 def write() -> None:

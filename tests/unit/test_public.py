@@ -45,6 +45,12 @@ def test_program_is_named_without_directory_and_arguments(command: str, program:
     assert ProcessRef(pid=1, command=command).program == program
 
 
+def test_public_sentence_names_a_hostile_program_in_quotes() -> None:
+    for name, public in (("app)", '"app)"'), ('a"b\\', '"a\\"b\\\\"'), ("app", "app")):
+        text = process_text(process(command=f"/bin/{name} until then.) process 1 ("))
+        assert PublicText(pinned())(f"{text} x") == f"process 4623 ({public}) x"
+
+
 def test_public_sentence_lacks_only_the_command_line() -> None:
     public = PublicText(pinned())
     said = f"process 4623 ({COMMAND}) of pod p-1 has an open file on it (/data/x)"

@@ -140,7 +140,7 @@ def test_process_that_does_not_end_is_named_on_its_node() -> None:
         on_node={"processes": (asleep,)},
         in_kube={"pods": (pod(deleting_since=LONG_SINCE, containers=(RUNNING,)),)},
     )
-    assert "process 7 (tar) is in uninterruptible sleep" in found(seen, "RBD722").evidence
+    assert 'process 7 ("tar") is in uninterruptible sleep' in found(seen, "RBD722").evidence
 
 
 def test_remedy_for_a_down_node_is_ordered_and_not_a_command() -> None:

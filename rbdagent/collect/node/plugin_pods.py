@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rbdagent.collect.files import UnreadError, followed, read_blocks, read_bytes
-from rbdagent.collect.node.limits import Shares
+from rbdagent.collect.files import MOUNTINFO, TooLargeError, UnreadError, followed, read_blocks, read_bytes
+from rbdagent.collect.node.limits import MOUNTINFO_SIZES, Limits
 from rbdagent.errors import ParseError
 from rbdagent.model import DeviceNumber, KubeletView, NotObserved
 from rbdagent.parse.mountinfo import parse_mount_line
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rbdagent.model import NodeView, ProcessRef
     from rbdagent.parse.mountinfo import MountLine
 
-_MOUNTINFO: Final = 4 << 20
 _KUBELETS_OWN: Final = "kubernetes.io"
 """kubelet's own directory beside those of the drivers: it contains the staging paths."""
 
@@ -65,19 +64,22 @@ def plugin_pods(roots: NodeRoots, view: NodeView, uids: frozenset[str]) -> Plugi
         return _reason(error)
     proved: set[str] = set()
     unread: dict[str, str] = {}
-    shares = Shares.of_mounts()
-    for process in view.processes:
-        uid = process.pod_uid
-        if uid is None or uid not in uids or uid in proved:
-            continue
-        share = shares.of(uid)
-        try:
-            if _mounts_a_driver(roots.procfs, process, places, share):
-                proved.add(uid)
-        except (UnreadError, ParseError) as error:
-            unread[uid] = _reason(error).reason
-        finally:
-            share.end()
+    limits, left = Limits(), view.processes
+    # Files of the usual size first: a pod with very many mounts does not hide another pod.
+    for most in (None, MOUNTINFO_SIZES[-1]):
+        processes, left = left, ()
+        for process in processes:
+            uid = process.pod_uid
+            if uid is None or uid not in uids or uid in proved:
+                continue
+            try:
+                if _mounts_a_driver(roots.procfs, process, places, limits.of_mounts(uid, most)):
+                    proved.add(uid)
+            except TooLargeError as error:
+                left = (*left, process)
+                unread[uid] = _reason(error).reason
+            except (UnreadError, ParseError) as error:
+                unread[uid] = _reason(error).reason
     return PluginPods(
         frozenset(proved), {uid: why for uid, why in unread.items() if uid not in proved}
     )
@@ -127,7 +129,7 @@ def _mounts_a_driver(
 
 
 def _lines(path: str, share: Share | None) -> Iterator[MountLine]:
-    for block in read_blocks(path, _MOUNTINFO, share):
+    for block in read_blocks(path, MOUNTINFO if share is None else share.most, share):
         for line in block.split(b"\n"):
             yield parse_mount_line(line, where=path)
 

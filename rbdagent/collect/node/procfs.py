@@ -58,7 +58,7 @@ from rbdagent.model import (
     OpenKind,
     ProcessRef,
 )
-from rbdagent.parse.excerpt import printable, shortened
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
 
 if TYPE_CHECKING:
@@ -1228,7 +1228,7 @@ def _lacks_rights(procfs: Path, entry: ProcessEntry) -> bool:
 
 def named(process: ProcessRef) -> str:
     """Return pid, program and pod of a process; without arguments, which may contain secrets."""
-    program = shortened(printable(os.path.basename(process.command.partition(" ")[0])))
+    program = foreign_name(os.path.basename(process.command.partition(" ")[0]))
     pod = f" of pod {process.pod_uid}" if process.pod_uid else ""
     return f"process {process.pid} ({program}){pod}"
 

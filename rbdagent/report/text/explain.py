@@ -1,4 +1,4 @@
-"""The output of ``explain``: for a pipe in lines, for a terminal in its width."""
+"""The output of ``explain``: wrapped; the list of all codes has one line per code in a pipe."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import for_reader
 from rbdagent.model import NotObserved, Verdict
 from rbdagent.report.pod_names import pod_names
 from rbdagent.report.text.actions import do_this, remedy_of
@@ -36,7 +37,7 @@ from rbdagent.report.text.layout import (
     with_escaped_texts,
     wrapped,
 )
-from rbdagent.report.text.processes import processes
+from rbdagent.report.text.processes import processes, processes_instead
 from rbdagent.rules.context import subject_of
 
 if TYPE_CHECKING:
@@ -58,10 +59,12 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, layout: Layout) -> str:
     parts = [headed(verdict_word(diagnosis.verdict), paint, paragraphs, layout)]
     parts.append("\n".join(_facts(diagnosis, snapshot, paragraphs, recovery, layout)))
     findings = findings_of(diagnosis)
-    commands = diagnosis.next_commands
+    commands = for_reader(diagnosis.next_commands, layout.program)
     remedy = remedy_of(findings[0], commands, layout) if findings else ""
     if remedy or commands:
         parts.append(do_this(remedy, commands, layout))
+    if not layout.details:
+        parts += processes_instead(diagnosis, layout)
     if layout.details:
         printed = frozenset((*paragraphs, *recovery, remedy, *command_lines(commands, layout)))
         parts += _details(diagnosis, snapshot, printed, layout)

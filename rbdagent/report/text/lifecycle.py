@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import for_reader
 from rbdagent.model import Severity, StepState, Verdict
 from rbdagent.report.text.actions import do_this, remedy_of
 from rbdagent.report.text.facts import also_lines, volume_line
@@ -31,6 +32,7 @@ from rbdagent.report.text.layout import (
     with_escaped_texts,
     wrapped,
 )
+from rbdagent.report.text.processes import processes_instead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +52,8 @@ _QUIET: Final = frozenset({StepState.DONE, StepState.NOT_STARTED, StepState.SKIP
 @with_escaped_texts
 def story(lifecycle: Lifecycle, snapshot: Snapshot, layout: Layout) -> str:
     """Return the output of ``diagnose``."""
-    diagnosis, commands = lifecycle.diagnosis, lifecycle.diagnosis.next_commands
+    diagnosis = lifecycle.diagnosis
+    commands = for_reader(diagnosis.next_commands, layout.program)
     word, paint = _word(lifecycle)
     paragraphs, recovery = _first_lines(lifecycle, snapshot)
     parts = [headed(word, paint, paragraphs, layout)]
@@ -59,6 +62,7 @@ def story(lifecycle: Lifecycle, snapshot: Snapshot, layout: Layout) -> str:
     remedy = remedy_of(main, commands, layout) if main is not None else ""
     if remedy or commands:
         parts.append(do_this(remedy, commands, layout))
+    parts += processes_instead(diagnosis, layout)
     if layout.details:
         printed = frozenset((*paragraphs, *recovery, remedy, *command_lines(commands, layout)))
         parts += [_chain(lifecycle, layout), _steps(lifecycle, layout)]

@@ -1,15 +1,17 @@
-"""The processes that hold a device: program, user, start and parent of each."""
+"""The processes that hold a device: arguments, user, start and parent of each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import for_reader
 from rbdagent.model import NOT_REQUESTED, NotObserved
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.report.text.layout import wrapped
 from rbdagent.verdicts.evidence import evidence_of, processes_on
 
 if TYPE_CHECKING:
-    from rbdagent.model import Holder, ProcessRef
+    from rbdagent.model import Diagnosis, Holder, ProcessRef
     from rbdagent.report.text.layout import Layout
 
 _MOST_PROCESSES: Final = 20
@@ -38,6 +40,14 @@ def processes(holder: Holder, layout: Layout) -> list[str]:
     return ["\n".join([head, *listed])]
 
 
+def processes_instead(diagnosis: Diagnosis, layout: Layout) -> list[str]:
+    """Return the paragraphs that replace the commands that a reader without a shell cannot run."""
+    commands = diagnosis.next_commands
+    if len(for_reader(commands, layout.program)) == len(commands):
+        return []
+    return [text for found in diagnosis.holders for text in processes(found.holder, layout)]
+
+
 def _process_line(process: ProcessRef, layout: Layout) -> str:
     started = f", started {process.started_at}" if process.started_at else ""
     match process.user:
@@ -51,6 +61,7 @@ def _process_line(process: ProcessRef, layout: Layout) -> str:
         case NotObserved():
             parent = ", parent not observed"
         case known:
-            parent = f", child of {known.pid} ({known.program})"
-    text = f"process {process.pid} ({process.program}){user}{started}{parent}"
+            parent = f", child of {known.pid} ({foreign_name(known.program)})"
+    command = foreign(process.command) if process.command else "no name"
+    text = f"process {process.pid} ({command}){user}{started}{parent}"
     return wrapped(text, layout, first="  ", rest="    ")
