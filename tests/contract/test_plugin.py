@@ -210,7 +210,7 @@ class Laptop:
         return shown.decode() + rest
 
     def remove(self, question: str) -> None:
-        """Let kubectl fail for a question."""
+        """Remove the answer to a question: kubectl then fails."""
         (self._directory / question).unlink()
 
     def stdin_of_verb(self) -> str:

@@ -347,7 +347,7 @@ def imitate(root: Path, number: int) -> ProcessRef:
     # A volume of the tenant on the same disk, and kubelet's directory of all staging paths.
     volume = f"/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/plugins"
     run_container(root, pid, uid, f"{volume}/rbd.csi.ceph.com /csi")
-    # A file system of its own, in a user namespace, whose directories have the names of the host.
+    # A separate file system, in a user namespace, whose directories have the names of the host.
     with (root / f"proc/{pid}/mountinfo").open("a") as mounts:
         mounts.write(f"71 60 0:77 {PLUGIN_DIRECTORY} /csi2 rw - tmpfs none rw\n")
     return process(pid=pid, pod_uid=uid)

@@ -150,7 +150,7 @@ def _make_daemonset(api: Api, namespace: str) -> str:
 
 
 def _imitate(plane: ControlPlane) -> None:
-    """Let a tenant create in its namespace whatever it may: copies of the agents on their nodes."""
+    """Create in a namespace whatever its tenant may: copies of the agents on their nodes."""
     api = plane.api
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     scope = f"namespaces/{TENANT}"
