@@ -407,8 +407,8 @@ def test_pods_with_the_same_error_are_named_together() -> None:
 def test_unknown_error_is_quoted_without_its_common_prefix() -> None:
     finding = found(mounting(stage("the moon is in the wrong house")), "RBD762")
     assert finding.message == (
-        "default/web-1 cannot start on worker-2: rpc error: code = Internal desc = the moon is in "
-        "the wrong house."
+        'default/web-1 cannot start on worker-2: "rpc error: code = Internal desc = the moon is in '
+        'the wrong house".'
     )
 
 
