@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from rbdagent.correlate.log_names import LogNames
     from rbdagent.lifecycle.targets import Scope
     from rbdagent.model import Holder
+    from rbdagent.parse.labels import Lookup
 
 _T = TypeVar("_T")
 KubeAnswer = tuple[KubeView | None, Source]
@@ -155,6 +156,9 @@ def collect_snapshot(
 
         with awaiting(awaited, CEPH, _limit_of_ceph_s(settings)):
             with_ceph = _query_ceph(seen, images, index, ceph_begun, deadline, while_ceph_answers)
+        if index is None:
+            known = with_published(with_ceph, begin_reports().found(deadline))
+            with_ceph = _with_identified(with_ceph, known, ceph_begun, deadline)
         if ceph_begun is not None:
             ceph_begun.finish()
         with awaiting(awaited, _LOGS, settings.timeout_s):
@@ -163,7 +167,7 @@ def collect_snapshot(
         if index is not None:
             return _with_needed(snapshot, index, stored)
         # They begin here if Ceph was not queried.
-        found = begin_reports()(snapshot, deadline)
+        found = begin_reports().of_all(snapshot, deadline)
     return with_published(snapshot, found) if found else snapshot
 
 
@@ -255,6 +259,29 @@ def _query_ceph(
     return replace(seen, ceph=view, sources=replace(seen.sources, ceph=source))
 
 
+def _with_identified(
+    snapshot: Snapshot,
+    known: Snapshot,
+    begun: CephProcess | KeptCeph | None,
+    deadline: float,
+) -> Snapshot:
+    """Return the snapshot with Ceph's answer about devices whose image has another id.
+
+    Args:
+        snapshot: with Ceph's answer about the target.
+        known: the same, with the RBDMappings that were found.
+        begun: the process that queries Ceph.
+        deadline: of the monotonic clock.
+    """
+    from rbdagent.correlate import images_to_identify
+
+    if snapshot.ceph is None:
+        return snapshot
+    images = images_to_identify(known)
+    further, _ = _ceph(begun, images, snapshot.node, deadline) if images else (None, None)
+    return snapshot if further is None else replace(snapshot, ceph=_joined(snapshot.ceph, further))
+
+
 def _begin_logs(
     seen: Snapshot, settings: Settings, also: CollectScope, index: ClusterIndex | None
 ) -> Callable[[float], NodeView | None]:
@@ -277,38 +304,82 @@ def _begin_reports(
     also: CollectScope,
     connection: Connection | None,
     awaited: Awaited,
-) -> Callable[[Snapshot, float], Sequence[PublishedNode | NotObserved]]:
-    """Start to request the RBDMappings of the target; return a function that requests the rest.
+) -> _Reports:
+    """Start to request the RBDMappings of the target.
 
     Ceph shows no client that has lost its watch, and no read-only client. Only the agents on their
     nodes report such clients. So the mappings of the image on all nodes are requested, not only
-    those of nodes with a watch. The function needs the answer of Ceph. A snapshot of this node, or
-    for an unmap, needs no report of other nodes.
+    those of nodes with a watch. A snapshot of this node, or for an unmap, needs no report of other
+    nodes.
     """
     not_wanted = seen.target.kind is TargetKind.NONE or CollectScope.UNMAP_GUARDS in also
     if connection is None or not_wanted or seen.kubernetes is None:
-        return lambda *_: ()
-    from rbdagent.collect.kube.list_reports import FoundMappings, mappings_with, reports_of
+        return _Reports()
     from rbdagent.correlate import correlate
     from rbdagent.correlate.published_reports import lookup_of
     from rbdagent.correlate.volume_names import names_of_use
 
     lookup = lookup_of(names_of_use(correlate(seen)))
-    begun = start([lambda: mappings_with(connection, lookup)])
+    return _RequestedReports(connection, lookup, settings, awaited)
 
-    def reports(snapshot: Snapshot, deadline: float) -> Sequence[PublishedNode | NotObserved]:
-        with awaiting(awaited, _API, _limit_of_api_s(settings)):
-            (found,) = begun(deadline)
-            if not isinstance(found, FoundMappings):
-                return [_without_reports(found)]
-            further = start([lambda: _further_reports(snapshot, connection, found)])
+
+class _Reports:
+    """The reports of agents about the target: none, because none is needed."""
+
+    def found(self, _deadline: float, /) -> Sequence[PublishedNode]:
+        """Return what the RBDMappings that were found show, without their RBDNodes."""
+        return ()
+
+    def of_all(
+        self, _snapshot: Snapshot, _deadline: float, /
+    ) -> Sequence[PublishedNode | NotObserved]:
+        """Return the reports, with those to which the answer of Ceph leads."""
+        return ()
+
+
+class _RequestedReports(_Reports):
+    """The reports of agents about the target; the first requests begin at once."""
+
+    def __init__(
+        self, connection: Connection, lookup: Lookup, settings: Settings, awaited: Awaited
+    ) -> None:
+        from rbdagent.collect.kube.list_reports import mappings_with
+
+        self._connection = connection
+        self._awaited = awaited
+        self._limit_s = _limit_of_api_s(settings)
+        self._begun = start([lambda: mappings_with(connection, lookup)])
+        self._answer: FoundMappings | NotObserved | BaseException | None = None
+
+    def _first(self, deadline: float) -> FoundMappings | NotObserved | BaseException | None:
+        if self._answer is None:
+            with awaiting(self._awaited, _API, self._limit_s):
+                (self._answer,) = self._begun(deadline)
+        return self._answer
+
+    def found(self, deadline: float, /) -> Sequence[PublishedNode]:
+        """Return what the first RBDMappings show."""
+        from rbdagent.collect.kube.list_reports import FoundMappings, reports_of
+
+        found = self._first(deadline)
+        return reports_of(found) if isinstance(found, FoundMappings) else ()
+
+    def of_all(
+        self, snapshot: Snapshot, deadline: float, /
+    ) -> Sequence[PublishedNode | NotObserved]:
+        """Return all reports about the target."""
+        from rbdagent.collect.kube.list_reports import FoundMappings, reports_of
+
+        found = self._first(deadline)
+        if not isinstance(found, FoundMappings):
+            return [_without_reports(found)]
+        with awaiting(self._awaited, _API, self._limit_s):
+            further = start([lambda: _further_reports(snapshot, self._connection, found)])
             # Ceph may have used all the time.
             (answer,) = further(max(deadline, time.monotonic() + _EXTRA_S))
         return (
             answer if isinstance(answer, list) else [*reports_of(found), _without_reports(answer)]
         )
-
-    return reports
 
 
 def _further_reports(

@@ -8,6 +8,7 @@ from rbdagent.correlate.volume import (
     correlate,
     correlate_node,
     correlate_waiting,
+    images_to_identify,
     uses_of_node,
 )
 from rbdagent.correlate.waiting_pods import images_waited_for
@@ -18,6 +19,7 @@ __all__ = [
     "correlate_node",
     "correlate_waiting",
     "images_of",
+    "images_to_identify",
     "images_waited_for",
     "uses_of_node",
 ]

@@ -34,6 +34,7 @@ from rbdagent.model import (
     ImageView,
     KubeEvent,
     KubeView,
+    Mapping,
     Node,
     NodeView,
     NotObserved,
@@ -158,6 +159,9 @@ class LocalIndex(NamedTuple):
     pods: tuple[Pod, ...]
     """Pods of this node, and pods whose uid occurs on this node."""
     directories: Directories
+    of_image: dict[str, list[Mapping]]
+    """Devices by the name with which their image was mapped."""
+    of_image_id: dict[str, list[Mapping]]
 
 
 class ClusterIndex(NamedTuple):
@@ -452,6 +456,14 @@ def _local_index(snapshot: Snapshot, pods: Pods) -> LocalIndex:
         words=frozenset(_names_on(node, directories)),
         pods=tuple(dict.fromkeys((*own, *named))),
         directories=directories,
+        of_image=by_each(
+            (mapping.spec.name, mapping)
+            for mapping in mappings_of(node)
+            if not isinstance(mapping.spec, NotObserved)
+        ),
+        of_image_id=by_each(
+            (mapping.image_id, mapping) for mapping in mappings_of(node) if mapping.image_id
+        ),
     )
 
 

@@ -14,6 +14,8 @@ from rbdagent.correlate.image_identity import (
     identity_of_mapping,
     mappings_of,
     nodes_of,
+    same_image,
+    views_of,
 )
 from rbdagent.correlate.node_usage import (
     Directories,
@@ -44,6 +46,7 @@ from rbdagent.model import (
     EntityAddress,
     Holder,
     HolderKind,
+    ImageIdentity,
     ImageView,
     LockHolder,
     Mapping,
@@ -70,8 +73,37 @@ def holders_of(
     views: tuple[ImageView, ...],
     snapshot: Snapshot,
     directories: Directories,
+    others: tuple[Mapping, ...] = (),
 ) -> tuple[Holder, ...]:
-    """Return the holders: mappings of this node, then watchers, then nodes that only have pods."""
+    """Return the holders: mappings of this node, then watchers, then nodes that only have pods.
+
+    Args:
+        names: of the volume.
+        local: the mappings of its image on this node.
+        views: of its image.
+        snapshot: the snapshot.
+        directories: of its node.
+        others: the devices of this node that serve the volume and are of another image.
+    """
+    found = _of_one_image(names, local, views, snapshot, directories)
+    found += _of_other_images(names, snapshot, directories, others)
+    found = _with_nbd_reports(found, names, snapshot)
+    reported = _reported_holders(names, found, views, snapshot, directories)
+    found += [holder for holder in reported if has_fresh_report(holder, snapshot)]
+    found += _holders_by_pods(names, found, snapshot, directories)
+    if not any(_may_hold(holder) for holder in found):
+        found += [holder for holder in reported if not has_fresh_report(holder, snapshot)]
+    return tuple(found)
+
+
+def _of_one_image(
+    names: VolumeNames,
+    local: tuple[Mapping, ...],
+    views: tuple[ImageView, ...],
+    snapshot: Snapshot,
+    directories: Directories,
+) -> list[Holder]:
+    """Return the mappings of an image on this node, then its other watchers."""
     matched = match_watchers(local, views, snapshot.node)
     taken = {(id(view), watcher) for view, watcher in matched.values()}
     found = [
@@ -85,13 +117,24 @@ def holders_of(
             if (id(view), watcher) not in taken
         ]
         found += _with_supposed(remote, view, snapshot)
-    found = _with_nbd_reports(found, names, snapshot)
-    reported = _reported_holders(names, found, views, snapshot, directories)
-    found += [holder for holder in reported if has_fresh_report(holder, snapshot)]
-    found += _holders_by_pods(names, found, snapshot, directories)
-    if not any(_may_hold(holder) for holder in found):
-        found += [holder for holder in reported if not has_fresh_report(holder, snapshot)]
-    return tuple(found)
+    return found
+
+
+def _of_other_images(
+    names: VolumeNames,
+    snapshot: Snapshot,
+    directories: Directories,
+    others: tuple[Mapping, ...],
+) -> list[Holder]:
+    """Return the devices that serve the volume and are of another image, and its other watchers."""
+    found: list[Holder] = []
+    for image in dict.fromkeys(identity_of_mapping(mapping) for mapping in others):
+        theirs = tuple(mapping for mapping in others if identity_of_mapping(mapping) == image)
+        views = () if image is None else views_of(image, snapshot.ceph)
+        holders = _of_one_image(names, theirs, views, snapshot, directories)
+        view = views[0] if len(views) == 1 else None
+        found += [replace(holder, other_image=image, other_view=view) for holder in holders]
+    return found
 
 
 def has_fresh_report(holder: Holder, snapshot: Snapshot) -> bool:
@@ -442,8 +485,18 @@ def _reported_holders(
     return [
         _reported_holder(node, mapping, names, views, snapshot, directories)
         for node, mapping in reported_mappings(names, snapshot)
-        if not any(_is_the_same(holder, node, mapping) for holder in found)
+        if not any(
+            _has_image(holder, _other_image(mapping, names)) and _is_the_same(holder, node, mapping)
+            for holder in found
+        )
     ]
+
+
+def _has_image(holder: Holder, other: ImageIdentity | None) -> bool:
+    """Return whether a holder is of the volume's image (None), or of the same other image."""
+    if holder.other_image is None or other is None:
+        return holder.other_image is other
+    return same_image(holder.other_image, other)
 
 
 def _is_the_same(holder: Holder, node: PublishedNode, mapping: PublishedMapping) -> bool:
@@ -469,11 +522,16 @@ def _reported_holder(
     snapshot: Snapshot,
     directories: Directories,
 ) -> Holder:
+    other = _other_image(mapping, names)
+    if other is not None:
+        views = views_of(other, snapshot.ceph)
     fsid = mapping.fsid or (names.image.fsid if names.image is not None else None)
     view = next((view for view in views if fsid in (None, view.fsid)), None)
     claimed_by = claimants(mapping.client_id, mapping.client_address, mapping.fsid, snapshot)
     return replace(
         _holder_elsewhere(node.name, names, snapshot, directories),
+        other_image=other,
+        other_view=None if other is None else view,
         kind=HolderKind.NBD if is_nbd(mapping) else HolderKind.KRBD,
         confidence=Confidence.PROBABLE if claimed_by else Confidence.CERTAIN,
         published_by=node,
@@ -483,6 +541,14 @@ def _reported_holder(
         blocklisted_by=blocklisting(mapping.client_address, fsid, snapshot),
         is_kubernetes_managed=made_by_kubernetes(None, names, (), metadata_of(view)),
     )
+
+
+def _other_image(mapping: PublishedMapping, names: VolumeNames) -> ImageIdentity | None:
+    """Return the image of a reported mapping, if it is not the image of the volume."""
+    image = mapping.image
+    if image is None or names.image is None or same_image(names.image, image):
+        return None
+    return image
 
 
 def _kind_of(watcher: Watcher, daemon: ServiceAddress | None) -> HolderKind:

@@ -15,7 +15,13 @@ from rbdagent.correlate.image_identity import (
     volume_image,
     volumes_of,
 )
-from rbdagent.correlate.volume_names import VolumeNames, knows_every_pod_on, source_not_observed
+from rbdagent.correlate.volume_names import (
+    VolumeIndex,
+    VolumeNames,
+    knows_every_pod_on,
+    source_not_observed,
+    was_mapped_for,
+)
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
@@ -28,6 +34,7 @@ from rbdagent.model import (
     NodeView,
     NotObserved,
     OpenFile,
+    PersistentVolume,
     PodVolumeDirectory,
     ProcessRef,
     Snapshot,
@@ -38,7 +45,7 @@ from rbdagent.model import (
     first_unobserved,
     observed_of,
 )
-from rbdagent.parse.kubelet import pod_uid_of_path
+from rbdagent.parse.kubelet import VolumePath, pod_uid_of_path, volume_of_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -89,6 +96,9 @@ class Directories(NamedTuple):
 
     staging: dict[str, list[StagingDirectory]] | NotObserved
     pod_volumes: dict[str, list[PodVolumeDirectory]] | NotObserved
+    devices: dict[str, list[Mapping]]
+    """The devices that are mounted at the paths of a volume, by its name in these paths: the name
+    of the PV, or the hash of the handle."""
 
 
 def directories_of(snapshot: Snapshot) -> Directories:
@@ -97,7 +107,30 @@ def directories_of(snapshot: Snapshot) -> Directories:
     return Directories(
         staging=derived(kubelet, lambda view: _by_name(view.staging, _names_of_staging)),
         pod_volumes=derived(kubelet, lambda view: _by_name(view.pod_volumes, _names_of_pod_volume)),
+        devices=_devices_by_path(snapshot.node),
     )
+
+
+def _devices_by_path(node: NodeView | None) -> dict[str, list[Mapping]]:
+    found: dict[str, list[Mapping]] = {}
+    for mapping in () if node is None else observed_of(node.mappings):
+        for path in paths_of_volumes(mapping):
+            devices = found.setdefault(path.persistent_volume or path.handle_hash or "", [])
+            if mapping not in devices[-1:]:
+                devices.append(mapping)
+    return found
+
+
+def paths_of_volumes(mapping: Mapping) -> list[VolumePath]:
+    """Return the volumes at whose paths a device, or its node, is mounted.
+
+    Only mounts of the host count: a container can create any path in its own mount namespace.
+    """
+    return [
+        path
+        for mount in observed_of(mapping.mounts)
+        if mount.namespace.is_host and (path := volume_of_path(mount.path)) is not None
+    ]
 
 
 def _by_name(
@@ -473,3 +506,39 @@ def maps(mapping: Mapping, names: VolumeNames) -> bool:
         return False
     mapped = identity_of_mapping(mapping)
     return mapped is not None and same_image(image, mapped)
+
+
+def volumes_of_paths(mapping: Mapping, index: VolumeIndex) -> Iterator[PersistentVolume]:
+    """Yield the PVs at whose paths a device is mounted."""
+    for path in paths_of_volumes(mapping):
+        if path.persistent_volume in index.by_name:
+            yield index.by_name[path.persistent_volume]
+        if path.handle is not None:
+            yield from index.by_handle.get(path.handle, ())
+
+
+def serving(
+    mappings: tuple[Mapping, ...], names: VolumeNames, directories: Directories
+) -> tuple[Mapping, ...]:
+    """Return the devices that are of a PV of the volume, whatever image its name leads to today.
+
+    A PV contains the name of an image, not its id. If the image was renamed while it was mapped,
+    and another one was created with its name, the PV leads to the other one. The device is still
+    mounted at the paths of the PV. And sysfs still shows the name with which it was mapped: only a
+    map sets ``spec->image_name`` (drivers/block/rbd.c).
+    """
+    if not names.volumes:
+        return ()
+    words = names.persistent_volumes | names.handle_hashes
+    mounted = [mapping for word in words for mapping in directories.devices.get(word, ())]
+    images = names.image_names
+    return tuple(
+        mapping
+        for mapping in mappings
+        if mapping in mounted
+        or (
+            not isinstance(mapping.spec, NotObserved)
+            and mapping.spec.name in images
+            and was_mapped_for(identity_of_mapping(mapping), names)
+        )
+    )

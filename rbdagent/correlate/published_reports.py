@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.correlate.image_identity import are_mappings_observed, same_image
+from rbdagent.correlate.volume_names import was_mapped_for
 from rbdagent.model import NotObserved, PublishedMapping, PublishedNode, Snapshot, observed_of
 from rbdagent.parse import labels
 from rbdagent.parse.labels import Lookup
@@ -129,10 +130,11 @@ def about(report: PublishedNode, names: VolumeNames) -> PublishedNode:
 
 
 def _is_mapping_of(mapping: PublishedMapping, names: VolumeNames) -> bool:
+    """Return whether a mapping is of the image, or of another image and of a PV of the volume."""
     image = mapping.image
-    if image is not None and names.image is not None:
-        return same_image(names.image, image)
-    return mapping.persistent_volume in names.persistent_volumes
+    if image is not None and names.image is not None and same_image(names.image, image):
+        return True
+    return mapping.persistent_volume in names.persistent_volumes or was_mapped_for(image, names)
 
 
 def may_have_moved(mapping: PublishedMapping, names: VolumeNames) -> bool:

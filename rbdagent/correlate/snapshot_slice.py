@@ -28,6 +28,7 @@ from rbdagent.correlate.image_identity import (
     names,
     volume_image,
 )
+from rbdagent.correlate.node_usage import volumes_of_paths
 from rbdagent.correlate.volume_names import handle_of, key_of
 from rbdagent.model import (
     CephView,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from rbdagent.model import (
         KubeEvent,
+        Mapping,
         PersistentVolume,
         PublishedNode,
         VolumeAttachment,
@@ -228,10 +230,20 @@ def _objects(index: ClusterIndex, seed: _Seed) -> _Objects:
     handles = {pair for volume in volumes if (pair := handle_of(volume.source)) is not None}
     volumes |= dict.fromkeys(_volumes_of_handles(index, handles))
     images |= frozenset(_image_names((*volumes,), ()))
-    claims = {*seed.claims, *_claims_of(index, volumes)}
     ids = {image.image_id for image in seed.images if image.image_id}
-    views = tuple(_views_named(view, images, ids) for view in index.views)
-    ids |= {view.image_id for found in views for _, view in found if view.image_id}
+    ids |= _ids_in(_all_views_named(index, images, ids))
+    for device in _devices(index, volumes, images, ids):
+        volumes |= dict.fromkeys(volumes_of_paths(device, index.volumes.joins))
+    handles = {pair for volume in volumes if (pair := handle_of(volume.source)) is not None}
+    volumes |= dict.fromkeys(_volumes_of_handles(index, handles))
+    images |= frozenset(_image_names((*volumes,), ()))
+    others = [*_reported_images(index, volumes, images)]
+    mapped = map(identity_of_mapping, _devices(index, volumes, images, ids))
+    others += [image for image in mapped if image is not None]
+    ids |= {image.image_id for image in others if image.image_id}
+    claims = {*seed.claims, *_claims_of(index, volumes)}
+    views = _all_views_named(index, images | {image.spec.name for image in others}, ids)
+    ids |= _ids_in(views)
     return _Objects(
         volumes=(*volumes,),
         claims=frozenset(claims),
@@ -249,6 +261,33 @@ def _objects(index: ClusterIndex, seed: _Seed) -> _Objects:
             }
         ),
     )
+
+
+def _devices(
+    index: ClusterIndex,
+    volumes: Iterable[PersistentVolume],
+    images: Iterable[str],
+    image_ids: Iterable[str],
+) -> dict[Mapping, None]:
+    """Return the devices of this node that have an image of the target, or serve its PVs."""
+    here = index.here
+    found = [device for name in images for device in here.of_image.get(name, ())]
+    found += [device for one in image_ids for device in here.of_image_id.get(one, ())]
+    for volume in volumes:
+        handle = handle_of(volume.source)
+        words = (volume.name,) if handle is None else (volume.name, staging_hash(handle[1]))
+        found += [device for word in words for device in here.directories.devices.get(word, ())]
+    return dict.fromkeys(found)
+
+
+def _reported_images(
+    index: ClusterIndex, volumes: Iterable[PersistentVolume], images: Iterable[str]
+) -> Iterator[ImageIdentity]:
+    """Yield the images that agents report for PVs, or by the names in them."""
+    known = index.published
+    entries = [entry for volume in volumes for entry in known.of_volume.get(volume.name, ())]
+    entries += [entry for name in images for entry in known.of_image.get(name, ())]
+    yield from (image for entry in entries if (image := entry.mapping.image) is not None)
 
 
 def _volumes_of_handles(index: ClusterIndex, handles: Iterable[Key]) -> Iterator[PersistentVolume]:
@@ -292,6 +331,17 @@ def _users(
     for image in images:
         found |= dict.fromkeys(pods.of_image.get(image, ()))
     return (*found,)
+
+
+def _all_views_named(
+    index: ClusterIndex, images: Iterable[str], image_ids: set[str]
+) -> tuple[tuple[tuple[int, ImageView], ...], ...]:
+    """Return, for each cluster, the numbered views of the images."""
+    return tuple(_views_named(views, images, image_ids) for views in index.views)
+
+
+def _ids_in(views: Iterable[tuple[tuple[int, ImageView], ...]]) -> set[str]:
+    return {view.image_id for found in views for _, view in found if view.image_id}
 
 
 def _views_named(

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from rbdagent.correlate.holders import holders_of, local_holder
 from rbdagent.correlate.image_identity import (
+    clusters_of,
     identity_of_mapping,
     images_of,
     mappings_of,
@@ -25,8 +26,11 @@ from rbdagent.correlate.node_usage import (
     known_names,
     leftovers_of,
     maps,
+    serving,
     unbacked_of,
+    volumes_of_paths,
 )
+from rbdagent.correlate.published_reports import reported_mappings
 from rbdagent.correlate.volume_names import (
     VolumeIndex,
     VolumeNames,
@@ -119,7 +123,9 @@ def correlate(snapshot: Snapshot, directories: Directories | None = None) -> Vol
         unnamed = _unnamed_device(snapshot)
         if image is None and unnamed is not None:
             return _use_of_mapping(unnamed, index)
-    return _use(image, chosen, index, snapshot.target)
+    # The answer about a device is about the image of the device only.
+    is_device = snapshot.target.kind is TargetKind.DEVICE
+    return _use(image, chosen, index, snapshot.target, with_others=not is_device)
 
 
 def correlate_node(snapshot: Snapshot) -> tuple[Volume, ...]:
@@ -146,7 +152,40 @@ def correlate_waiting(snapshot: Snapshot) -> tuple[Volume, ...]:
         return ()
     index = indexed(snapshot)
     return tuple(
-        _use(volume_image(volume), (volume,), index, _target_of(pod)) for pod, volume in waits
+        _use(volume_image(volume), (volume,), index, _target_of(pod), with_others=True)
+        for pod, volume in waits
+    )
+
+
+def images_to_identify(snapshot: Snapshot) -> tuple[ImageIdentity, ...]:
+    """Return the images of the target's devices for which Ceph was not queried: the ids differ.
+
+    Ceph was queried for the name in the PV. A device that serves the PV, here or according to the
+    report of an agent, may be of an image that was renamed: its id leads to its present name.
+    """
+    target, kube = snapshot.target, snapshot.kubernetes
+    volumes = target_volumes(target, kube)
+    named = [image for volume in volumes if (image := volume_image(volume)) is not None]
+    named += [] if target.image is None else [ImageIdentity(spec=target.image, fsid=None)]
+    if not named or target.kind is TargetKind.DEVICE:
+        return ()
+    known = names_of(named[0], volumes, kube)
+    served = serving(mappings_of(snapshot.node), known, directories_of(snapshot))
+    found = [image for device in served if (image := identity_of_mapping(device)) is not None]
+    found += [
+        mapping.image
+        for _, mapping in reported_mappings(known, snapshot)
+        if mapping.image is not None
+    ]
+    views = {
+        (view.fsid, view.image_id)
+        for cluster in clusters_of(snapshot.ceph)
+        for view in cluster.images
+    }
+    return tuple(
+        dict.fromkeys(
+            image for image in found if image.image_id and (image.fsid, image.image_id) not in views
+        )
     )
 
 
@@ -210,7 +249,7 @@ def _use_of_mapping(mapping: Mapping, index: Indexed) -> Volume:
             persistent_volume=None,
             holders=(holder,),
         )
-    return _use(image, chosen, index, target)
+    return _use(image, chosen, index, target, with_others=False)
 
 
 def names_of_mapping(mapping: Mapping, index: Indexed) -> VolumeNames:
@@ -247,7 +286,18 @@ def _use(
     chosen: tuple[PersistentVolume, ...],
     index: Indexed,
     target: Target,
+    *,
+    with_others: bool,
 ) -> Volume:
+    """Join all facts about an image.
+
+    Args:
+        image: None if it is unknown.
+        chosen: the PVs of the target.
+        index: the snapshot.
+        target: of the answer.
+        with_others: whether devices of other images count that serve a PV of this image.
+    """
     snapshot, kube = index.snapshot, index.snapshot.kubernetes
     known = names_of(image, chosen, kube, index.volumes, snapshot.ceph)
     views: tuple[ImageView, ...] = ()
@@ -260,6 +310,13 @@ def _use(
             known = names_of(image, chosen, kube, index.volumes, snapshot.ceph)
         views = views_of(image, snapshot.ceph)
     local = tuple(mapping for mapping in index.mappings if maps(mapping, known))
+    more = _volumes_at_paths(local, known, index.volumes)
+    if more:
+        known = names_of(image, (*chosen, *more), kube, index.volumes, snapshot.ceph)
+    others: tuple[Mapping, ...] = ()
+    if with_others:
+        served = serving(index.mappings, known, index.directories)
+        others = tuple(mapping for mapping in served if mapping not in local)
     users = users_of(known, kube)
     volumes = known.volumes
     return Volume(
@@ -271,7 +328,7 @@ def _use(
         claim=_claim_of(known, snapshot, target),
         holders=()
         if image is None
-        else holders_of(known, local, views, snapshot, index.directories),
+        else holders_of(known, local, views, snapshot, index.directories, others),
         pods=users,
         waiting_pods=tuple(
             pod
@@ -283,6 +340,16 @@ def _use(
         unbacked=unbacked_of(known, snapshot.node),
         leftovers=_leftovers(known, local, index),
     )
+
+
+def _volumes_at_paths(
+    local: tuple[Mapping, ...], known: VolumeNames, index: VolumeIndex
+) -> tuple[PersistentVolume, ...]:
+    """Return the PVs at whose paths a mapping is mounted, and that the name of its image lacks."""
+    found = dict.fromkeys(
+        volume for mapping in local for volume in volumes_of_paths(mapping, index)
+    )
+    return tuple(volume for volume in found if volume not in known.volumes)
 
 
 def _pods_without_volume(

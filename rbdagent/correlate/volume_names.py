@@ -78,6 +78,12 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
         return frozenset(staging_hash(handle) for handle in self.volume_handles)
 
     @property
+    def image_names(self) -> frozenset[str]:
+        """The names of the images in the PVs."""
+        images = (volume_image(volume) for volume in self.volumes)
+        return frozenset(image.spec.name for image in images if image is not None)
+
+    @property
     def in_use_names(self) -> frozenset[str]:
         """The names under which ``node.status.volumesInUse`` lists it."""
         found = {in_use_name(driver, handle) for driver, handle in self.handles}
@@ -111,25 +117,28 @@ def source_not_observed(source: Source, what: str) -> NotObserved:
 
 
 class VolumeIndex(Struct, frozen=True, kw_only=True):
-    """Index of the PVs by image name and handle: a node with many mappings needs many lookups."""
+    """Index of the PVs by image name, handle and name, as a node with many mappings needs."""
 
     by_image_name: dict[str, tuple[tuple[PersistentVolume, ImageIdentity], ...]]
     by_handle: dict[tuple[str, str], tuple[PersistentVolume, ...]]
+    by_name: dict[str | None, PersistentVolume]
 
 
 def index_of(kube: KubeView | None) -> VolumeIndex:
     """Index the observed PVs; every list is in order of their names."""
-    by_name: dict[str, list[tuple[PersistentVolume, ImageIdentity]]] = {}
+    by_image: dict[str, list[tuple[PersistentVolume, ImageIdentity]]] = {}
     by_handle: dict[tuple[str, str], list[PersistentVolume]] = {}
-    for volume in volumes_of(kube):
+    volumes = volumes_of(kube)
+    for volume in volumes:
         image, handle = volume_image(volume), handle_of(volume.source)
         if image is not None:
-            by_name.setdefault(image.spec.name, []).append((volume, image))
+            by_image.setdefault(image.spec.name, []).append((volume, image))
         if handle is not None:
             by_handle.setdefault(handle, []).append(volume)
     return VolumeIndex(
-        by_image_name={name: tuple(found) for name, found in by_name.items()},
+        by_image_name={name: tuple(found) for name, found in by_image.items()},
         by_handle={handle: tuple(found) for handle, found in by_handle.items()},
+        by_name={volume.name: volume for volume in volumes},
     )
 
 
@@ -184,6 +193,15 @@ def names_of_use(use: Volume) -> VolumeNames:
             pair for volume in volumes if (pair := handle_of(volume.source)) is not None
         ),
     )
+
+
+def was_mapped_for(mapped: ImageIdentity | None, names: VolumeNames) -> bool:
+    """Return whether an image has the name in a PV of the volume, whatever its id."""
+    fsid = None if names.image is None else names.image.fsid
+    if mapped is None or (fsid and mapped.fsid and fsid != mapped.fsid):
+        return False
+    named = (volume_image(volume) for volume in names.volumes)
+    return any(image is not None and same_image(image, mapped) for image in named)
 
 
 def knows_every_volume_of(image: ImageIdentity | None, kube: KubeView | None) -> bool:

@@ -21,6 +21,7 @@ from rbdagent.correlate.image_identity import (
     are_all_nodes_observed,
     are_pods_observed,
     clusters_of,
+    same_image,
     volume_image,
 )
 from rbdagent.correlate.snapshot_slice import images_of_target
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
         VolumeAttachment,
     )
 
+_RENAMED: Final = "RBD123"
+"""In a report, this code means that the pods use another image than the PV names."""
 _OF_CONTAINERS: Final = frozenset({"Unhealthy", "BackOff"})
 """Reasons of warning events that do not concern volumes and are frequent in a cluster."""
 
@@ -180,8 +183,7 @@ class Triage:
         told = [*known.of_volume.get(volume.name, ())]
         told += [] if image is None else known.of_image.get(image.spec.name, ())
         return all(
-            report.mapping.verdict is Verdict.IN_USE and report.node.name in nodes
-            for report in told
+            _is_plain_use(report.mapping, volume) and report.node.name in nodes for report in told
         )
 
     def suspects(self, node: str, mapping: PublishedMapping, scope: Scope) -> bool:
@@ -190,12 +192,13 @@ class Triage:
         Only reports that this returns True for can make :meth:`falls_on` return True. The report of
         an image in use cannot, if no PV has the image or no claim has the PV.
         """
-        if mapping.verdict is not Verdict.IN_USE:
+        if mapping.verdict is not Verdict.IN_USE or _RENAMED in mapping.findings:
             return True
-        claims = [volume.claim for volume in self._volumes_of(mapping) if volume.claim is not None]
         return any(
-            scope.namespace in {None, claim.namespace} and node not in self._nodes_using(claim)
-            for claim in claims
+            scope.namespace in {None, volume.claim.namespace}
+            and not (_is_plain_use(mapping, volume) and node in self._nodes_using(volume.claim))
+            for volume in self._volumes_of(mapping)
+            if volume.claim is not None
         )
 
     def _volumes_of(self, mapping: PublishedMapping) -> Iterator[PersistentVolume]:
@@ -269,6 +272,14 @@ class Triage:
         if target.kind is TargetKind.POD:
             pods = [self._whole.pods.by_key[key]]
         return any(pod.phase == "Pending" or pod.deleting_since is not None for pod in pods)
+
+
+def _is_plain_use(mapping: PublishedMapping, volume: PersistentVolume) -> bool:
+    """Return whether an agent reports a device as in use, and of the image that the PV names."""
+    if mapping.verdict is not Verdict.IN_USE or _RENAMED in mapping.findings:
+        return False
+    image, mapped = volume_image(volume), mapping.image
+    return image is None or mapped is None or same_image(image, mapped)
 
 
 def _nodes_of(pods: Iterable[Pod]) -> set[str]:

@@ -92,6 +92,15 @@ class Holder(Struct, frozen=True, kw_only=True):
     at least one of the reports is wrong."""
     sibling_devices: tuple[str, ...] = ()
     """Other mappings of the same client on the node: one blocklist entry blocks all of them."""
+    other_image: ImageIdentity | None = None
+    """The image that the client holds, if it is not the image to which the name of the volume
+    leads: the image was renamed, or deleted and created again, while it was mapped."""
+    other_view: ImageView | None = None
+    """What Ceph shows of that image; None if it was not queried."""
+
+    def view(self, volume: Volume) -> ImageView | None:
+        """Return what Ceph shows of the image that the client holds."""
+        return volume.image_view if self.other_image is None else self.other_view
 
 
 class Volume(Struct, frozen=True, kw_only=True):

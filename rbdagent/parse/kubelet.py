@@ -1,9 +1,10 @@
-"""kubelet's ``vol_data.json`` and ceph-csi's stash ``image-meta.json``."""
+"""kubelet's paths, its ``vol_data.json``, and ceph-csi's stash ``image-meta.json``."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +15,47 @@ _POD_UID: Final = r"/pods/([^/]+)/volume(?:s|Devices)/"
 """The directory of a pod below the root directory of kubelet, which may be any path."""
 _BLOCK_POD_UID: Final = r"/volumeDevices/(?:publish/[^/]+|[^/]+/dev)/([^/]+)$"
 """Block mode: a bind mount of the device node in ``plugins/kubernetes.io/csi/volumeDevices``."""
+
+_OF_VOLUME: Final = re.compile(
+    r".*?(?:"
+    r"/pods/[^/]+/volume(?:s|Devices)/kubernetes\.io~(?:csi|rbd)/(?P<pod>[^/]+)(?:/mount)?"
+    r"|/plugins/kubernetes\.io/csi/volumeDevices/"
+    r"(?:(?:publish|staging)/(?P<block>[^/]+)/[^/]+|(?P<linked>[^/]+)/dev/[^/]+)"
+    r"|/plugins/kubernetes\.io/csi/pv/(?P<old>[^/]+)/globalmount(?:/[^/]+)?"
+    r"|/plugins/kubernetes\.io/csi/(?P<driver>[^/]+)/(?P<hash>[0-9a-f]{64})/globalmount"
+    r"(?:/(?P<handle>[^/]+))?"
+    r")",
+    re.DOTALL,
+)
+"""The paths of one volume below kubelet's root: GetPodVolumeDir(), the paths in csi_block.go and
+makeDeviceMountPath() in pkg/volume/csi/csi_attacher.go@v1.36.3. ``pv/`` was used before 1.24."""
+_MOST_PATHS: Final = 4096
+
+
+class VolumePath(NamedTuple):
+    """The names of a volume in a path; at least one of them is known."""
+
+    persistent_volume: str | None
+    handle_hash: str | None
+    """Hex sha256 of the volume handle."""
+    handle: tuple[str, str] | None
+    """(driver, volume handle)"""
+
+
+@lru_cache(maxsize=_MOST_PATHS)
+def volume_of_path(path: str) -> VolumePath | None:
+    """Return the volume that a mount path in kubelet's layout names; None for any other path."""
+    if "/volume" not in path and "/globalmount" not in path:
+        return None
+    found = _OF_VOLUME.fullmatch(path)
+    if found is None:
+        return None
+    handle = found["handle"]
+    return VolumePath(
+        persistent_volume=found["pod"] or found["block"] or found["linked"] or found["old"],
+        handle_hash=found["hash"],
+        handle=None if handle is None else (found["driver"], handle),
+    )
 
 
 def pod_uid_of_path(path: str) -> str | None:

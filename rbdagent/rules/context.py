@@ -148,9 +148,11 @@ def subject_of(holder: Holder) -> str:
 def identity_lines(case: RuleContext, holder: Holder) -> tuple[str, ...]:
     """Return the lines that prove that this device and this client belong to this image."""
     lines = []
-    if case.use.image is not None:
-        fsid = f" in cluster {case.use.image.fsid}" if case.use.image.fsid else ""
-        lines.append(f"image {case.use.image.spec}{fsid}")
+    image = holder.other_image or case.use.image
+    if image is not None:
+        fsid = f" in cluster {image.fsid}" if image.fsid else ""
+        number = f", id {image.image_id}" if holder.other_image is not None else ""
+        lines.append(f"image {image.spec}{fsid}{number}")
     mapping, watcher = holder.mapping, holder.watcher
     if mapping is not None and mapping.client_id is not None:
         both = "mapped and watched" if watcher is not None else "mapped"

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.blocklist import removal_of
 from rbdagent.correlate.holders import is_ceph_daemon, is_terminated, runs
-from rbdagent.correlate.image_identity import are_watchers_observed
+from rbdagent.correlate.image_identity import (
+    are_watchers_observed,
+    clusters_of,
+    identity_of_mapping,
+    volume_image,
+)
 from rbdagent.correlate.node_usage import mounts_of, pod_uids_on
 from rbdagent.model import (
     BlockHolder,
@@ -19,7 +24,9 @@ from rbdagent.model import (
     Holder,
     HolderKind,
     HolderVerdict,
+    ImageIdentity,
     ImagePresence,
+    ImageSpec,
     LifecycleStep,
     Mount,
     NotObserved,
@@ -34,6 +41,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
+from rbdagent.parse.kubelet import volume_of_path
 from rbdagent.rules.context import (
     RuleContext,
     agent_findings,
@@ -57,12 +65,14 @@ from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
     foreign_mounts,
+    mount_text,
     pins,
     pod_names,
     process_text,
     processes_on,
 )
 from rbdagent.verdicts.timing import MOVING, RETRY_S
+from rbdagent.verdicts.volume_traces import traces_here
 from rbdagent.verdicts.volume_verdict import (
     NOT_BACKED,
     PODS_ELSEWHERE,
@@ -364,6 +374,25 @@ ENTRIES: Final = (
         recovery=Recovery(actor="kubelet and the CSI driver"),
     ),
     Entry(
+        "RBD123",
+        "ImageRenamed",
+        Severity.CRITICAL,
+        "The device that serves the volume is not of the image to which the PV leads today.",
+        cause="The image was renamed while it was mapped, and another image may have its former "
+        "name. Or the image was deleted by force and created again. A PV contains the name of an "
+        "image, not its id.",
+        evidence="The id of the device's image in sysfs; the id and the name in Ceph; the paths of "
+        "the PV at which the device is mounted.",
+        risk="The container writes to one image. The next pod on another node gets the image that "
+        "has the name now: it sees other data, and the two images diverge. On the same node, "
+        "ceph-csi uses the device again, because it finds a device by the name of its image.",
+        remedy="Start no pod of the volume before it is clear which image has the data. To keep "
+        "the image that is in use, rename the other image, then rename this one back: `rbd rename` "
+        "works while the image is mapped.",
+        recovery=Recovery(note="no component compares the ids of images"),
+        step=LifecycleStep.USE,
+    ),
+    Entry(
         "RBD125",
         "ClientOnTwoNodes",
         Severity.ERROR,
@@ -424,6 +453,125 @@ def _rescue(unbacked: UnbackedMount, case: RuleContext) -> Command:
     """
     root, path = f"/proc/{unbacked.process.pid}/root", f"./{unbacked.path.lstrip('/')}"
     return command("tar --create --file=rescue.tar -C", root, path, node=case.here)
+
+
+def renamed(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD123 for a device of the volume whose image does not have the name in the PV."""
+    volume = case.use.persistent_volume
+    named = None if volume is None else volume_image(volume)
+    if volume is None or named is None:
+        return
+    for holder_verdict in case.holder_verdicts:
+        holder = holder_verdict.holder
+        device = _device_of(holder, case)
+        if device is None or device.image_id is None:
+            continue
+        now = _name_now(device, case)
+        if holder.other_image is None and (now is None or now.name == device.spec.name):
+            continue
+        yield _renamed(holder_verdict, device, named.spec, now, case)
+
+
+def _device_of(holder: Holder, case: RuleContext) -> ImageIdentity | None:
+    """Return the image of a holder's device: here, or as the agent of its node reports it."""
+    if holder.mapping is not None:
+        return identity_of_mapping(holder.mapping)
+    report = fresh_report(holder, case.snapshot)
+    return None if report is None else report.image
+
+
+def _name_now(device: ImageIdentity, case: RuleContext) -> ImageSpec | None:
+    """Return the present name of an image with a known id; None if Ceph was not queried for it."""
+    views = (view for cluster in clusters_of(case.snapshot.ceph) for view in cluster.images)
+    return next(
+        (
+            view.spec
+            for view in views
+            if (view.fsid, view.image_id) == (device.fsid, device.image_id)
+            and view.presence is ImagePresence.PRESENT
+        ),
+        None,
+    )
+
+
+def _renamed(
+    holder_verdict: HolderVerdict,
+    device: ImageIdentity,
+    named: ImageSpec,
+    now: ImageSpec | None,
+    case: RuleContext,
+) -> Finding:
+    """Return RBD123.
+
+    Args:
+        holder_verdict: the holder of the device.
+        device: its image, with the name with which it was mapped.
+        named: the name in the PV.
+        now: the present name of the device's image, if it is known.
+        case: the target.
+    """
+    holder, subject = holder_verdict.holder, subject_of(holder_verdict.holder)
+    image = f"image {now} (id {device.image_id})" if now else f"the image with id {device.image_id}"
+    is_gone = case.use.image_view is not None and (
+        case.use.image_view.presence is ImagePresence.GONE
+    )
+    other = case.use.image.image_id if holder.other_image and case.use.image else None
+    if is_gone:
+        leads_to = f"{named}, which does not exist: no pod can start with it"
+    elif other:
+        leads_to = (
+            f"{named}, which is another image now (id {other}): a pod on another node gets it"
+        )
+    else:
+        leads_to = f"{named}: a pod on another node gets the image that has that name now"
+    is_unused = holder_verdict.verdict is Verdict.ORPHANED
+    severity = Severity.ERROR if is_gone else Severity.WARNING if is_unused else None
+    shown = [command("rbd info", str(spec)) for spec in (now, None if is_gone else named) if spec]
+    return finding(
+        "RBD123",
+        subject,
+        f"{subject} serves {case.volume} and is {image}. {case.volume} names {leads_to}.",
+        evidence=(
+            f"mapped as {device.spec}, id {device.image_id}",
+            *(f"in Ceph, id {device.image_id} is {spec}" for spec in (now,) if spec),
+            *(f"in Ceph, {named} is id {one}" for one in (other,) if one),
+            *map(mount_text, _mounts_of_volume(holder)),
+            *identity_lines(case, holder),
+        ),
+        remedy=_remedy_of_renamed(named, now, is_gone=is_gone) if now else "",
+        commands=(
+            *([] if holder.mapping is not None else [query_on_node(case, str(holder.node))]),
+            *shown,
+            query_again(case),
+        ),
+        severity=severity,
+    )
+
+
+def _mounts_of_volume(holder: Holder) -> tuple[Mount, ...]:
+    """Return the mounts of a device at kubelet's paths of a volume."""
+    return tuple(
+        mount
+        for mount in mounts_of(holder.mapping)
+        if mount.namespace.is_host and volume_of_path(mount.path) is not None
+    )
+
+
+def _remedy_of_renamed(named: ImageSpec, now: ImageSpec, *, is_gone: bool) -> Sentence:
+    back = command("rbd rename", str(now), str(named))
+    if is_gone:
+        return ("To give the image its name back: `", back, "`.")
+    away = command("rbd rename", str(named), f"{named}.other")
+    return (
+        (
+            "Start no pod of the volume before it is clear which image has the data. If it is the "
+            "image that is in use, rename the other one: `"
+        ),
+        away,
+        "`, then rename this one back: `",
+        back,
+        "`. Both work while the image is mapped.",
+    )
 
 
 def conflict(case: RuleContext) -> Iterator[Finding]:
@@ -1374,21 +1522,31 @@ def possibly_held(case: RuleContext) -> Iterator[Finding]:
     if view is not None and view.presence is ImagePresence.GONE:
         return
     sources = missing_sources(case.use, case.snapshot)
-    missing = (*sources, *missing_of_nodes(case.use, case.snapshot))
-    of_nodes_alone = bool(missing) and not sources
+    traces = traces_here(case.use, case.snapshot)
+    missing = (*sources, *traces, *missing_of_nodes(case.use, case.snapshot))
+    of_nodes_alone = bool(missing) and not (sources or traces)
+    # kubelet prepares the directories of a volume before the volume is there.
+    is_awaited = any(pod.node_name == case.here for pod in case.use.waiting_pods)
     yield finding(
         "RBD119",
         case.volume,
         f"No holder of {case.volume} was observed. This does not prove that it is free. Not "
         f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
         evidence=tuple(f"not observed: {fact}" for fact in missing),
-        remedy=_REMEDY_OF_NODES if of_nodes_alone else "",
-        commands=_how_to_observe(case, missing, of_nodes_alone=of_nodes_alone),
+        remedy=_REMEDY_OF_NODES if of_nodes_alone else _REMEDY_OF_TRACES if traces else "",
+        commands=(query_again(case),)
+        if traces and not sources
+        else _how_to_observe(case, missing, of_nodes_alone=of_nodes_alone),
         # Without agents this applies to every unused volume: no reason for an alarm.
-        severity=Severity.INFO if of_nodes_alone else None,
+        severity=Severity.INFO if of_nodes_alone or (is_awaited and not sources) else None,
     )
 
 
+_REMEDY_OF_TRACES: Final = (
+    "Let kubelet on this node remove what is left. If kubelet no longer tracks the volume, make "
+    "sure that no container of the named pod runs, then remove the named directory by hand: rmdir "
+    "refuses a directory that is a mount point or is not empty."
+)
 _REMEDY_OF_NODES: Final = (
     "Run `",
     Verb("who-holds"),
@@ -1418,6 +1576,7 @@ def _how_to_observe(
 RULES: Final = (
     (10, not_backed),
     (20, conflict),
+    (30, renamed),
     (40, unwatched),
     (50, returned_dirty),
     (70, blocklisted),

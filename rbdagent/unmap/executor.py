@@ -230,6 +230,8 @@ class Attempt:
             return False
         if view is None:
             return NotObserved(reason="no Ceph cluster answered for the image")
+        if view.image_id != plan.identity.image_id:
+            return NotObserved(reason=f"another image has the name {spec} now")
         own = plan.identity.client_id
         return derived(
             view.watchers, lambda watchers: any(watcher.client == own for watcher in watchers)

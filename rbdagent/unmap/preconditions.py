@@ -436,6 +436,10 @@ def is_the_same(attempt: Attempt) -> Outcome:
     image = attempt.use.image
     if image is None or (image.fsid is not None and image.fsid != mapping.fsid):
         against.append("the image that was queried is not the image that is mapped")
+    elif attempt.holder.other_image is not None:
+        against.append(
+            f"it is not of the image that is {image.spec} now: to unmap it, name {mapping.device}"
+        )
     not_yet: tuple[str, ...] = ()
     speaks = [f"{mapping.device} has been {mapping.spec} since the first observation"]
     if remembered is None:

@@ -75,6 +75,11 @@ class HolderContext(Struct, frozen=True, kw_only=True):
         return self.snapshot.observed_at
 
     @property
+    def view(self) -> ImageView | None:
+        """What Ceph shows of the image that the holder holds."""
+        return self.holder.view(self.use)
+
+    @property
     def report(self) -> str:
         """What the agent of the holder's node reported, and when."""
         return report_of(self.holder, self.now)
@@ -190,7 +195,7 @@ def unwatched(bench: HolderContext) -> RungResult | None:
     retry for a blocklisted client.
     """
     holder, mapping = bench.holder, bench.holder.mapping
-    seen = is_watch_observed(holder, bench.use.image_view)
+    seen = is_watch_observed(holder, bench.view)
     if mapping is None or mapping.kind is not DeviceKind.KRBD or seen is None or seen is True:
         return None
     if isinstance(mapping.read_only, NotObserved):
@@ -447,11 +452,11 @@ def missing_facts(bench: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
         ("pods on this node", holder.pods),
         ("VolumeAttachments", holder.attachment),
         ("the Ceph blocklist", holder.blocklisted_by),
-        ("its watch on the image", is_watch_observed(holder, bench.use.image_view)),
-        ("whether the image exists", _presence(bench.use.image_view)),
+        ("its watch on the image", is_watch_observed(holder, bench.view)),
+        ("whether the image exists", _presence(bench.view)),
     )
     missing = list(unobserved(facts))
-    if is_watch_observed(holder, bench.use.image_view) is False:
+    if is_watch_observed(holder, bench.view) is False:
         # The kernel lists the watch, Ceph does not: one of the two observations is out of date.
         reason = "the kernel lists it and Ceph does not: run the command again"
         missing.append(("its watch on the image", NotObserved(reason=reason)))
@@ -855,7 +860,7 @@ def _lacks_its_watch(bench: HolderContext, mapping: PublishedMapping) -> bool:
     """
     return (
         bench.holder.watcher is None
-        and are_watchers_observed(bench.use.image_view)
+        and are_watchers_observed(bench.view)
         and mapping.read_only is not True
         and mapping.verdict not in {Verdict.UNWATCHED, Verdict.UNDETERMINED}
         and not is_nbd(mapping)

@@ -55,7 +55,8 @@ def _of_mappings(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
         )
         for diagnosis in diagnoses
         for verdict in diagnosis.local
-        if verdict.holder.mapping is not None and _is_momentary(verdict, diagnosis.use.image_view)
+        if verdict.holder.mapping is not None
+        and _is_momentary(verdict, verdict.holder.view(diagnosis.use))
     )
 
 

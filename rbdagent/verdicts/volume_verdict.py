@@ -32,6 +32,7 @@ from rbdagent.model import (
     DeviceKind,
     Holder,
     HolderVerdict,
+    ImageIdentity,
     ImagePresence,
     Mapping,
     Node,
@@ -49,6 +50,7 @@ from rbdagent.model import (
 )
 from rbdagent.verdicts.coverage import missing_of_nodes, reporting_nodes
 from rbdagent.verdicts.timing import age, age_text, is_young
+from rbdagent.verdicts.volume_traces import traces_here
 
 ORDER: Final = (
     Verdict.UNWATCHED,
@@ -125,8 +127,12 @@ def only_ceph_itself(holding: list[HolderVerdict]) -> bool:
 
 
 def sharing(holder_verdict: tuple[HolderVerdict, ...]) -> tuple[HolderVerdict, ...]:
-    """Return the holders that are in use, one per node."""
-    used = [candidate for candidate in holder_verdict if candidate.verdict is Verdict.IN_USE]
+    """Return the holders of the image that are in use, one per node."""
+    used = [
+        candidate
+        for candidate in holder_verdict
+        if candidate.verdict is Verdict.IN_USE and candidate.holder.other_image is None
+    ]
     by_node = {user.holder.node or str(user.holder.watcher): user for user in used}
     return tuple(by_node.values())
 
@@ -147,12 +153,15 @@ def conflicting(
     # A PV of the image that was not observed may allow several writers.
     if not knows_every_volume_of(use.image, snapshot.kubernetes) or may_share_writing(use):
         return ()
-    writers = {
-        candidate.holder.node: candidate
-        for candidate in holder_verdict
-        if candidate.holder.node and _writes(candidate, use, snapshot)
-    }
-    return tuple(writers[node] for node in sorted(writers)) if len(writers) > 1 else ()
+    writers: dict[ImageIdentity | None, dict[str, HolderVerdict]] = {}
+    for candidate in holder_verdict:
+        if candidate.holder.node and _writes(candidate, use, snapshot):
+            of_image = writers.setdefault(candidate.holder.other_image, {})
+            of_image[candidate.holder.node] = candidate
+    for of_image in writers.values():
+        if len(of_image) > 1:
+            return tuple(of_image[node] for node in sorted(of_image))
+    return ()
 
 
 def volumes_of_use(use: Volume) -> tuple[PersistentVolume, ...]:
@@ -348,7 +357,11 @@ def missing_for_free(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     Users start a second writer when they read `Free`. Therefore everything that could hold the
     image must have been observed.
     """
-    return (*missing_sources(use, snapshot), *missing_of_nodes(use, snapshot))
+    return (
+        *missing_sources(use, snapshot),
+        *traces_here(use, snapshot),
+        *missing_of_nodes(use, snapshot),
+    )
 
 
 def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:

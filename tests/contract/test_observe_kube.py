@@ -28,7 +28,7 @@ from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.kube.list_reports import published_nodes, reports_of_nodes
 from rbdagent.collect.kube.list_target import observe_kube
 from rbdagent.collect.kube.requests import RBD_MAPPINGS, RBD_NODES
-from rbdagent.correlate import correlate, correlate_waiting, uses_of_node
+from rbdagent.correlate import correlate, correlate_waiting, images_to_identify, uses_of_node
 from rbdagent.correlate.machine import without_other_machine
 from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
@@ -1234,8 +1234,8 @@ ELSEWHERE = seen_by_agent(
 def reports_on(access: KubeAccess, seen: Snapshot = ELSEWHERE) -> Snapshot:
     """Return a snapshot with what who-holds requests of agents."""
     settings = replace(NOWHERE, kube=access)
-    wait = look_module._begin_reports(seen, settings, CollectScope.NOTHING, Connection(access), {})
-    return look_module.with_published(seen, wait(seen, time.monotonic() + 10))
+    begun = look_module._begin_reports(seen, settings, CollectScope.NOTHING, Connection(access), {})
+    return look_module.with_published(seen, begun.of_all(seen, time.monotonic() + 10))
 
 
 def published_in(seen: Snapshot) -> tuple[PublishedNode, ...]:
@@ -1268,6 +1268,18 @@ def test_renamed_image_is_found_by_its_id(api: FakeApi, access: KubeAccess) -> N
     publish_only(api, ("worker-7", (renamed,)))
     (holder,) = correlate(reports_on(access, UNWATCHED)).holders
     assert holder.node == "worker-7"
+
+
+def test_device_of_the_pv_is_found_although_its_image_has_another_id(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """The image was renamed, and another one has the name in the PV."""
+    former = {**MAPPED, "image": {**MAPPED["image"], "id": "9999"}, "persistentVolume": PV}
+    publish_only(api, ("worker-7", (former,)))
+    seen = reports_on(access, UNWATCHED)
+    (holder,) = correlate(seen).holders
+    assert (holder.node, holder.other_image is not None) == ("worker-7", True)
+    assert [image.image_id for image in images_to_identify(seen)] == ["9999"]
 
 
 def test_node_of_a_watcher_is_found_by_its_client(api: FakeApi, access: KubeAccess) -> None:

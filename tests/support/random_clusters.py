@@ -45,7 +45,7 @@ from rbdagent.model import (
     Watcher,
     Workload,
 )
-from rbdagent.parse.handle import attachment_name, in_use_name
+from rbdagent.parse.handle import attachment_name, in_use_name, staging_hash
 from tests.support.snapshots import (
     COOKIE,
     DRIVER,
@@ -450,6 +450,7 @@ class Maker:
             client_address=address(node),
             read_only=self.one_of(*(False, True, None)),
             persistent_volume=self.one_of(f"pv-{number}", None),
+            findings=self.one_of((), (), ("RBD123",)),
         )
         mappings = self.one_of((made,), (made,), UNSEEN)
         seen_at = self.one_of(JUST_NOW, LONG_AGO)
@@ -466,8 +467,12 @@ class Maker:
         )
 
     def a_mapping(self) -> None:
-        number = self.number()
+        number, other = self.number(), self.number()
         device = len(self.mapped)
+        kubelet_root = "/var/lib/kubelet"
+        of_pod = f"{kubelet_root}/pods/x/volumes/kubernetes.io~csi/pv-{other}/mount"
+        hashed = staging_hash(f"handle-{other}")
+        staged = f"{kubelet_root}/plugins/kubernetes.io/csi/{DRIVER}/{hashed}/globalmount"
         self.mapped.append(
             mapping(
                 device=f"/dev/rbd{device}",
@@ -477,11 +482,15 @@ class Maker:
                     ImageSpec(pool="k8s", name="image-nowhere"),
                     UNSEEN,
                 ),
-                image_id=f"id-{number}",
+                image_id=self.one_of(*[f"id-{number}"] * 3, f"id-{other}"),
                 client_id=1,
                 client_address=address(NODES[0]),
                 mounts=self.one_of(
-                    (), (), (mount(path="/d", namespace=container(f"pod-{self.number()}")),)
+                    (),
+                    (),
+                    (mount(path="/d", namespace=container(f"pod-{self.number()}")),),
+                    (mount(path=of_pod),),
+                    (mount(path=f"{staged}/handle-{other}"),),
                 ),
             )
         )

@@ -50,6 +50,7 @@ def a_mapping(random: Random, node: str, device: int) -> PublishedMapping:
         client_address=random.choice((*[client_address] * 9, None)),
         read_only=random.choice((False, False, True, None)),
         persistent_volume=random.choice((*[f"pv-{number}"] * 3, f"pv-{number ^ 1}", None)),
+        findings=random.choice((*[()] * 9, ("RBD123",))),
     )
 
 

@@ -6,7 +6,7 @@ import functools
 import os
 import random
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from msgspec import Struct
@@ -21,6 +21,7 @@ from rbdagent.model import (
     EntityAddress,
     ImagePresence,
     Mapping,
+    MountKind,
     NbdState,
     Node,
     NotObserved,
@@ -42,6 +43,7 @@ from tests.support.snapshots import (
     COOKIE,
     FAILED,
     FSID,
+    HANDLE,
     IMAGE_ID,
     IN_USE_NAME,
     LIBRBD_COOKIE,
@@ -54,8 +56,20 @@ from tests.support.snapshots import (
     cluster,
     image_view,
     nbd_mapping,
+    POD_PATH,
+    POD_UID,
+    PV,
+    ROOT,
+    SPEC,
+    UNSEEN,
+    attachment,
+    container,
+    mapping,
+    mount,
     node,
     pod,
+    pod_directory,
+    staging,
     unmapped,
     volume,
     watcher,
@@ -67,6 +81,8 @@ if TYPE_CHECKING:
 STATES: Final = int(os.environ.get("RBDAGENT_FUZZ_STATES", "100000"))
 SEED: Final = int(os.environ.get("RBDAGENT_FUZZ_SEED", "1"))
 """The same states in each run of the tier; ``./dev fuzz`` draws another seed."""
+FORMER_ID: Final = "101d5f0e0123"
+"""The id of the image that was mapped, and renamed since then."""
 A_MINUTE_AGO: Final = "2026-11-21T02:59:00Z"
 AN_HOUR_AGO: Final = "2026-11-21T02:00:00Z"
 IN_AN_HOUR: Final = "2026-11-21T04:00:00Z"
@@ -102,6 +118,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     in_use: bool
     address_known: bool
     """Whether the address of its client leads to its Node."""
+    renamed: bool
+    """Its image was renamed, and another image has the name now: its watch is on the former one."""
 
     @property
     def holds(self) -> bool:
@@ -115,7 +133,8 @@ def drawn(name: str, draw: random.Random) -> Machine:
     mapped = draw.choice(("no", "no", "no", "rw", "rw", "ro"))
     lifted = mapped == "rw" and draw.random() < 0.3
     blocklisted = mapped != "no" and not lifted and draw.random() < 0.2
-    takes_watch = mapped == "rw" and power and not lifted and not blocklisted
+    renamed = mapped != "no" and draw.random() < 0.3
+    takes_watch = mapped == "rw" and power and not (lifted or blocklisted or renamed)
     # An agent reports while its machine is on and reaches the API.
     agents = ("fresh", "fresh", "fresh", "fresh", "stale", "ahead", "blind", "unsure", "none")
     agent = draw.choice(agents if power else agents[4:])
@@ -138,7 +157,77 @@ def drawn(name: str, draw: random.Random) -> Machine:
         attached=draw.random() < 0.2,
         in_use=draw.random() < 0.2,
         address_known=draw.random() < 0.8,
+        renamed=renamed,
     )
+
+
+class Here(Struct, frozen=True, kw_only=True):
+    """What worker-1 has of the PV, although its image has another name today."""
+
+    name: str
+    """The name of the device's image in sysfs: ``former``, which the PV contains, or ``other``,
+    as if its pool was renamed too. Empty if no device is mapped."""
+    at: str
+    """Where the device is mounted: a key of `PLACES`."""
+    hidden_mounts: bool
+    """Whether its mounts were not observed."""
+    directory: bool
+    """Whether kubelet has a directory of the PV for a pod."""
+    staged: bool
+    """Whether its staging path exists."""
+    in_use: bool
+    """Whether kubelet lists the PV in volumesInUse."""
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the device may be written through the PV, or kubelet may still use it."""
+        return bool(self.name) or self.directory or self.staged or self.in_use
+
+
+BLOCK: Final = f"{ROOT}/plugins/kubernetes.io/csi/volumeDevices"
+PLACES: Final = {
+    "nowhere": (),
+    "staging": (mount(),),
+    "pod": (mount(path=POD_PATH),),
+    "container": (mount(path="/data", namespace=container()),),
+    "block staging": (mount(path=f"{BLOCK}/staging/{PV}/{HANDLE}", kind=MountKind.DEVICE_BIND),),
+    "block publish": (mount(path=f"{BLOCK}/publish/{PV}/{POD_UID}", kind=MountKind.DEVICE_BIND),),
+    "block link": (mount(path=f"{BLOCK}/{PV}/dev/{POD_UID}", kind=MountKind.DEVICE_BIND),),
+}
+
+
+def drawn_here(draw: random.Random) -> Here:
+    """Draw what is left on worker-1: mostly nothing."""
+    if draw.random() < 0.7:
+        name, at = "", "nowhere"
+    else:
+        name, at = draw.choice(("former", "former", "other")), draw.choice(tuple(PLACES))
+    if name == "other" and at in ("nowhere", "container"):
+        # Nothing connects such a device with the PV.
+        name = "former"
+    return Here(
+        name=name,
+        at=at,
+        hidden_mounts=bool(name) and draw.random() < 0.2,
+        directory=draw.random() < 0.1,
+        staged=draw.random() < 0.1,
+        in_use=draw.random() < 0.1,
+    )
+
+
+def mappings_here(here: Here) -> tuple[Mapping, ...]:
+    if not here.name:
+        return ()
+    spec = SPEC if here.name == "former" else replace(SPEC, name="other")
+    mounts = UNSEEN if here.hidden_mounts else PLACES[here.at]
+    return (mapping(spec=spec, image_id=FORMER_ID, mounts=mounts),)
+
+
+def directories_here(here: Here) -> dict[str, Any]:
+    return {
+        "staging": (staging(path_present=True),) if here.staged else (),
+        "pod_volumes": (pod_directory(),) if here.directory else (),
+    }
 
 
 def address_of(machine: Machine) -> EntityAddress:
@@ -215,7 +304,7 @@ def report_of(machine: Machine, draw: random.Random) -> tuple[PublishedNode, ...
         verdict=draw.choice((*verdicts, Verdict.IN_USE)),
         fsid=FSID,
         spec=SPEC,
-        image_id=IMAGE_ID,
+        image_id=FORMER_ID if machine.renamed else IMAGE_ID,
         client_id=client_of(machine),
         client_address=address_of(machine),
         read_only=machine.mapped == "ro",
@@ -262,15 +351,20 @@ def entry_of(machine: Machine) -> tuple[BlocklistEntry, ...]:
 
 
 def seen_from_worker_1(
-    machines: tuple[Machine, ...], draw: random.Random, second: str = "no", here: str = "no"
+    machines: tuple[Machine, ...],
+    here: Here,
+    draw: random.Random,
+    second: str = "no",
+    nbd: str = "no",
 ) -> Snapshot:
     """Return what worker-1 observes of itself and of the others.
 
     Args:
         machines: the others.
+        here: the state of worker-1.
         draw: the source of chance.
         second: which cluster has the fsid of the first: ``no``, the ``same`` or a ``copy``.
-        here: whether worker-1 has an nbd device of an image that it does not see: ``no``, ``dead``
+        nbd: whether worker-1 has an nbd device of an image that it does not see: ``no``, ``dead``
             (no process serves it) or ``served``.
     """
 
@@ -285,15 +379,17 @@ def seen_from_worker_1(
         for read in (0, 1)
     ]
     lasting, transient = watches_in(reads if any(reads) else reads[:1])
+    own = node(volumes_in_use=(IN_USE_NAME,) if here.in_use else ())
     seen = unmapped(
-        on_node={"mappings": devices_here(here)},
+        on_node={"mappings": (*mappings_here(here), *devices_here(nbd))},
+        of_kubelet=directories_here(here),
         of_image={"watchers": every("watchers", [lasting]), "transient_watchers": transient},
         in_ceph={"blocklist": every("blocklist", [entry_of(machine) for machine in machines])},
         in_kube={
             "persistent_volumes": (
                 volume(access_modes=(draw.choice(("ReadWriteOnce", "ReadOnlyMany")),)),
             ),
-            "nodes": every("nodes", [(node(),), *(node_of(machine) for machine in machines)]),
+            "nodes": every("nodes", [(own,), *(node_of(machine) for machine in machines)]),
             "published": every("reports", list(reported)),
             "pods": every("pods", [pod_of(machine) for machine in machines]),
             "attachments": every("attachments", [attachment_of(machine) for machine in machines]),
@@ -373,11 +469,13 @@ def test_free_is_never_reported_while_a_machine_has_it_mapped(
     for _ in range(STATES):
         machines = tuple(drawn(f"worker-{number}", draw) for number in (2, 3)[: draw.randint(1, 2)])
         second = draw.choice(("no",) * 17 + ("same", "copy", "copy"))
-        here = draw.choice(("no",) * 17 + ("dead", "dead", "served"))
-        if verdict_on(seen_from_worker_1(machines, draw, second, here)) is Verdict.FREE:
+        nbd = draw.choice(("no",) * 17 + ("dead", "dead", "served"))
+        here = drawn_here(draw)
+        if verdict_on(seen_from_worker_1(machines, here, draw, second, nbd)) is Verdict.FREE:
             free += 1
-            assert here != "served"
+            assert nbd != "served"
             assert second != "copy"
+            assert not here.holds
             holding = [machine for machine in machines if machine.holds and can_be_seen(machine)]
             assert not holding
     assert free > STATES // 1000, "too few of the states are free for this to prove anything"

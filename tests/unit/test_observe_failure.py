@@ -190,9 +190,9 @@ def test_reports_of_agents_are_requested_once_with_ceph_or_without(
 ) -> None:
     targets: list[str] = []
 
-    def begin(seen: Snapshot, *_: object) -> Callable[..., tuple[()]]:
+    def begin(seen: Snapshot, *_: object) -> look._Reports:
         targets.append(seen.target.name)
-        return lambda *_: ()
+        return look._Reports()
 
     healthy.setattr(look, "_begin_reports", begin)
     settings = replace(NOWHERE, kube=ACCESS, clusters=clusters)

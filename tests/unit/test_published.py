@@ -335,7 +335,7 @@ def test_own_client_in_the_report_of_another_node_stays_certain_here() -> None:
 
 
 def test_other_image_of_the_same_client_names_only_the_node() -> None:
-    seen = from_worker_2(by_agent(image_id="another"))
+    seen = from_worker_2(by_agent(image_id="another", spec=replace(SPEC, name="another")))
     (judged,) = diagnose(correlate(seen), seen).holders
     assert judged.holder.confidence is Confidence.CERTAIN
     assert judged.verdict is Verdict.UNDETERMINED

@@ -96,7 +96,10 @@ class Attachment(Object, frozen=True, kw_only=True):
 
 
 class Holder(Object, frozen=True, kw_only=True):
-    """A client that holds the image; ``notObserved`` has the reason for each unknown field."""
+    """A client that holds the image; ``notObserved`` has the reason for each unknown field.
+
+    ``otherImage`` is the image that it holds if the name in the PV leads to another one (RBD123).
+    """
 
     kind: model.HolderKind
     probable_kind: model.HolderKind | None
@@ -105,6 +108,7 @@ class Holder(Object, frozen=True, kw_only=True):
     verdict: model.Verdict
     reasons: tuple[str, ...]
     device: str | None
+    other_image: Image | None
     read_only: bool | None
     client_id: int | None
     client_address: str | None
@@ -183,6 +187,7 @@ def holder(holder_verdict: model.HolderVerdict, names: Mapping[str, str]) -> Hol
         verdict=holder_verdict.verdict,
         reasons=holder_verdict.reasons,
         device=mapping.device if mapping else published.device if published else None,
+        other_image=image(client.other_image),
         read_only=_observed(read_only),
         client_id=_client_id(client),
         client_address=_client_address(client),

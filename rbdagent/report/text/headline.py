@@ -32,7 +32,7 @@ _MOST_WAITING: Final = 3
 """Maximum of waiting pods in the second line."""
 
 EXPLAINED_BY: Final = {
-    Verdict.IN_USE: ("RBD109",),
+    Verdict.IN_USE: ("RBD109", "RBD123"),
     Verdict.STAGED: ("RBD120",),
     Verdict.ORPHANED: ("RBD101", "RBD110"),
     Verdict.PINNED: ("RBD102",),

@@ -32,6 +32,7 @@ from tests.support.snapshots import (
     HANDLE,
     JUST_NOW,
     LIBRBD_COOKIE,
+    NEIGHBOUR,
     OBSERVED,
     OTHER_FSID,
     PLUGIN_DOWN,
@@ -99,6 +100,9 @@ OLD_LOCK: Final = LockHolder(client=12, address=None, lock_id="kubelet_lock_magi
 OWN_ENTRY: Final = BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce, until="tomorrow")
 DEAD_NBD: Final = nbd_mapping(nbd=NbdState(recorded_pid=700, backend=HANDLE, process=None))
 OF_CLIENT: Final = reported_by("worker-1", mappings=(reported_mapping(),))
+RENAMED_IMAGE: Final = image_view(spec=replace(SPEC, name="renamed"))
+GONE_IMAGE: Final = image_view(presence=ImagePresence.GONE, image_id=None, watchers=())
+BY_DEVICE: Final = target(argument="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
 OTHER_PV: Final = volume(name="pv-copy", uid="other")
 CSI: Final = CsiSource(driver=DRIVER, volume_handle="by-hand")
 DEPLOYMENT: Final = ("ReplicaSet/web-5d4f", "ReplicaSet/web-77aa")
@@ -204,12 +208,38 @@ REPORTED: Final[dict[str, Table]] = {
             mapped={"mounts": (mount(),)}, of_kubelet={"staging": (staging(volume_data=None),)}
         )
     },
+    "RBD123": {
+        "renamed while a pod runs": world(
+            mapped={"image_id": "9", "mounts": (mount(), mount(path=POD_PATH))},
+            of_image={"watchers": ()},
+            in_kube={"pods": (pod(),)},
+        ),
+        "renamed, nothing uses it": world(mapped={"image_id": "9"}, of_image={"watchers": ()}),
+        "renamed, and no image has its name": world(
+            in_ceph={"images": (GONE_IMAGE, RENAMED_IMAGE)}, in_kube={"pods": (pod(),)}
+        ),
+        "renamed, asked by its device": world(
+            in_ceph={"images": (RENAMED_IMAGE,)}, in_kube={"pods": (pod(),)}, target=BY_DEVICE
+        ),
+        "at a path of the PV, mapped under another name": world(
+            mapped={
+                "spec": RENAMED_IMAGE.spec,
+                "image_id": "9",
+                "mounts": (mount(), mount(path=POD_PATH)),
+            },
+            of_image={"watchers": ()},
+        ),
+    },
     "RBD207": {
         "another cluster (37)": unmapped(on_node={"mappings": (mapping(fsid=OTHER_FSID),)}),
         "another namespace (38)": unmapped(
             on_node={"mappings": (mapping(spec=replace(SPEC, namespace="t"), image_id="9"),)}
         ),
-        "made again": unmapped(on_node={"mappings": (mapping(image_id="9"),)}),
+        "made again, and no PV has the name": unmapped(
+            on_node={"mappings": (mapping(image_id="9"),)},
+            in_kube={"persistent_volumes": (), "claims": ()},
+            target=BY_IMAGE,
+        ),
     },
     "RBD301": {
         "gone": unmapped(of_image={"presence": ImagePresence.GONE, "image_id": None}),
@@ -327,6 +357,20 @@ NOT_REPORTED: Final[dict[str, Table]] = {
                 )
             }
         ),
+    },
+    "RBD123": {
+        "its image has its name": world(in_kube={"pods": (pod(),)}),
+        "no PV names the image": world(
+            in_ceph={"images": (RENAMED_IMAGE,)},
+            in_kube={"persistent_volumes": (), "claims": ()},
+            target=BY_DEVICE,
+        ),
+        "its name is in the journal of ceph-csi": world(
+            mapped={"spec": replace(SPEC, name="prefix-1")},
+            of_image={"spec": replace(SPEC, name="prefix-1")},
+            target=BY_DEVICE,
+        ),
+        "another device": world(on_node={"mappings": (mapping(), NEIGHBOUR)}),
     },
     "RBD203": {
         "a pod writes": world(
