@@ -1042,7 +1042,7 @@ def with_lease(api: FakeApi, *leases: Json) -> None:
         "of another agent",
         "of another",
         "not stored",
-    ],  # fmt: skip
+    ],
 )
 def test_report_is_as_old_as_the_renewal_of_its_lease(
     api: FakeApi, access: KubeAccess, lease: Json, age: str, reason: str | None

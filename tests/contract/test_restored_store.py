@@ -63,7 +63,11 @@ class Agent:
         self._now = 0.0
         monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: self._now))
         self._writers = _Kubernetes(
-            self.access, NODE, lease_namespace="rbdagent", heartbeat_s=HEARTBEAT_S, log=self.log
+            self.access,
+            NODE,
+            lease_namespace="rbdagent",
+            heartbeat_s=HEARTBEAT_S,
+            log=self.log.logger,
         )
 
     def cycle(self, cycle: CycleResult, *, later_s: float = 0.0) -> list[str]:

@@ -606,6 +606,7 @@ KEPT: Final = {"finalizers": ["example.com/kept"]}
 LABELLED: Final = {"labels": {"app": "x"}}
 ANNOTATED: Final = {"annotations": {"example.com/text": "x" * 200_000}}
 OWNED_BY_OTHER: Final = {"ownerReferences": [OWNER | {"name": OTHER_NODE}]}
+UNOWNED: Final[Json] = {"ownerReferences": []}
 CONTROLLED: Final = {"ownerReferences": [OWNER | {"controller": True}]}
 
 
@@ -754,7 +755,7 @@ AGENT_MUST_NOT: Final[tuple[Call, ...]] = (
     ),
     *(
         (f"POST {RBDMAPPINGS}", mapping_of(NODE, **changes))
-        for changes in (KEPT, ANNOTATED, OWNED_BY_OTHER, CONTROLLED, {"ownerReferences": []})
+        for changes in (KEPT, ANNOTATED, OWNED_BY_OTHER, CONTROLLED, UNOWNED)
     ),
     (f"POST {RBDMAPPINGS}", mapping_of(NODE, labels=OWN_LABEL | {"app": "x"})),
     (f"POST {RBDMAPPINGS}", mapping_of(NODE, device="/dev/rbd7")),

@@ -108,7 +108,7 @@ def renamed(*mappings: Mapping, former: bool = True, **parts: Any) -> Snapshot: 
 
     Args:
         mappings: of worker-1.
-        former: whether Ceph was asked for the image that was renamed.
+        former: whether Ceph was queried for the image that was renamed.
         parts: as of `world`.
     """
     images = (NEW_VIEW, FORMER_VIEW) if former else (NEW_VIEW,)

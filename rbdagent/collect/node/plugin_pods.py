@@ -13,7 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rbdagent.collect.files import MOUNTINFO, TooLargeError, UnreadError, followed, read_blocks, read_bytes
+from rbdagent.collect.files import (
+    MOUNTINFO,
+    TooLargeError,
+    UnreadError,
+    followed,
+    read_blocks,
+    read_bytes,
+)
 from rbdagent.collect.node.limits import MOUNTINFO_SIZES, Limits
 from rbdagent.errors import ParseError
 from rbdagent.model import DeviceNumber, KubeletView, NotObserved
