@@ -246,12 +246,20 @@ def pins(found: Evidence, holder: Holder) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
+_ROOM: Final = 60
+
+
 def process_text(process: ProcessRef) -> str:
     """Describe a process: its pid, its command, and the pod of its cgroup."""
     where = f" of pod {process.pod_uid}" if process.pod_uid else ""
     hung = ", in uninterruptible sleep" if process.state == "D" else ""
-    command = foreign(process.command) if process.command else "no name"
+    command = foreign(_beginning(process.command)) if process.command else "no name"
     return f"process {process.pid} ({command}){where}{hung}"
+
+
+def _beginning(command: str) -> str:
+    """Return a command line as a sentence has room for it; the list of processes has all of it."""
+    return command if len(command) <= _ROOM else f"{command[: _ROOM - 2]} …"
 
 
 def opener_text(opener: OpenFile) -> str:

@@ -73,7 +73,7 @@ def test_holder_is_published_without_its_arguments(tmp_path: Path) -> None:
     assert said in transitions(None, seen, "n1")[0].message
     (diagnosis,) = seen.diagnoses
     (holder,) = holder_report(diagnosis, seen.snapshot).holders
-    assert holder.reasons[0] == said.replace("sleep", "sleep 100000")
+    assert holder.reasons[0] == said.replace("sleep", '"sleep 100000"')
 
 
 def test_user_and_parent_of_a_holder_are_not_published(
