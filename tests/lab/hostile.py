@@ -512,52 +512,6 @@ stay(children)
 """,
 )
 
-# The server answers until a file is open, and no read of it. PR_SET_MM_MAP needs no right.
-HUNG_COMMAND_LINES: Final = Attempt(
-    name="65 processes whose command line is in a file of a server that does not answer",
-    script=r"""
-import signal, threading
-own_namespaces()
-server = os.open("/opt/fuse", os.O_RDWR)
-os.mkdir("/tmp/hung")
-mount("hung", "/tmp/hung", "fuse", 0, f"fd={server},rootmode=40000,user_id=0,group_id=0".encode())
-def attributes(node):
-    mode = 0o40755 if node == 1 else 0o100644
-    return struct.pack("=6Q10I", node, 4096, 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
-def serve():
-    while True:
-        _, kind, unique, node = struct.unpack_from("=IIQQ", os.read(server, 1 << 20))
-        answers = {  # FUSE_INIT, LOOKUP, GETATTR, OPEN (include/uapi/linux/fuse.h)
-            26: struct.pack("=4I2H2I2H8I", 7, 31, 4096, 0, 1, 1, 4096, 1, 1, 0, *[0] * 8),
-            1: struct.pack("=4Q2I", 2, 0, 1000, 1000, 0, 0) + attributes(2),
-            3: struct.pack("=Q2I", 1000, 0, 0) + attributes(node),
-            14: struct.pack("=Q2I", 1, 0, 0),
-        }
-        if kind in answers:
-            answer = answers[kind]
-            os.write(server, struct.pack("=IiQ", 16 + len(answer), 0, unique) + answer)
-        elif kind != 15 and kind != 2:  # FUSE_READ; FUSE_FORGET has no answer
-            os.write(server, struct.pack("=IiQ", 16, -38, unique))  # ENOSYS
-threading.Thread(target=serve, daemon=True).start()
-file = os.open("/tmp/hung/arguments", os.O_RDONLY)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-begin = libc.mmap(None, 4096, 1, 2, file, 0)  # PROT_READ, MAP_PRIVATE
-children = []
-for _ in range(65):
-    ready, done = os.pipe()
-    child = os.fork()
-    if not child:
-        show_as_command_line(begin, 4096)
-        os.write(done, b".")
-        while True:
-            signal.pause()
-    os.read(ready, 1)
-    children.append(child)
-stay(children)
-""",
-)
-
 # Each thread waits; the process itself has nothing of its volume open.
 OWN_TABLES: Final = Attempt(
     name="threads with separate descriptors and directories",
@@ -600,6 +554,5 @@ ATTEMPTS: Final = (
     FORGED_MAPS,
     MANY_MOUNTS,
     SHARED_MEMORY,
-    HUNG_COMMAND_LINES,
     OWN_TABLES,
 )

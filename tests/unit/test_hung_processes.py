@@ -193,56 +193,6 @@ def test_the_file_system_that_does_not_answer_is_named(tree: Tree, hang: Hang) -
     assert reason.endswith("/66/fd/0 does not answer, on fuse.sshfs (server:/share)")
 
 
-STACK: Final = "7f0000000000-7f0000002000 rw-p 00000000 00:00 0    [stack]\n"
-IN_FILE: Final = "7f0000000000-7f0000001000 r--p 00000000 00:32 12   /share/arguments\n"
-IN_MEMORY: Final = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \n"
-
-
-def show_arguments_at(tree: Tree, pid: int, *maps: str) -> None:
-    """Add the address of a process's command line, and its memory mappings."""
-    rest = f"S 1 1 1 0 -1 0 {'0 ' * 10}1 0 1000 0 {'0 ' * 24}{0x7F0000000800} 0"
-    tree.write(f"proc/{pid}/stat", f"{pid} (app) {rest}\n")
-    tree.write(f"proc/{pid}/maps", "".join(maps))
-
-
-def test_command_line_of_a_pod_in_a_file_is_not_read(tree: Tree, hang: Hang) -> None:
-    """The kernel would wait for the file's server, and nothing else is hidden."""
-    show_arguments_at(tree, 66, IN_FILE)
-    hang.path = "/66/cmdline"
-    view, source = tree.observe()
-    assert hang.times == 0
-    assert FILES not in {gap.fact for gap in source.gaps}
-    assert {process.pid: process.command for process in view.processes}[66] == "app"
-    assert not isinstance(view.in_flight, NotObserved)
-
-
-def test_command_line_of_a_pod_whose_mappings_were_not_read_is_not_read(
-    tree: Tree, hang: Hang, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    show_arguments_at(tree, 66, IN_MEMORY, STACK.replace("7f", "7e"))
-    monkeypatch.setattr(procfs, "MAPS_SIZES", (10,))
-    hang.path = "/66/cmdline"
-    _, source = tree.observe()
-    assert hang.times == 0
-    assert "/66/maps: larger than" in gap_of(source, FILES).reason
-
-
-@pytest.mark.parametrize("maps", [(STACK,), (IN_MEMORY, STACK.replace("7f", "7e"))])
-def test_command_line_of_a_pod_in_memory_is_read(tree: Tree, maps: tuple[str, ...]) -> None:
-    show_arguments_at(tree, 66, *maps)
-    view, _ = tree.observe()
-    assert {process.pid: process.command for process in view.processes}[66] == "/app"
-
-
-def test_worker_of_a_pod_with_its_command_line_in_a_file_is_not_observed(tree: Tree) -> None:
-    show_arguments_at(tree, 66, IN_FILE)
-    stat = (tree.root / "proc/66/stat").read_text()
-    tree.write("proc/66/stat", stat.replace("(app)", "(rbd)"))
-    view, _ = tree.observe()
-    assert isinstance(view.in_flight, NotObserved)
-    assert view.in_flight.reason.endswith("its command line is in a file")
-
-
 @pytest.mark.parametrize("name", ["cmdline", "maps"])
 def test_three_hung_processes_of_a_pod_skip_only_the_rest_of_this_pod(
     tree: Tree, hang: Hang, name: str

@@ -133,10 +133,6 @@ class ProcessEntry(Struct, kw_only=True):
     """Why the process was not observed completely, for any other reason."""
     layout: tuple[str, ...] = ()
     """Addresses in its address space, which a process with the same address space shows too."""
-    arguments_at: int = 0
-    """The address of its command line; 0 if it is not shown."""
-    has_own_arguments: bool | None = None
-    """Whether its command line is in memory, not in a file; None if its mappings were not read."""
     next_descriptor: int = 0
     """The first descriptor that was not read yet."""
     is_command_read: bool = False
@@ -701,24 +697,13 @@ class ProcessPass:
             except TooLargeError as error:
                 entry.beyond = str(error)
             return
-        entry.has_own_arguments = twin.has_own_arguments
         _copy(entry, twin, OpenKind.MAPPING, self._limits.of_maps(entry.process.pod_uid, 0))
 
     # Command lines --------------------------------------------------------------------------------
 
     def _observe_command(self, pid: int) -> None:
-        """Read the command line of a process.
-
-        The kernel reads it from the memory of the process, and waits for the file system if a file
-        is mapped there (prctl(PR_SET_MM_MAP)). So the command line of a pod's process is only read
-        from other memory; if the mappings were not read, it is not read either. Without a device,
-        no mappings are read.
-        """
+        """Read the command line of a process; once for processes that share their memory."""
         entry = self._entries[pid]
-        is_unknown = entry.has_own_arguments is None and bool(self._wanted.numbers)
-        may_wait = bool(entry.arguments_at) and (is_unknown or entry.has_own_arguments is False)
-        if entry.process.pod_uid is not None and may_wait:
-            return
         twin = self._twin(pid, Kind.VM)
         if twin is not None and twin.is_command_read:
             entry.command_line, entry.arguments = twin.command_line, twin.arguments
@@ -983,7 +968,6 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
         is_over=living is None,
         is_cut=not is_thread and living is not None,
         layout=tuple(fields[_START_CODE : _START_STACK + 1]),
-        arguments_at=int(fields[_ARG_START]) if len(fields) > _ARG_START else 0,
     )
 
 
@@ -1013,9 +997,7 @@ def uids_of(procfs: Path, entry: ProcessEntry) -> tuple[bytes, ...] | None:
 
 _START_CODE: Final = 23
 _START_STACK: Final = 25
-_ARG_START: Final = 45
-"""Fields 26, 28 and 48 of ``/proc/PID/stat`` (proc(5)), counted from the state, which is field 3.
-"""
+"""Fields 26 and 28 of ``/proc/PID/stat`` (proc(5)), counted from the state, which is field 3."""
 
 
 def _read_command(entry: ProcessEntry) -> None:
@@ -1113,7 +1095,7 @@ def _mappings(
     except a newline (show_map_vma() in fs/proc/task_mmu.c), also text in the format of a device.
 
     Args:
-        entry: the process; whether its command line is in memory is recorded there.
+        entry: the process.
         path: its maps.
         columns: the devices to search.
         known: the devices that were found already.
@@ -1124,11 +1106,7 @@ def _mappings(
         UnreadError: the file was not read to its end.
     """
     left = {column: device for column, device in columns.columns.items() if device not in known}
-    address = entry.arguments_at if entry.process.pod_uid is not None else 0
-    has_own = False
     for block in read_blocks(path, share.most, share):
-        if address and not has_own and b"[stack]" in block:
-            has_own = _is_in_memory(block, address)
         if not any(major in block for major in columns.majors):
             continue
         for line in block.split(b"\n"):
@@ -1143,22 +1121,6 @@ def _mappings(
                     on_device=False,
                     device=number,
                 )
-    entry.has_own_arguments = has_own or not address or _has_own_arguments(path, address, share)
-
-
-def _has_own_arguments(path: str, address: int, share: Share) -> bool:
-    """Return whether an address is not in the stack, but in other memory without a file."""
-    return any(_is_in_memory(block, address) for block in read_blocks(path, share.most, share))
-
-
-def _is_in_memory(block: bytes, address: int) -> bool:
-    """Return whether a part of maps shows an address in memory without a file."""
-    for line in block.split(b"\n"):
-        first, _, last = line.partition(b" ")[0].partition(b"-")
-        if int(first, 16) <= address < int(last, 16):
-            fields = line.split(None, 5)
-            return len(fields) > 4 and fields[4] == b"0"
-    return False
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1186,7 +1148,7 @@ def in_flight_of(procfs: Path, scan: ProcessScan) -> tuple[InFlight, ...] | NotO
                 why = f"its command line is larger than {ARGUMENTS >> 10} KiB"
             else:
                 why = entry.hung or _skipped(entry) or entry.beyond or entry.unread
-                why = why or "its command line is in a file"
+                why = why or "its command line was not read"
             return NotObserved(reason=f"{named(entry.ref)}: {why}")
         names = (word for word in entry.arguments[1:] if "/" in word or "rbd" in word)
         found.append(
