@@ -532,6 +532,7 @@ def _reported_holder(
         _holder_elsewhere(node.name, names, snapshot, directories),
         other_image=other,
         other_view=None if other is None else view,
+        watcher=None if other is None else _watch_of_client(mapping, view),
         kind=HolderKind.NBD if is_nbd(mapping) else HolderKind.KRBD,
         confidence=Confidence.PROBABLE if claimed_by else Confidence.CERTAIN,
         published_by=node,
@@ -541,6 +542,12 @@ def _reported_holder(
         blocklisted_by=blocklisting(mapping.client_address, fsid, snapshot),
         is_kubernetes_managed=made_by_kubernetes(None, names, (), metadata_of(view)),
     )
+
+
+def _watch_of_client(mapping: PublishedMapping, view: ImageView | None) -> Watcher | None:
+    """Return the watch of a reported mapping's client on another image, which no holder has."""
+    watches = () if view is None else _watches_of(view)
+    return next((watcher for watcher, _ in watches if _has_client(mapping, watcher)), None)
 
 
 def _other_image(mapping: PublishedMapping, names: VolumeNames) -> ImageIdentity | None:

@@ -32,7 +32,6 @@ from rbdagent.model import (
     DeviceKind,
     Holder,
     HolderVerdict,
-    ImageIdentity,
     ImagePresence,
     Mapping,
     Node,
@@ -153,10 +152,12 @@ def conflicting(
     # A PV of the image that was not observed may allow several writers.
     if not knows_every_volume_of(use.image, snapshot.kubernetes) or may_share_writing(use):
         return ()
-    writers: dict[ImageIdentity | None, dict[str, HolderVerdict]] = {}
+    writers: dict[tuple[str | None, str | None] | None, dict[str, HolderVerdict]] = {}
     for candidate in holder_verdict:
         if candidate.holder.node and _writes(candidate, use, snapshot):
-            of_image = writers.setdefault(candidate.holder.other_image, {})
+            other = candidate.holder.other_image
+            key = None if other is None else (other.fsid, other.image_id)
+            of_image = writers.setdefault(key, {})
             of_image[candidate.holder.node] = candidate
     for of_image in writers.values():
         if len(of_image) > 1:

@@ -329,8 +329,11 @@ def test_reported_device_of_the_pv_with_another_id_is_a_holder(changes: dict[str
 
 def test_reported_device_is_named_as_ceph_names_it() -> None:
     theirs = replace(FORMER_VIEW, watchers=(remote_watcher(),))
-    finding = found(from_elsewhere(NEW_VIEW, theirs), "RBD123")
+    snapshot = from_elsewhere(NEW_VIEW, theirs)
+    finding = found(snapshot, "RBD123")
     assert f"image {RENAMED} (id {FORMER_ID})" in finding.message
+    (holder,) = diagnosis_of(snapshot).holders
+    assert (holder.verdict, holder.holder.watcher) == (Verdict.IN_USE, remote_watcher())
 
 
 def test_reported_device_whose_watch_is_gone_is_not_in_use_for_certain() -> None:
@@ -351,6 +354,14 @@ def test_reported_client_of_the_renamed_image_is_one_holder() -> None:
     assert elsewhere.node is not None
     here = replace(elsewhere, node=replace(elsewhere.node, mappings=(device(),)))
     assert [holder.node for holder in correlate(here).holders] == ["worker-1", "worker-2"]
+
+
+def test_writer_here_and_reported_writer_of_the_renamed_image_conflict() -> None:
+    theirs = replace(FORMER_VIEW, watchers=(watcher(), remote_watcher()))
+    elsewhere = from_elsewhere(NEW_VIEW, theirs)
+    assert elsewhere.node is not None
+    here = replace(elsewhere, node=replace(elsewhere.node, mappings=(device(mount()),)))
+    assert verdict_on(here) is Verdict.CONFLICT
 
 
 def test_report_of_another_image_and_pv_does_not_count() -> None:
