@@ -68,6 +68,9 @@ Id and nonce are unique in a cluster. Still, the report of a compromised agent m
 another node's client: it must not replace the report of that node.
 """
 
+ClusterClient = tuple[ClientKey, str | None]
+"""A client, and the fsid of its cluster."""
+
 
 class Volumes(NamedTuple):
     """The PVs."""
@@ -139,6 +142,8 @@ class Published(NamedTuple):
     of_image: dict[str, list[PublishedEntry]]
     """Entries by image name."""
     of_image_id: dict[str, list[PublishedEntry]]
+    disputed: frozenset[ClusterClient]
+    """Clients that several nodes have, see :func:`disputed_clients`."""
     reports: tuple[PublishedNode, ...]
     """The reports of all nodes, only with the mappings that any target may need, see
     :func:`with_common_only`."""
@@ -372,8 +377,37 @@ def _published(snapshot: Snapshot) -> Published:
         of_image_id=by_each(
             (entry.mapping.image_id, entry) for entry in entries if entry.mapping.image_id
         ),
+        disputed=disputed_clients(nodes, snapshot.node),
         reports=_common_reports(snapshot),
     )
+
+
+def disputed_clients(
+    reports: Iterable[PublishedNode], node: NodeView | None
+) -> frozenset[ClusterClient]:
+    """Return the clients that several nodes have, according to their agents or to sysfs.
+
+    Args:
+        reports: of all agents.
+        node: the observed node.
+    """
+    found: dict[ClusterClient, str] = {}
+    if node is not None:
+        found |= dict.fromkeys(clients_in(mappings_of(node)), node.node_name)
+    return frozenset(
+        client
+        for report in reports
+        for client in clients_in(observed_of(report.mappings))
+        if found.setdefault(client, report.name) != report.name
+    )
+
+
+def clients_in(mappings: Iterable[Mapping | PublishedMapping]) -> Iterator[ClusterClient]:
+    """Yield the clients of mappings that have a known client."""
+    for mapping in mappings:
+        address = mapping.client_address
+        if mapping.client_id is not None and address is not None:
+            yield (client_of(mapping.client_id, address), mapping.fsid)
 
 
 def _common_reports(snapshot: Snapshot) -> tuple[PublishedNode, ...]:

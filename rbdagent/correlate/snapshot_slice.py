@@ -20,6 +20,7 @@ from rbdagent.correlate.cluster_index import (
     Views,
     by_each,
     client_of,
+    clients_in,
     keys_of_volume,
 )
 from rbdagent.correlate.image_identity import (
@@ -565,7 +566,21 @@ def _published(index: ClusterIndex, objects: _Objects) -> list[PublishedEntry]:
         theirs = [one for one in known.of_client.get(client, ()) if one.mapping.fsid == fsid]
         # One of each node: the client of one node in the reports of two is a finding.
         entries += {entry.number: entry for entry in reversed(theirs)}.values()
-    return entries
+    return [*entries, *_disputed(index, objects, entries)]
+
+
+def _disputed(
+    index: ClusterIndex, objects: _Objects, entries: Iterable[PublishedEntry]
+) -> Iterator[PublishedEntry]:
+    """Yield the reports of other nodes about the clients of the target's mappings."""
+    known = index.published
+    if not known.disputed:
+        return
+    here = _devices(index, objects.volumes, objects.images, objects.image_ids)
+    common = (mapping for report in known.reports for mapping in observed_of(report.mappings))
+    theirs = {*clients_in((*here, *(entry.mapping for entry in entries), *common))}
+    for client, fsid in theirs & known.disputed:
+        yield from (one for one in known.of_client.get(client, ()) if one.mapping.fsid == fsid)
 
 
 def _reports(index: ClusterIndex, entries: Iterable[PublishedEntry]) -> tuple[PublishedNode, ...]:

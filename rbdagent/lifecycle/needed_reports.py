@@ -2,7 +2,8 @@
 
 Triage checks each report alone (`Triage.suspects`), so the suspects are those of all reports. Then
 only the mappings in the part of a suspect are needed: those of its PVs and images, one of each
-client that watches its images, and those that any target may need. They contain every report for
+client that watches its images, those of clients that several nodes have, and those that any target
+may need. They contain every report for
 which their target is a suspect.
 """
 
@@ -11,14 +12,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate.cluster_index import blocklisted_nonces, client_of, with_common_only
+from rbdagent.correlate.cluster_index import (
+    blocklisted_nonces,
+    client_of,
+    clients_in,
+    disputed_clients,
+    with_common_only,
+)
 from rbdagent.correlate.snapshot_slice import WantedReports, wanted_reports
 from rbdagent.lifecycle.triage import Triage, targets_to_diagnose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rbdagent.correlate.cluster_index import ClientKey, ClusterIndex
+    from rbdagent.correlate.cluster_index import ClientKey, ClusterClient, ClusterIndex
     from rbdagent.lifecycle.targets import Scope
     from rbdagent.model import PublishedMapping, PublishedNode
 
@@ -31,10 +38,20 @@ def suspicious_reports(
     Args:
         index: the snapshot of a cluster; its reports do not matter.
         scope: of the targets.
-        reports: of all agents.
+        reports: of all agents; they are read twice.
     """
-    triage = Triage(index)
-    return _reduced(index, reports, lambda node, mapping: triage.suspects(node, mapping, scope))
+    triage, disputed = Triage(index), disputed_clients(reports, index.snapshot.node)
+    return _reduced(
+        index,
+        reports,
+        lambda node, mapping: (
+            _is_disputed(mapping, disputed) or triage.suspects(node, mapping, scope)
+        ),
+    )
+
+
+def _is_disputed(mapping: PublishedMapping, disputed: frozenset[ClusterClient]) -> bool:
+    return not disputed.isdisjoint(clients_in((mapping,)))
 
 
 def needed_reports(
@@ -48,15 +65,18 @@ def needed_reports(
         scope: of the targets.
         reports: of all agents.
     """
-    wanted = _Wanted(wanted_reports(index, targets_to_diagnose(index, scope)))
+    wanted = _Wanted(
+        wanted_reports(index, targets_to_diagnose(index, scope)), index.published.disputed
+    )
     return _reduced(index, reports, wanted.has)
 
 
 class _Wanted:
     """Selects the mappings that are in the part of a suspect."""
 
-    def __init__(self, wanted: WantedReports) -> None:
+    def __init__(self, wanted: WantedReports, disputed: frozenset[ClusterClient]) -> None:
         self._wanted = wanted
+        self._disputed = disputed
         self._proven: set[tuple[str, ClientKey, str | None]] = set()
 
     def has(self, node: str, mapping: PublishedMapping) -> bool:
@@ -66,7 +86,9 @@ class _Wanted:
             return True
         if mapping.spec is not None and mapping.spec.name in wanted.images:
             return True
-        return mapping.image_id in wanted.image_ids or self._is_proof(node, mapping)
+        if mapping.image_id in wanted.image_ids or self._is_proof(node, mapping):
+            return True
+        return _is_disputed(mapping, self._disputed)
 
     def _is_proof(self, node: str, mapping: PublishedMapping) -> bool:
         """Return whether it is the node's first mapping of a watcher's client."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.correlate.cluster_index import (
     ClusterIndex,
     Key,
+    clients_in,
     keys_of_volume,
     names_in_status,
 )
@@ -183,7 +184,10 @@ class Triage:
         told = [*known.of_volume.get(volume.name, ())]
         told += [] if image is None else known.of_image.get(image.spec.name, ())
         return all(
-            _is_plain_use(report.mapping, volume) and report.node.name in nodes for report in told
+            _is_plain_use(report.mapping, volume)
+            and report.node.name in nodes
+            and known.disputed.isdisjoint(clients_in((report.mapping,)))
+            for report in told
         )
 
     def suspects(self, node: str, mapping: PublishedMapping, scope: Scope) -> bool:

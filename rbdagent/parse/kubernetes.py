@@ -47,6 +47,8 @@ Json = dict[str, Any]
 _T = TypeVar("_T")
 
 _OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+_REVISION_DIGITS: Final = 20
+"""A revision of etcd is a number of 64 bits."""
 CONFIRMS: Final = "rbdagent.dev/confirms"
 """The annotation of an agent's Lease with the version of the RBDNode that it confirms."""
 _MIGRATED_TO: Final = "pv.kubernetes.io/migrated-to"
@@ -367,7 +369,8 @@ def revision_of(data: Json) -> int | None:
     concepts; the revision of etcd), except after etcd was restored from a backup.
     """
     version = str(data["metadata"].get("resourceVersion") or "")
-    return int(version) if version.isascii() and version.isdecimal() else None
+    is_number = version.isascii() and version.isdecimal() and len(version) <= _REVISION_DIGITS
+    return int(version) if is_number else None
 
 
 def _stored_at(metadata: Json, *path: str) -> str | None:

@@ -83,11 +83,15 @@ def _object(status: Json) -> Json:
         # The last reasons are left out first: the first one is the most important.
         while found.get(key) and _size(labelled, found) > MOST_BYTES:
             found[key] = found[key][:-1]
-    return {"metadata": {"labels": labelled}, "status": found}
+    return _body(labelled, found)
+
+
+def _body(labelled: Json, status: Json) -> Json:
+    return {"metadata": {"labels": labelled}, "status": status}
 
 
 def _size(labelled: Json, status: Json) -> int:
-    return len(msgspec.json.encode([labelled, status]))
+    return len(msgspec.json.encode(_body(labelled, status)))
 
 
 def _labels(status: Json) -> dict[str, str]:

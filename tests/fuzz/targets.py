@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from rbdagent.parse import (
     ceph_keys,
     excerpt,
     faults,
+    foreign,
     handle,
     keyring,
     krbd,
@@ -395,6 +397,15 @@ def _selects(text: str) -> object:
     return selector.selects(selector.parse_selector(text), {"app": "shop", "tier": "1"})
 
 
+def _quoted(text: str) -> object:
+    """Quote a text, and read it back: nothing in it ends the quotation."""
+    quoted = foreign.foreign(text)
+    found = foreign.foreign_at(quoted, 0)
+    assert found is not None
+    assert found[1] == len(quoted)
+    return foreign.quoted_names({"name": text})
+
+
 def _messages(text: str) -> object:
     return list(logs.messages(logs.join_cri(_raw(text).split(b"\n"))))
 
@@ -469,6 +480,20 @@ TARGETS: Final = (
     _target(logs.parse_kmsg, _KERNEL, _of_text(logs.parse_kmsg)),
     _target(logs.parse_dmesg, _KERNEL, _of_text(logs.parse_dmesg)),
     _target(logs.zone_of, _STAMPS, _of_text(_zone)),
+    _target(times.later_by, _STAMPS, _of_text(times.later_by, by=timedelta(seconds=90))),
+    _target(
+        times.seconds_of_http_date,
+        Texts(("Sun, 06 Nov 1994 08:49:37 GMT",)),
+        _of_text(times.seconds_of_http_date),
+    ),
+    _target(
+        foreign.foreign,
+        _SECRETS,
+        _quoted,
+        *(foreign.foreign_name, foreign.foreign_at, foreign.quoted_names),
+    ),
+    _of_object(kubernetes.version_of, _RBD_NODE),
+    _of_object(kubernetes.revision_of, '{"metadata": {"uid": "u", "resourceVersion": "12345"}}'),
     _target(times.age, _STAMPS, _of_text(times.age, now="2026-11-21T00:46:43Z")),
     _target(
         mountinfo.parse_mount_line,

@@ -160,6 +160,8 @@ _OF_OTHER_SENSE = frozenset(
         "its staging mount \0 is its only mount, and may be unmounted",
         "mount namespace of \0: \0",
         "at \0 in the mount namespace of \0",
+        "mounted at \0 in the mount namespace of \0",
+        "\0: the mount of \0 is not the only one there",
     }
 )
 

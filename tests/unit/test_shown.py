@@ -106,7 +106,7 @@ def test_command_line_forges_no_line_of_the_output() -> None:
     """Assert it for tables and for wrapped text."""
     diagnosis = pinned_by(f"sleep{FORGED_LINE}")
     assert FORGED_LINE.strip() not in diagnosis.splitlines()
-    assert diagnosis == pinned_by(shown(f"sleep{FORGED_LINE}"))
+    assert f'"sleep{shown(FORGED_LINE).split()[0]}' in diagnosis
 
 
 def test_command_line_sets_no_terminal_colour() -> None:

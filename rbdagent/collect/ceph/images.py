@@ -594,7 +594,8 @@ def _silence_cure(cluster: Cluster) -> str:
     """Return a hint for an OSD that does not answer.
 
     The monitors give a user without osd caps no ticket for OSDs, and its requests then wait until
-    their time limit (measured with Ceph 16.2.15).
+    their time limit (measured with Ceph 16.2.15 by
+    tests/integration/test_observe_ceph.py).
     """
     shown = line_of(command("ceph auth get", f"client.{cluster.access.client_id}"))
     return (

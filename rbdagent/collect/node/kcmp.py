@@ -2,8 +2,8 @@
 
 kcmp(2) compares two tasks of the caller's pid namespace, with the right to trace both. It is not
 available if /proc shows another pid namespace (in a container without ``hostPID``), if the kernel
-was built without it (CONFIG_KCMP, CONFIG_CHECKPOINT_RESTORE before Linux 5.12), or if seccomp
-refuses it.
+was built without it (kernel/kcmp.c: CONFIG_KCMP, CONFIG_CHECKPOINT_RESTORE before Linux 5.12), or
+if seccomp refuses it.
 """
 
 from __future__ import annotations
