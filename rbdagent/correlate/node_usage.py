@@ -266,11 +266,16 @@ def _publishes(directory: PodVolumeDirectory, known: _Known) -> bool:
 def leftovers_of(
     mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot, directories: Directories
 ) -> tuple[PodVolumeDirectory, ...]:
-    """Return the pod directories whose pod is not in the API and that are not mount points."""
+    """Return the pod directories whose pod is not in the API and that are not mount points.
+
+    The directory of a raw block device has a link, and the device is bound at another path that has
+    the uid of the pod.
+    """
     node, kube = snapshot.node, snapshot.kubernetes
     if node is None or not knows_every_pod_on(kube, node.node_name):
         return ()
     uids = uids_of_pods(kube)
+    uids |= frozenset(() if mapping is None else pod_uids_on(mapping))
     mounted = _mounted_in(mapping)
     found = _belonging(directories.pod_volumes, mounted, _Known.of(names), _publishes)
     return tuple(

@@ -338,7 +338,7 @@ def _use(
         attachments=attachments_of(known, snapshot),
         events=_events(known, users, snapshot),
         unbacked=unbacked_of(known, snapshot.node),
-        leftovers=_leftovers(known, local, index),
+        leftovers=_leftovers(known, (*local, *others), index),
     )
 
 

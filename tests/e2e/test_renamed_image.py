@@ -56,7 +56,7 @@ def replace(scene: Scene, given: Replaced) -> None:
 
 
 def put_back(scene: Scene, given: Replaced) -> None:
-    """Rename the image back to its name, as the remedy of RBD123 does; a second call does nothing."""
+    """Rename the image back, as the remedy of RBD123 does; a second call does nothing."""
     ceph = scene.lab.ceph
     pool, _, name = given.renamed.partition("/")
     if name in ceph.rbd("ls", pool).split():

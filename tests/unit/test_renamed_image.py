@@ -19,6 +19,7 @@ from rbdagent.model import (
     Mapping,
     Mount,
     MountKind,
+    PodVolumeDirectory,
     ProcessRef,
     PublishedMapping,
     Severity,
@@ -176,6 +177,24 @@ def test_pod_lost_by_the_api_still_holds_its_volume() -> None:
     diagnosis = diagnosis_of(renamed(device(mount(), mount(path=POD_PATH), inside)))
     assert diagnosis.verdict is Verdict.IN_USE
     assert {"RBD109", "RBD123"} <= {finding.code for finding in diagnosis.findings}
+
+
+LINKED: Final = pod_directory(
+    path=f"{ROOT}/pods/{POD_UID}/volumeDevices/kubernetes.io~csi/{PV}", block=True
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "directory"),
+    [(PATHS["pod"], pod_directory()), (PATHS["block publish"], LINKED)],
+    ids=["file system", "raw block"],
+)
+def test_directory_of_a_lost_pod_that_uses_the_device_is_no_leftover(
+    path: Mount, directory: PodVolumeDirectory
+) -> None:
+    """As a lab with real kubelets showed it."""
+    of_kubelet = {"staging": (), "pod_volumes": (directory,)}
+    assert "RBD205" not in codes(renamed(device(path), of_kubelet=of_kubelet))
 
 
 def test_answer_while_the_pod_runs_names_both_images() -> None:
