@@ -113,7 +113,8 @@ def seen(snapshot: Snapshot) -> CycleResult:
 def test_rbdnode_events_and_metrics_can_be_written(seen: CycleResult) -> None:
     status = rbdnode_status(seen.diagnoses, seen.snapshot, ())
     (mapping,) = mapping_statuses(seen.diagnoses, seen.snapshot, None)
-    assert any(SHOWN in reason for reason in mapping["reasons"])
+    quoted = SHOWN.replace("\\", "\\\\")
+    assert any(quoted in reason for reason in mapping["reasons"])
     events = transitions(None, seen, "n1")
     assert events
     msgspec.json.encode([status, mapping, *(event_object(event, "n1", "") for event in events)])

@@ -46,12 +46,16 @@ KUBECTL: Final = """\
 #!/bin/sh
 # Has an agent on each node, and prints the words of an exec.
 case " $* " in
-  *' exec '*) while [ "$1" != -- ]; do shift; done; shift; printf '%s\\036' "$@" ;;
+  *' exec '*) while [ "$1" != -- ]; do shift; done; shift; printf '%s\\n' "$@" ;;
+  *' get clusterrolebindings'*) echo 'rbdagent rbdagent' ;;
   *' --field-selector=spec.nodeName='*)
     node=${*##*spec.nodeName=}
-    echo "rbdagent agent ${node%% *} Ready"
+    echo "by uid rbdagent agent rbdagent ${node%% *} Ready"
     ;;
-  *' get pods '*) printf 'rbdagent agent %s Ready\\n' worker-1 worker-2 ;;
+  *' get daemonsets.apps'*)
+    echo 'of uid rbdagent rbdagent rbdagent'
+    printf 'by uid rbdagent agent rbdagent %s Ready\\n' worker-1 worker-2
+    ;;
   *) exit 1 ;;
 esac
 """
@@ -169,4 +173,4 @@ def _is_answer(argv: tuple[str, ...], shown: str) -> bool:
     if "--node" in words:
         at = words.index("--node")
         del words[at : at + 2]
-    return shown.split("\x1e")[:-1] == [*PROGRAM, verb, *words]
+    return shown.splitlines() == [*PROGRAM, verb, *words]

@@ -15,17 +15,16 @@ if TYPE_CHECKING:
 _VALUE: Final = "…"
 _FIELD: Final = re.compile(r"\{\w*\}")
 """A value of ``str.format``."""
-_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_VARIABLE: Final = re.compile(r"\$\{[^}]*\}|\$\w+")
+_VARIABLE: Final = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$\w+")
 
 
 @functools.cache
 def printed_texts() -> tuple[str, ...]:
-    """Return the literals of the program, and the quoted words of the plugin."""
+    """Return the literals of the program, and the lines of the plugin."""
     sources = sorted((ROOT / "rbdagent").rglob("*.py"))
     of_program = [text for path in sources for text in _literals(ast.parse(path.read_text()))]
     plugin = (ROOT / "plugin" / "kubectl-rbdagent").read_text()
-    return (*of_program, *(_VARIABLE.sub(_VALUE, word) for word in _QUOTED.findall(plugin)))
+    return (*of_program, *_VARIABLE.sub(_VALUE, plugin).splitlines())
 
 
 def _literals(tree: ast.AST) -> Iterator[str]:
