@@ -432,4 +432,12 @@ def _cause(cause: Cause, layout: Layout) -> str:
 def next_commands(found: ClusterReport) -> tuple[Command, ...]:
     """Return the commands to run now: ``diagnose`` of the first objects of the worst causes."""
     worst = found.causes[:_MOST_COMMANDS]
-    return tuple(command("rbdagent diagnose", _target(cause.affected[0])) for cause in worst)
+    return tuple(_diagnose_command(cause.affected[0]) for cause in worst)
+
+
+def _diagnose_command(affected: AffectedObject) -> Command:
+    """Return the command that diagnoses a stuck object; the name of a device needs its node."""
+    diagnosis = affected.life.diagnosis
+    is_device = diagnosis.use.target.kind is TargetKind.DEVICE
+    nodes = [one.holder.node for one in diagnosis.local] if is_device else []
+    return command("rbdagent diagnose", _target(affected), node=next(iter(nodes), None))
