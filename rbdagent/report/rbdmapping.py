@@ -39,9 +39,10 @@ _HANGING: Final = "RBD203"
 """Of the volume: only the node of the mapping shows which requests hang."""
 _LONGEST_SENTENCE: Final = 300
 """Characters; a sentence is longer only if it quotes names of unusual length."""
-_DROPPED: Final = ("mounts", "heldBy", "pods", "reasons")
-"""The fields that are left out, in this order, until the object is small enough. They explain the
-verdict; what identifies the mapping and its client stays in any case."""
+_SHORTENED: Final = (("mounts", 0), ("heldBy", 0), ("reasons", 1), ("pods", 0), ("reasons", 0))
+"""The lists that are shortened, in this order and to this number of items, until the object is
+small enough. They explain the verdict; what identifies the mapping and its client stays in any
+case. The first reason and the pods explain most."""
 _OF_POD: Final = re.compile(r"/pods/([0-9a-f-]{36})/volume(?:s|Devices)/")
 _STAGING: Final = re.compile(
     r"/plugins/kubernetes\.io/csi/.*/(?:globalmount(?:/|$)|volumeDevices/|dev/)"
@@ -79,10 +80,11 @@ def rbdmapping_objects(
 def _object(status: Json) -> Json:
     labelled = _labels(status)
     found = dict(status)
-    for key in _DROPPED:
-        # The last reasons are left out first: the first one is the most important.
-        while found.get(key) and _size(labelled, found) > MOST_BYTES:
+    for key, least in _SHORTENED:
+        while len(found.get(key, ())) > least and _is_large(labelled, found):
             found[key] = found[key][:-1]
+        if not found.get(key, True) and _is_large(labelled, found):
+            del found[key]
     return _body(labelled, found)
 
 
@@ -90,8 +92,8 @@ def _body(labelled: Json, status: Json) -> Json:
     return {"metadata": {"labels": labelled}, "status": status}
 
 
-def _size(labelled: Json, status: Json) -> int:
-    return len(msgspec.json.encode(_body(labelled, status)))
+def _is_large(labelled: Json, status: Json) -> bool:
+    return len(msgspec.json.encode(_body(labelled, status))) > MOST_BYTES
 
 
 def _labels(status: Json) -> dict[str, str]:

@@ -340,7 +340,7 @@ def test_chart_reports_alerts_on_and_unmaps_an_orphan(
     )
     assert firing["RBDMappingOrphaned"]["node"] == "worker-1"
     assert firing["RBDMappingOrphaned"]["persistentvolume"] == volume
-    assert firing["RBDVolumeMultiAttachStuck"]["pod"] == new
+    assert firing["RBDVolumeMultiAttachStuck"]["waiting_pod"] == new
     done = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
     assert (done.code, done.stdout[:8], "RBD101" in done.stdout) == (3, "ORPHANED", True), done
 
