@@ -79,7 +79,7 @@ def test_agent_observes_without_a_writable_state_directory(
     done = scene.run(prepare, "-m", "rbdagent", "agent", *flags)
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     assert done.returncode == 0, done.stderr
-    assert [line["event"] for line in lines].count("cycle") == 1
+    assert [line["event"] for line in lines].count("changed") == 1
     assert any(error in line["message"] for line in lines if line["event"] == "state"), lines
     assert "defect" not in done.stderr
 

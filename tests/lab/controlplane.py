@@ -184,13 +184,26 @@ class ControlPlane:
         return Api(host=self._address, port=API_PORT, token=token, ca=self.ca, netns=self.netns)
 
     def start(self) -> None:
-        """Start the three programs; the controller manager waits for the API server."""
+        """Start the three programs.
+
+        The controller manager waits ten seconds for the API server, and then ends: on a busy
+        machine that is too short, so it starts when the API server answers.
+        """
         self._dir.mkdir(parents=True, exist_ok=True)
         _make_certificates(self._dir, self._family)
         self._write_users()
         self._start_etcd()
         self._start_apiserver()
+        self._wait_for_apiserver()
         self._start_controller_manager()
+
+    def _wait_for_apiserver(self) -> None:
+        wait_until(
+            self.api.ready,
+            timeout_s=_READY_S,
+            what="the API server to be ready",
+            process=self._part("kube-apiserver"),
+        )
 
     def wait_ready(self) -> None:
         """Wait until pods can be created, and grant rbdagent its rights.
@@ -198,13 +211,7 @@ class ControlPlane:
         Raises:
             LabError: a program ended or was not ready in time.
         """
-        apiserver = self._part("kube-apiserver")
-        wait_until(
-            self.api.ready,
-            timeout_s=_READY_S,
-            what="the API server to be ready",
-            process=apiserver,
-        )
+        self._wait_for_apiserver()
         self._grant()
         self.define_rbdnodes()
         wait_until(

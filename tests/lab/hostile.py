@@ -23,6 +23,22 @@ from rbdagent.model import DeviceNumber
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_MEASURED: Final = """
+import os, sys
+pid = os.fork()
+if pid == 0:
+    os.close(int(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])
+_, status, usage = os.wait4(pid, 0)
+os.write(int(sys.argv[1]), str(usage.ru_maxrss).encode())
+os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+"""
+"""Runs a command, and writes the peak of its memory in KiB to a descriptor.
+
+The peak of a program includes that of the process that executed it (exec_mmap() in fs/exec.c): the
+tests' own process would count, which has more than rbdagent.
+"""
+
 VICTIM_POD: Final = "11111111-1111-4111-8111-111111111111"
 TENANT_POD: Final = "22222222-2222-4222-8222-222222222222"
 TENANT_PODS: Final = TENANT_POD[:-2]
@@ -267,20 +283,22 @@ class Node:
     def run(self, *arguments: str) -> Answer:
         """Run rbdagent on the node, as its administrator does."""
         begun = time.monotonic()
+        reading, writing = os.pipe()
+        command = self._inside([sys.executable, "-m", "rbdagent", *arguments, *self.flags])
         process = subprocess.Popen(
-            self._inside([sys.executable, "-m", "rbdagent", *arguments, *self.flags]),
+            [sys.executable, "-S", "-c", _MEASURED, str(writing), *command],
             stdout=subprocess.PIPE,
+            pass_fds=(writing,),
         )
+        os.close(writing)
         assert process.stdout is not None
-        with process.stdout as output:
-            text = output.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        with process.stdout as output, os.fdopen(reading) as measured:
+            text, peak_kib = output.read(), int(measured.read())
         return Answer(
             text=text,
-            exit_code=process.returncode,
+            exit_code=process.wait(),
             took_s=time.monotonic() - begun,
-            peak_mib=usage.ru_maxrss / 1024,
+            peak_mib=peak_kib / 1024,
         )
 
     @property
