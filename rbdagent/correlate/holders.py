@@ -403,12 +403,7 @@ def claimants(
         return ()
 
     def has_client(mapping: Mapping | PublishedMapping) -> bool:
-        return (
-            mapping.client_id == client
-            and mapping.client_address is not None
-            and mapping.fsid == fsid
-            and same_client(mapping.client_address, address)
-        )
+        return mapping.fsid == fsid and _is_client(mapping, client, address)
 
     node, kube = snapshot.node, snapshot.kubernetes
     found = {
@@ -434,10 +429,17 @@ def _is_client_of(mapping: PublishedMapping, watcher: Watcher, view: ImageView) 
 
 def _has_client(mapping: PublishedMapping, watcher: Watcher) -> bool:
     """Return whether a reported mapping has the client of a watch, within one cluster."""
+    return _is_client(mapping, watcher.client, watcher.address)
+
+
+def _is_client(
+    mapping: Mapping | PublishedMapping, client: int | None, address: EntityAddress
+) -> bool:
+    """Return whether a mapping has a client, within one cluster."""
     return (
         mapping.client_address is not None
-        and mapping.client_id == watcher.client
-        and same_client(mapping.client_address, watcher.address)
+        and mapping.client_id == client
+        and same_client(mapping.client_address, address)
     )
 
 
