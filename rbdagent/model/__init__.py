@@ -26,6 +26,7 @@ from rbdagent.model.check import (
 )
 from rbdagent.model.common import (
     API_VERSION,
+    COMMAND_LINES,
     INT64_MAX,
     LIFECYCLE_NOT_REQUESTED,
     NOT_REQUESTED,
@@ -160,6 +161,7 @@ from rbdagent.model.volume import (
 __all__ = [
     "API_VERSION",
     "CODES_OF_GAPS",
+    "COMMAND_LINES",
     "INT64_MAX",
     "LIFECYCLE_NOT_REQUESTED",
     "NOT_REQUESTED",

@@ -103,6 +103,11 @@ class SourceState(StrEnum):
     SKIPPED = "skipped"
 
 
+COMMAND_LINES: Final = "command lines of processes"
+"""Their gap is in no other fact: an unread command line that matters leaves the processes in
+flight, kubelet's process or the image of an NBD device unobserved."""
+
+
 class Gap(Stored, frozen=True, kw_only=True):
     """One fact that is missing from a source that was otherwise observed."""
 

@@ -23,6 +23,7 @@ from rbdagent.correlate.node_usage import (
 )
 from rbdagent.correlate.volume_names import knows_every_pod_on
 from rbdagent.model import (
+    COMMAND_LINES,
     BlockHolder,
     BlockHolderKind,
     BootTime,
@@ -218,7 +219,8 @@ FREEZE: Final = "rbdagent.dev/freeze"
 FRESH_S: Final = 30.0
 """Seconds. An older snapshot does not show the present state."""
 _HOUR_S: Final = 3600.0
-_DEBUGFS: Final = "the kernel's own list of watches and hung requests"
+_SEPARATE: Final = ("the kernel's own list of watches and hung requests", COMMAND_LINES)
+"""Gaps that are no reason by themselves: the conditions that need such a fact check it."""
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -860,7 +862,7 @@ def is_fully_observed(attempt: Attempt) -> Outcome:
         against += [
             f"{gap.fact}: not observed ({gap.reason})"
             for gap in source.gaps
-            if gap.fact != _DEBUGFS
+            if gap.fact not in _SEPARATE
         ]
     holder, view = attempt.holder, attempt.use.image_view
     against += _not_observed(("the Ceph blocklist", holder.blocklisted_by))

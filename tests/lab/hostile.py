@@ -121,6 +121,21 @@ os.setuid(65534)
 os.execv({_PYTHON!r}, given["argv"])
 """
 
+# Opening a file of a FUSE server that reads no request never ends, and a signal ends the wait.
+_UNANSWERED: Final = f"""{_PROLOGUE}
+server = os.open("/dev/fuse", os.O_RDWR)
+options = f"fd={{server}},rootmode=100444,user_id=0,group_id=0".encode()
+of_first = []
+for first in sys.argv[1:]:
+    with open(f"/proc/{{first}}/task/{{first}}/children") as children:
+        of_first += [first, *children.read().split()]
+hung, *others = [f"/proc/{{pid}}/cmdline" for pid in of_first]
+mount("hung", hung, "fuse", 0, options)
+for other in others:
+    mount(hung, other, None, BIND)
+stay()
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
@@ -135,6 +150,9 @@ class Attempt:
     """Where its containers mount its own volume; the author of a pod chooses the paths."""
     pods: int = 1
     """How many pods of the tenant run it."""
+    unanswered: bool = False
+    """Reads of the command lines of its processes never end. The node plays this, not the tenant:
+    what makes the kernel wait there is no part of the test."""
 
 
 class Node:
@@ -264,11 +282,15 @@ class Node:
         cgroups += [self._cgroup(f"pod{TENANT_PODS}{number}") for number in range(23, 22 + most)]
         self._of_tenant = cgroups
         try:
-            yield [
-                self._contained(cgroup, attempt, TENANT)
+            begun = [
+                (self._contained(cgroup, attempt, TENANT), attempt.unanswered)
                 for attempt in attempts
                 for cgroup in cgroups[: attempt.pods]
             ]
+            unanswered = [str(pid) for pid, hangs in begun if hangs]
+            if unanswered:
+                self._begin([_PYTHON, "-c", _UNANSWERED, *unanswered])
+            yield [pid for pid, _ in begun]
         finally:
             for process in self._running[first:]:
                 process.communicate(b"")
@@ -551,6 +573,22 @@ stay()
 """,
 )
 
+# More processes than may begin to hang in one pass.
+UNANSWERED: Final = Attempt(
+    name="five pods, each with 14 processes whose command lines never answer",
+    pods=5,
+    unanswered=True,
+    script="""
+children = []
+for _ in range(13):
+    children.append(os.fork())
+    if not children[-1]:
+        while True:
+            libc.pause()
+stay(children)
+""",
+)
+
 
 def given_device(attempt: Attempt, number: DeviceNumber) -> Attempt:
     """Return an attempt that knows another tenant's device."""
@@ -573,4 +611,5 @@ ATTEMPTS: Final = (
     MANY_MOUNTS,
     SHARED_MEMORY,
     OWN_TABLES,
+    UNANSWERED,
 )

@@ -13,7 +13,7 @@ from rbdagent.collect import parallel
 from rbdagent.collect.files import Identity, identity_of
 from rbdagent.collect.node import procfs
 from rbdagent.collect.node.procfs import Turns
-from rbdagent.model import NotObserved
+from rbdagent.model import COMMAND_LINES, NotObserved
 from tests.support.node_files import (
     FILES,
     MOUNTS,
@@ -71,6 +71,7 @@ def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
     monkeypatch.setattr(os, "open", opened)
     monkeypatch.setattr(procfs, "identity_of", identity)
     monkeypatch.setattr(procfs, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(procfs, "_COMMAND_S", 0.2)
     yield made
     made.released.set()
 
@@ -91,14 +92,15 @@ def tree(tmp_path: Path) -> Tree:
     return made
 
 
-HUNG: Final = pytest.mark.parametrize("path", ["/66/cmdline", "/66/fd/0", "/66/cwd", "/66/maps"])
+_FILES: Final = ("/66/fd/0", "/66/cwd", "/66/maps")
+HUNG: Final = pytest.mark.parametrize("path", ["/66/cmdline", *_FILES])
 
 
 @HUNG
 def test_hung_process_is_a_gap_that_names_it(tree: Tree, hang: Hang, path: str) -> None:
     hang.path = path
     _, source = tree.observe()
-    reason = gap_of(source, FILES).reason
+    reason = gap_of(source, FILES if path in _FILES else COMMAND_LINES).reason
     assert reason.startswith(f"{WHO}: ")
     assert f"{path} does not answer" in reason
 
@@ -127,7 +129,16 @@ def observed_paths(mounts: object) -> list[str]:
     return [mount.path for mount in mounts]
 
 
-@HUNG
+def test_a_command_line_that_does_not_answer_hides_no_open_file(tree: Tree, hang: Hang) -> None:
+    """Otherwise, any tenant could keep the agent from every unmap on the node."""
+    tree.write("proc/66/maps", "7f0000000000-7f0000001000 r--p 00000000 fc:10 12 /data/file\n")
+    hang.path = "/66/cmdline"
+    openers = [mapping.openers for mapping in tree.mappings()]
+    assert not any(isinstance(found, NotObserved) for found in openers)
+    assert [opener.process.command for opener in openers[1]] == ["app"]
+
+
+@pytest.mark.parametrize("path", _FILES)
 def test_open_files_of_a_hung_process_are_not_observed(tree: Tree, hang: Hang, path: str) -> None:
     hang.path = path
     for mapping in tree.mappings():
@@ -164,7 +175,7 @@ def test_hung_process_is_not_read_again_while_it_hangs(tree: Tree, hang: Hang) -
     hang.path = "/66/cmdline"
     (_, first), (_, second) = tree.observe(turns), tree.observe(turns)
     assert hang.times == 1
-    assert gap_of(second, FILES) == gap_of(first, FILES)
+    assert gap_of(second, COMMAND_LINES) == gap_of(first, COMMAND_LINES)
 
 
 def release(hang: Hang) -> None:
@@ -183,7 +194,7 @@ def test_a_process_that_answers_again_is_observed(tree: Tree, hang: Hang) -> Non
     hang.path = ""
     release(hang)
     _, source = tree.observe(turns)
-    assert FILES not in {gap.fact for gap in source.gaps}
+    assert COMMAND_LINES not in {gap.fact for gap in source.gaps}
 
 
 def test_the_file_system_that_does_not_answer_is_named(tree: Tree, hang: Hang) -> None:
@@ -193,9 +204,9 @@ def test_the_file_system_that_does_not_answer_is_named(tree: Tree, hang: Hang) -
     assert reason.endswith("/66/fd/0 does not answer, on fuse.sshfs (server:/share)")
 
 
-@pytest.mark.parametrize("name", ["cmdline", "maps"])
+@pytest.mark.parametrize(("name", "fact"), [("cmdline", COMMAND_LINES), ("maps", FILES)])
 def test_three_hung_processes_of_a_pod_skip_only_the_rest_of_this_pod(
-    tree: Tree, hang: Hang, name: str
+    tree: Tree, hang: Hang, name: str, fact: str
 ) -> None:
     """They stay skipped in later observations, and the number of threads does not grow."""
     evil = f"33333333{OTHER_POD[8:]}"
@@ -208,7 +219,7 @@ def test_three_hung_processes_of_a_pod_skip_only_the_rest_of_this_pod(
         hang.only = range(200, 270)
         view, source = tree.observe(turns)
         assert hang.times == 3
-        reason = gap_of(source, FILES).reason
+        reason = gap_of(source, fact).reason
         assert f"process 200 (evil) of pod {evil}: " in reason
         assert "/200/" in reason
         assert "and 67 more" in reason

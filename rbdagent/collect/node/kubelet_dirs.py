@@ -180,7 +180,7 @@ def _doubt_of(entry: ProcessEntry, uids: tuple[bytes, ...], host: set[int | byte
     doubts = {
         "its user cannot be read": not uids,
         "its cgroup cannot be read": not entry.has_cgroup,
-        entry.unread or "its command line cannot be read": not entry.arguments,
+        entry.no_command or entry.unread or "its command line cannot be read": not entry.arguments,
         "its mount namespace, or that of pid 1, was not observed": not (host and entry.namespaces),
         "it is in another mount namespace, with other directories than the host": host.isdisjoint(
             entry.namespaces[:1]

@@ -56,6 +56,7 @@ from rbdagent.collect.node.rbd_sysfs import (
 )
 from rbdagent.errors import ParseError
 from rbdagent.model import (
+    COMMAND_LINES,
     BlockHolder,
     BlockHolderKind,
     DeviceKind,
@@ -478,6 +479,7 @@ def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, 
     facts += [
         ("mounts in other mount namespaces", _hidden_mounts(scan)),
         ("processes in flight", view.in_flight),
+        (COMMAND_LINES, _hidden("", [], [], hung=scan.unread_commands)),
     ]
     kubelet = view.kubelet
     if isinstance(kubelet, KubeletView):

@@ -15,6 +15,7 @@ import math
 import os
 import re
 import stat
+import time
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -136,6 +137,8 @@ class ProcessEntry(Struct, kw_only=True):
     next_descriptor: int = 0
     """The first descriptor that was not read yet."""
     is_command_read: bool = False
+    no_command: str = ""
+    """Why its command line was not read in time."""
 
     @property
     def ref(self) -> ProcessRef:
@@ -174,6 +177,8 @@ class ProcessScan(Struct, kw_only=True):
     """The processes whose files exceed the limits, with the reason."""
     unread_files: list[str]
     """The processes whose files were not all observed for another reason, with the reason."""
+    unread_commands: list[str]
+    """The processes whose command line was not read in time, with the reason."""
 
 
 Turns = InTurn[tuple[str, int]]
@@ -229,6 +234,7 @@ class ProcessPass:
         The parts that cannot wait for a process come first, and ``cmdline``, which waits for the
         process's memory, comes last: what does not answer then hides nothing else.
         """
+        begun = time.monotonic()
         self._run("process", _pids(self._root), self._observe)
         self._read_larger_mounts()
         self._run("namespace", self._without_mounts(), self._join_namespace_again)
@@ -244,7 +250,7 @@ class ProcessPass:
             self._run("shared files", self._joined(Kind.FILES), self._join_shared_files)
             self._run_by_size("maps", living, MAPS_SIZES, self._join_mappings)
             self._run("shared maps", self._joined(Kind.VM), self._join_shared_mappings)
-        self._run("command", living, self._observe_command)
+        self._observe_commands(living, max(_COMMAND_S, (time.monotonic() - begun) / 4))
         return self._scan()
 
     def scan_threads(self) -> ProcessScan | None:
@@ -316,17 +322,44 @@ class ProcessPass:
         )
         for _, pid in left.waiting if what != "place" else ():
             self._mark_late(pid)
-        new = [item for item in left.hung if item not in self._turns.notes]
-        for item in new:
-            entry = self._entries.get(item[1])
-            at = entry.at if entry else f"{self._root}/{item[1]}"
-            self._turns.notes[item] = f"{at} does not answer"
+        new = self._note(left.hung)
         for item in left.hung:
             self._mark_hung(item[1], self._turns.notes[item])
         for _, pid in left.skipped:
             self._entries[pid].is_skipped = True
         if what == "files" and new:
             self._run("place", [pid for _, pid in new[:_MOST_PLACES]], self._describe)
+
+    def _observe_commands(self, pids: Sequence[int], patience_s: float) -> None:
+        """Read the command lines of the given processes, each within a time.
+
+        Everything else is observed by now. A command line that does not answer is missing itself,
+        and makes no other fact of its process uncertain.
+        """
+        left = self._turns.run(
+            [("command", pid) for pid in pids],
+            lambda item: self._contained(item[1], self._observe_command),
+            patience_s=patience_s,
+            deadline=self._deadline,
+            group_of=self._group_of,
+            quick_s=_QUICK_COMMAND_S,
+        )
+        self._note(left.hung)
+        for item in left.hung:
+            self._entries[item[1]].no_command = self._turns.notes[item]
+        for _, pid in left.skipped:
+            self._entries[pid].no_command = _SKIPPED
+        for _, pid in left.waiting:
+            self._entries[pid].no_command = _LATE
+
+    def _note(self, hung: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Keep which file does not answer; return the items that did not hang before."""
+        new = [item for item in hung if item not in self._turns.notes]
+        for item in new:
+            entry = self._entries.get(item[1])
+            at = entry.at if entry else f"{self._root}/{item[1]}"
+            self._turns.notes[item] = f"{at} does not answer"
+        return new
 
     def _contained(self, pid: int, observe: Callable[[int], None]) -> None:
         try:
@@ -356,7 +389,7 @@ class ProcessPass:
         if entry is None:
             self._late += 1
         else:
-            entry.beyond = entry.beyond or "not observed in time"
+            entry.beyond = entry.beyond or _LATE
 
     def _describe(self, pid: int) -> None:
         """Add the file system that does not answer to the reason of a hanging process.
@@ -442,6 +475,7 @@ class ProcessPass:
             + _reasons(entries, lambda entry: "" if entry.hung else _skipped(entry)),
             beyond_files=_reasons(entries, lambda entry: entry.beyond),
             unread_files=unknown + _reasons(entries, lambda entry: entry.unread),
+            unread_commands=_reasons(entries, lambda entry: entry.no_command),
         )
 
     # Mount namespaces -----------------------------------------------------------------------------
@@ -783,9 +817,11 @@ def _named_some(
 
 
 def _skipped(entry: ProcessEntry) -> str:
-    if not entry.is_skipped:
-        return ""
-    return f"not read, because {MOST_OF_GROUP} processes of its pod do not answer"
+    return _SKIPPED if entry.is_skipped else ""
+
+
+_SKIPPED: Final = f"not read, because {MOST_OF_GROUP} processes of its pod do not answer"
+_LATE: Final = "not observed in time"
 
 
 def _reasons(
@@ -885,6 +921,13 @@ def _descriptors(directory: str) -> list[str]:
 _UNREAD: Final = Shown(NotObserved(reason="the process in this namespace has ended"), b"")
 _PATIENCE_S: Final = PROCESS_S + 0.5
 """Longer than the share of a process: only a read that hangs takes this long."""
+_COMMAND_S: Final = 0.1
+"""A command line may take a quarter of the time of everything that is read before, or this if it is more.
+
+It takes 20 us. With a fixed limit, those that hang would make an observation of a quick node take
+several times as long, or those of a slow node would seem to hang.
+"""
+_QUICK_COMMAND_S: Final = 0.005
 _MOST_PLACES: Final = 3
 MOST_NAMED: Final = 3
 """Limit of processes that are named in one reason."""
@@ -1147,8 +1190,7 @@ def in_flight_of(procfs: Path, scan: ProcessScan) -> tuple[InFlight, ...] | NotO
             if entry.is_command_read:
                 why = f"its command line is larger than {ARGUMENTS >> 10} KiB"
             else:
-                why = entry.hung or _skipped(entry) or entry.beyond or entry.unread
-                why = why or "its command line was not read"
+                why = entry.no_command or entry.unread or "its command line was not read"
             return NotObserved(reason=f"{named(entry.ref)}: {why}")
         names = (word for word in entry.arguments[1:] if "/" in word or "rbd" in word)
         found.append(
