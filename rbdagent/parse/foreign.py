@@ -37,6 +37,18 @@ def quoted_names(names: dict[str, str]) -> dict[str, str]:
     return {key: foreign_name(name) if name else name for key, name in names.items()}
 
 
+def name_at(text: str, position: int) -> tuple[str, int] | None:
+    """Read a name that :func:`foreign_name` left as it is, in parentheses; None if there is none.
+
+    Returns:
+        The name, and the position after it.
+    """
+    match = _NAME.match(text, position)
+    if match is None or not text.startswith(")", match.end()):
+        return None
+    return match[0], match.end()
+
+
 def foreign_at(text: str, position: int) -> tuple[str, int] | None:
     """Read what :func:`foreign` has quoted; None if no quoted text begins there.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rbdagent.model import ProcessRef
-from rbdagent.parse.foreign import foreign_at, foreign_name
+from rbdagent.parse.foreign import foreign_at, foreign_name, name_at
 from rbdagent.parse.shown import shown
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rbdagent.model import Snapshot
 
 _PROCESS: Final = re.compile(r"\bprocess (?P<pid>\d+) \(")
-"""The form in which sentences name a process; its command line and ``)`` follow."""
+"""The form in which sentences name a process; its command line, or its name, and ``)`` follow."""
 
 
 class PublicText:
@@ -42,7 +42,9 @@ class PublicText:
         """Return a sentence without command lines, with invisible characters escaped."""
         parts, at = [], 0
         while (named := _PROCESS.search(text, at)) is not None:
-            command, end = foreign_at(text, named.end()) or self._unquoted(text, named)
+            begin = named.end()
+            quoted = foreign_at(text, begin) or name_at(text, begin)
+            command, end = quoted or self._unquoted(text, named)
             program = ProcessRef(pid=0, command=command).program
             parts += [text[at : named.end()], foreign_name(program) if program else ""]
             at = end

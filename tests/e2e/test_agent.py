@@ -75,6 +75,7 @@ def test_agent_publishes_its_node_and_resolves_the_incident(scene: Scene, agent:
     write(scene, old, volume)
     mapping = wait_published(lab, volume, "InUse")
     assert mapping["pods"] == [f"default/{old}"]
+    scene.assert_same_elsewhere(volume, "worker-1", "InUse")
 
     there = scene.look("worker-2", volume).holder("worker-1")
     assert there["confidence"] == "certain"
@@ -88,6 +89,7 @@ def test_agent_publishes_its_node_and_resolves_the_incident(scene: Scene, agent:
     scene.workloads.delete("Pod", old)
     scene.wait_detached(volume, "worker-1")
     wait_published(lab, volume, "Pinned")
+    scene.assert_same_elsewhere(volume, "worker-1", "Pinned")
     scene.workloads.wait_event(scene.name, reason="RBDPinned", contains=mapping["device"])
     new = scene.start_pod("worker-2")
     scene.workloads.wait_event(new, reason="FailedMount", contains="is still being used")

@@ -75,6 +75,11 @@ def test_command_line_of_an_unknown_process_is_cut(said: str) -> None:
     assert re.search(r"process (77|4623) \((mysql|another)", published)
 
 
+def test_why_a_process_was_not_observed_is_kept() -> None:
+    said = "not observed (process 77 (containerd-shim-runc-v2): /proc/77/fd/0 does not answer)"
+    assert PublicText(pinned())(said) == said
+
+
 def test_sentence_without_a_process_is_unchanged() -> None:
     for said in ("needed by default/web-0", "kubelet (process 300) has its volumes in /x"):
         assert PublicText(pinned())(said) is said

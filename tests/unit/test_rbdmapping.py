@@ -115,7 +115,46 @@ LONG: Final[Json] = {
 }
 
 
-def test_object_has_at_most_a_kibibyte() -> None:
+USUAL: Final[Json] = {
+    "device": "/dev/rbd0",
+    "image": {
+        "fsid": "50694798-7cee-5f76-a487-c8b372b8e58a",
+        "pool": "replicapool",
+        "radosNamespace": "",
+        "name": "csi-vol-696e7118-239a-4daa-a2b7-13ec9f7cdaa9",
+        "id": "106dfed2a600",
+    },
+    "clientID": 4251,
+    "clientAddress": "10.77.0.12:0/92705246",
+    "readOnly": False,
+    "persistentVolume": "pvc-a0157d53-3b1e-450b-85cf-c2e3bbf24b66",
+    "claimNamespace": "monitoring-of-tenants",
+    "claim": "prometheus-k8s-db-prometheus-k8s-0",
+    "verdict": str(Verdict.IN_USE),
+    "reasons": ["used by pod monitoring-of-tenants/prometheus-k8s-0 on worker-2.example.com"],
+    "finding": {
+        "code": "RBD100",
+        "severity": "info",
+        "message": "/dev/rbd0 on worker-2.example.com is in use: used by pod"
+        " monitoring-of-tenants/prometheus-k8s-0 on worker-2.example.com.",
+    },
+    "findings": [],
+    "since": "2026-11-28T10:19:01Z",
+    "mounts": ["pod monitoring-of-tenants/prometheus-k8s-0", "staging"],
+    "heldBy": [],
+    "pods": ["monitoring-of-tenants/prometheus-k8s-0"],
+}
+"""Names as Rook, ceph-csi and the Prometheus operator choose them."""
+
+
+def test_object_of_usual_names_is_complete() -> None:
+    (published,) = rbdmapping_objects(
+        [USUAL], "worker-2.example.com", observed_at="2026-11-21T03:00:00Z"
+    ).values()
+    assert published["status"].items() >= USUAL.items()
+
+
+def test_object_has_at_most_one_and_a_half_kibibytes() -> None:
     """The identity stays: readers on other nodes compare it."""
     (published,) = rbdmapping_objects([LONG], "n1", observed_at="2026-11-21T03:00:00Z").values()
     sent = [published["metadata"]["labels"], published["status"]]

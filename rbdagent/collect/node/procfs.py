@@ -922,7 +922,7 @@ _UNREAD: Final = Shown(NotObserved(reason="the process in this namespace has end
 _PATIENCE_S: Final = PROCESS_S + 0.5
 """Longer than the share of a process: only a read that hangs takes this long."""
 _COMMAND_S: Final = 0.1
-"""A command line may take a quarter of the time of everything that is read before, or this if it is more.
+"""A command line may take this long, or a quarter of the time of all before it, if that is more.
 
 It takes 20 us. With a fixed limit, those that hang would make an observation of a quick node take
 several times as long, or those of a slow node would seem to hang.
