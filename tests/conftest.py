@@ -27,6 +27,28 @@ settings.register_profile("tier", _PLAIN, derandomize=True)
 settings.load_profile("fuzz" if "RBDAGENT_FUZZ_SEED" in os.environ else "tier")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run take some rows of long tables: these differ in the product's own rules."""
+    parser.addoption("--rows", type=int, metavar="N", help="run at most N rows of a test function")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep at most ``--rows`` rows of each test function, evenly from its table."""
+    most = config.getoption("--rows")
+    if most is None:
+        return
+    tables: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    chosen = {
+        rows[number * len(rows) // most] if len(rows) > most else row
+        for rows in tables.values()
+        for number, row in enumerate(rows[:most])
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+
+
 def pytest_collection_finish() -> None:
     """Import the whole product before the first example.
 

@@ -56,6 +56,10 @@ _OF_ONE_DEBIAN = {
 _FLOORS = "floors"
 _OF_FLOORS = ("tests/contract", "tests/unit/test_log.py", "tests/unit/test_agent_loop.py")
 """The tests that use packages most, run with the oldest allowed version of each."""
+_SOME_ROWS = ("--rows", "16")
+"""Of `floors` among other tiers: a third of its tests, because a few tables have hundreds of rows.
+``./dev floors`` runs every row.
+"""
 _NOT_OF_FLOORS = "tests/contract/test_requirements.py"
 """It compares lists with what is installed; what is installed here is another list."""
 _FURTHER_ROOTS = {"integration": (SUITES[-1],)}
@@ -90,7 +94,8 @@ verbs:
                          oldest newest
   lint, unit, contract, floors, integration, e2e, oldest, newest [PYTEST ARGS]
                          one tier; further arguments go to pytest (./dev e2e -k founding).
-                         floors is contract with the oldest allowed version of each package,
+                         floors is contract with the oldest allowed version of each package;
+                         next to other tiers, it takes at most 16 rows of each table of tests,
                          oldest uses Ceph 16.2, newest runs the founding incident on Debian forky
   lab up|down|shell|status
                          the lab for manual use: up leaves it running until down
@@ -408,6 +413,8 @@ def _outcomes(
                 continue
             print(f"\n=== {tier}", flush=True)
             args = _FIRST_LAB if takes_two_labs and tier == "e2e" else pytest_args
+            if tier == _FLOORS and len(tiers) > 1:
+                args = _SOME_ROWS
             outcomes.append(_lint() if tier == "lint" else _of_parts(tier, args))
             if tier == "e2e" and not pytest_args and not takes_two_labs:
                 outcomes += _founding_with_cephcsi()

@@ -170,6 +170,23 @@ def test_floors_are_tested_in_their_own_environment(
     assert path.startswith(f"{python.parent}:")
 
 
+@pytest.mark.parametrize(
+    ("tiers", "given"), [(("floors",), ()), (("contract", "floors"), ("--rows", "16"))]
+)
+def test_floors_beside_other_tiers_take_some_rows_of_each_table(
+    monkeypatch: pytest.MonkeyPatch, tiers: tuple[str, ...], given: tuple[str, ...]
+) -> None:
+    played: dict[str, tuple[str, ...]] = {}
+
+    def pytest_of(tier: str, args: tuple[str, ...]) -> Outcome:
+        played[tier] = args
+        return Outcome(tier=tier, state="passed", seconds=1, ran="1 test", passed=1)
+
+    monkeypatch.setattr(developer, "_pytest", pytest_of)
+    developer._outcomes(tiers, dict.fromkeys(tiers), ())
+    assert played == {**dict.fromkeys(tiers, ()), "floors": given}
+
+
 def test_run_with_a_given_ceph_csi_is_not_repeated(
     runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
