@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ class Log:
         self.logger: FilteringBoundLogger = structlog.wrap_logger(
             None,
             processors=[structlog.contextvars.merge_contextvars, self._kept],
-            wrapper_class=structlog.make_filtering_bound_logger("debug"),
+            wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         )
 
     @property
