@@ -511,6 +511,9 @@ def _renamed(
         case: the target.
     """
     holder, subject = holder_verdict.holder, subject_of(holder_verdict.holder)
+    report = fresh_report(holder, case.snapshot)
+    # The first sentence is the one of the device's own node.
+    what = subject if report is None else f"{report.device} on {holder.node}"
     image = f"image {now} (id {device.image_id})" if now else f"the image with id {device.image_id}"
     is_gone = case.use.image_view is not None and (
         case.use.image_view.presence is ImagePresence.GONE
@@ -530,7 +533,7 @@ def _renamed(
     return finding(
         "RBD123",
         subject,
-        f"{subject} serves {case.volume} and is {image}. {case.volume} names {leads_to}.",
+        f"{what} serves {case.volume} and is {image}. {case.volume} names {leads_to}.",
         evidence=(
             f"mapped as {device.spec}, id {device.image_id}",
             *(f"in Ceph, id {device.image_id} is {spec}" for spec in (now,) if spec),
@@ -1306,13 +1309,16 @@ def published(case: RuleContext) -> Iterator[Finding]:
 
 def reported(case: RuleContext) -> Iterator[Finding]:
     """Yield what another node's agent reports of its mapping: the same sentence as on that node."""
+    seen_renamed = {found.subject for found in renamed(case)}
     for holder_verdict in case.holder_verdicts:
         holder = holder_verdict.holder
         found = reported_finding(holder, case.snapshot)
         if found is None or holder.published is None or holder.node is None:
             continue
         is_leading = found.code == NOT_BACKED or holder_verdict.reported is not None
-        if is_leading:
+        # Ceph shows here too that the image was renamed, and which image the name leads to.
+        is_shown = found.code == "RBD123" and subject_of(holder) in seen_renamed
+        if is_leading and not is_shown:
             yield finding(
                 found.code,
                 subject_of(holder),

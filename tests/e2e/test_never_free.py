@@ -97,16 +97,18 @@ class Reports:
         self._mappings: list[Json] = []
 
     def wait_for(self, volumes: Volumes) -> None:
-        """Wait until every mapping is reported."""
+        """Wait until every mapping is reported, and that one client has lost its watch."""
 
         def reported() -> bool:
             found = self._api.find(_REPORT) or {"metadata": {}, "status": {}}
             labels = found["metadata"].get("labels") or {}
             self._last = {"metadata": {"labels": labels}, "status": found["status"]}
             self._mappings = self._published()
-            mapped = {mapping["status"].get("persistentVolume") for mapping in self._mappings}
+            statuses = [mapping["status"] for mapping in self._mappings]
+            verdicts = {status.get("persistentVolume"): status["verdict"] for status in statuses}
             count = self._last["status"].get("mapped")
-            return {*volumes.names} <= mapped and count == len(self._mappings)
+            is_whole = {*volumes.names} <= verdicts.keys() and count == len(self._mappings)
+            return is_whole and verdicts[volumes.unwatched] == "Unwatched"
 
         wait_until(reported, timeout_s=120, what="the agent to report its mappings")
 

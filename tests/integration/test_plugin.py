@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.integration.agent_pods import (
+    LABELS,
+    ROLES,
+    bind,
+    make_agent,
+    make_daemonset,
+    make_pod,
+)
 from tests.integration.conftest import control_plane_alone
 from tests.lab.install import CHECKOUT
 from tests.lab.laptop import Done, Laptop
@@ -32,8 +40,6 @@ UUID: Final = "81bd820f-8403-4433-9d6e-9ce7ebece68f"
 HANDLE: Final = f"0001-000a-lab-ceph-1-0000000000000001-{UUID}"
 RBDNODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 RBDMAPPINGS: Final = "/apis/rbdagent.dev/v1alpha1/rbdmappings"
-ROLES: Final = "/apis/rbac.authorization.k8s.io/v1"
-LABELS: Final = {"app.kubernetes.io/name": "rbdagent", "app.kubernetes.io/instance": "rbdagent"}
 TENANT: Final = "aaa"
 """The tenant's namespace: before the agents' in every list."""
 
@@ -78,13 +84,13 @@ def _fill(api: Api) -> None:
             api.create(accounts, {"metadata": {"name": "default"}})
     for number in (1, 2, 3, 4):
         _make_node(api, f"worker-{number}")
-    _bind(api, "rbdagent")
-    owner = _make_daemonset(api, "rbdagent")
-    _make_agent(api, "worker-1", owner, ready=True)
-    _make_agent(api, "worker-2", owner, ready=True)
-    _make_agent(api, "worker-3", owner, waiting="CrashLoopBackOff")
+    bind(api, "rbdagent")
+    owner = make_daemonset(api, "rbdagent")
+    make_agent(api, "worker-1", owner, ready=True)
+    make_agent(api, "worker-2", owner, ready=True)
+    make_agent(api, "worker-3", owner, waiting="CrashLoopBackOff")
     # In the agents' namespace, with their label, but not of their DaemonSet.
-    _make_pod(api, "rbdagent", "aaa-debug", node="worker-1", labels=LABELS)
+    make_pod(api, "rbdagent", "aaa-debug", node="worker-1", labels=LABELS)
     _publish(api, "worker-1", {"pv-one": f"k8s/csi-vol-{UUID}", "pv-two-nodes": "k8s/shared"})
     _publish(api, "worker-2", {"pv-two": "k8s/two", "pv-two-nodes": "k8s/shared"})
     _publish(api, "worker-3", {"pv-three": "k8s/tenant/three"})
@@ -104,7 +110,7 @@ def _fill(api: Api) -> None:
             },
         },
     )
-    _make_pod(api, "shop", "app", node="worker-4", claims=("free", "other"))
+    make_pod(api, "shop", "app", node="worker-4", claims=("free", "other"))
 
 
 def _kind(name: str) -> Json:
@@ -118,35 +124,6 @@ def _make_node(api: Api, name: str) -> None:
     endpoint = {"kubeletEndpoint": {"Port": 10250}}
     status = {"addresses": [address], "daemonEndpoints": endpoint}
     api.patch(f"/api/v1/nodes/{name}/status", {"status": status})
-
-
-def _bind(api: Api, name: str) -> None:
-    """Create the ClusterRoleBinding of a release, in the namespace of its name."""
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    account = {"kind": "ServiceAccount", "namespace": name, "name": "rbdagent"}
-    binding = {"metadata": {"name": name, "labels": LABELS}, "roleRef": role}
-    api.create(f"{ROLES}/clusterrolebindings", {**binding, "subjects": [account]})
-
-
-def _make_daemonset(api: Api, namespace: str) -> str:
-    """Create the ServiceAccount and the DaemonSet of the agents; return the uid of the latter."""
-    account = {"metadata": {"name": "rbdagent", "labels": LABELS}}
-    api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
-    spec = {
-        "serviceAccountName": "rbdagent",
-        "containers": [{"name": "rbdagent", "image": "rbdagent"}],
-    }
-    made = api.create(
-        f"/apis/apps/v1/namespaces/{namespace}/daemonsets",
-        {
-            "metadata": {"name": "rbdagent", "labels": LABELS},
-            "spec": {
-                "selector": {"matchLabels": LABELS},
-                "template": {"metadata": {"labels": LABELS}, "spec": spec},
-            },
-        },
-    )
-    return str(made["metadata"]["uid"])
 
 
 def _imitate(plane: ControlPlane) -> None:
@@ -165,73 +142,10 @@ def _imitate(plane: ControlPlane) -> None:
     daemonsets = "/apis/apps/v1/namespaces/rbdagent/daemonsets"
     stolen = str(api.get(f"{daemonsets}/rbdagent")["metadata"]["uid"])
     with contextlib.closing(plane.client("tenant")) as tenant:
-        own = _make_daemonset(tenant, TENANT)
+        own = make_daemonset(tenant, TENANT)
         for node in ("worker-1", "worker-2", "worker-3", "worker-4"):
             for owner, name in ((own, "own"), (stolen, "stolen")):
-                _make_agent(tenant, node, owner, namespace=TENANT, prefix=name, ready=True)
-
-
-def _make_agent(
-    api: Api,
-    node: str,
-    owner: str,
-    *,
-    namespace: str = "rbdagent",
-    prefix: str = "rbdagent",
-    ready: bool = False,
-    waiting: str = "",
-) -> None:
-    """Create a pod of a DaemonSet, with the state that a kubelet would report."""
-    name = f"{prefix}-{node}"
-    owned = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "rbdagent", "uid": owner}
-    _make_pod(
-        api,
-        namespace,
-        name,
-        node=node,
-        labels=LABELS,
-        owner={**owned, "controller": True},
-        account="rbdagent",
-    )
-    state: Json = {"waiting": {"reason": waiting}} if waiting else {"running": {}}
-    container = {"name": "rbdagent", "state": state, "ready": ready, "restartCount": 0}
-    status = {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-        "containerStatuses": [{**container, "image": "rbdagent", "imageID": ""}],
-    }
-    api.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
-
-
-def _make_pod(
-    api: Api,
-    namespace: str,
-    name: str,
-    *,
-    node: str,
-    labels: Mapping[str, str] | None = None,
-    claims: tuple[str, ...] = (),
-    owner: Json | None = None,
-    account: str = "default",
-) -> None:
-    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
-    api.create(
-        f"/api/v1/namespaces/{namespace}/pods",
-        {
-            "metadata": {
-                "name": name,
-                "labels": labels or {},
-                "ownerReferences": [] if owner is None else [owner],
-            },
-            "spec": {
-                "nodeName": node,
-                "serviceAccountName": account,
-                "automountServiceAccountToken": False,
-                "containers": [{"name": "rbdagent", "image": "rbdagent"}],
-                "volumes": volumes,
-            },
-        },
-    )
+                make_agent(tenant, node, owner, namespace=TENANT, prefix=name, ready=True)
 
 
 def _publish(api: Api, node: str, images: Mapping[str, str]) -> None:
@@ -468,8 +382,8 @@ def test_two_releases_are_an_error_until_one_is_named(
 ) -> None:
     api = api_server.api
     api.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
-    _bind(api, "other")
-    _make_agent(api, "worker-1", _make_daemonset(api, "other"), namespace="other", ready=True)
+    bind(api, "other")
+    make_agent(api, "worker-1", make_daemonset(api, "other"), namespace="other", ready=True)
     try:
         refused = rbdagent(laptop, "version")
         assert (refused.code, refused.stdout) == (2, "")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 from rbdagent.commands import PROGRAM, line_of, reached_as
+from tests.integration.agent_pods import bind, make_agent, make_daemonset
 from tests.integration.building import said
 from tests.integration.conftest import control_plane_alone
 from tests.lab.install import cache_dir
@@ -68,7 +69,6 @@ _REFUSED: Final = re.compile(
 )
 _SNAPSHOTS: Final = "snapshot.storage.k8s.io"
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_RUNNING: Final = {"name": "rbdagent", "image": "rbdagent", "imageID": "", "restartCount": 0}
 
 
 class Printed(NamedTuple):
@@ -175,10 +175,13 @@ def _is_accepted_by_server(command: Command, done: Done) -> bool:
 def test_plugin_reaches_the_agent_with_every_command_of_rbdagent(
     of_plugin: list[Command], api_server: ControlPlane, laptop: Laptop
 ) -> None:
-    _make(api_server.api, "Namespace", "rbdagent")
-    _make(api_server.api, "ServiceAccount", "default", namespace="rbdagent")
+    api = api_server.api
+    _make(api, "Namespace", "rbdagent")
+    bind(api, "rbdagent")
+    owner = make_daemonset(api, "rbdagent")
     for node in {_node_of(command) or "worker-1" for command in of_plugin} | {"worker-2"}:
-        _make_agent(api_server.api, node)
+        _make(api, "Node", node)
+        make_agent(api, node, owner, ready=True)
 
     def type_one(command: Command) -> Done:
         # On a terminal: without one, the plugin refuses `unmap --wait`.
@@ -205,20 +208,6 @@ def _is_sent_to_agent(command: Command, done: Done) -> bool:
 def _node_of(command: Command) -> str | None:
     words = command.argv
     return words[words.index("--node") + 1] if "--node" in words else None
-
-
-def _make_agent(api: Api, node: str) -> None:
-    name = f"rbdagent-{node}"
-    labels = {"app.kubernetes.io/name": "rbdagent"}
-    spec = _pod_spec("rbdagent") | {"nodeName": node}
-    _make(api, "Node", node)
-    _make(api, "Pod", name, namespace="rbdagent", labels=labels, fields={"spec": spec})
-    status = {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", "status": "True"}],
-        "containerStatuses": [{**_RUNNING, "state": {"running": {}}, "ready": True}],
-    }
-    api.patch(f"/api/v1/namespaces/rbdagent/pods/{name}/status", {"status": status})
 
 
 # --------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from rbdagent.model import (
     MountKind,
     PodVolumeDirectory,
     ProcessRef,
+    PublishedFinding,
     PublishedMapping,
     Severity,
     Snapshot,
@@ -353,6 +354,17 @@ def test_reported_device_is_named_as_ceph_names_it() -> None:
     assert f"image {RENAMED} (id {FORMER_ID})" in finding.message
     (holder,) = diagnosis_of(snapshot).holders
     assert (holder.verdict, holder.holder.watcher) == (Verdict.IN_USE, remote_watcher())
+
+
+def test_finding_of_both_nodes_begins_alike_and_is_shown_once() -> None:
+    message = f"/dev/rbd0 on worker-2 serves {PV} and is image {RENAMED} (id {FORMER_ID})."
+    there = PublishedFinding(code="RBD123", severity="critical", message=message)
+    theirs = replace(FORMER_VIEW, watchers=(remote_watcher(),))
+    for images in ((NEW_VIEW, theirs), (NEW_VIEW,)):
+        snapshot = from_elsewhere(*images, finding=there)
+        (finding,) = (one for one in diagnosis_of(snapshot).findings if one.code == "RBD123")
+        assert finding.message.startswith("/dev/rbd0 on worker-2 serves")
+        assert "which is another image now" in finding.message
 
 
 def test_reported_device_whose_watch_is_gone_is_not_in_use_for_certain() -> None:

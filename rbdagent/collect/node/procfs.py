@@ -863,6 +863,8 @@ class _Comparison:
         self._kcmp = kcmp
         self._own = int(os.path.basename(entry.directory))
         self._names: set[str] | None = None
+        self._count = -1
+        """The number of descriptors of the process; -1 if the kernel does not show it."""
 
     def _shares(self, directory: str, kind: Kind) -> bool | None:
         """Return whether a thread shares it; None if that is unknown."""
@@ -888,16 +890,22 @@ class _Comparison:
     def _own_descriptors(self, directory: str) -> Iterable[str]:
         """Return the descriptors of a thread with a separate table.
 
-        Without kcmp(2), these are the ones whose number the process does not have.
+        Without kcmp(2), these are the ones whose number the process does not have. A thread with
+        as many descriptors as the process counts as sharing them: to list the 700 of each of 1,000
+        threads takes 0.3 s.
         """
         shares = self._shares(directory, Kind.FILES)
         if shares:
             return ()
-        names = _descriptors(directory)
         if shares is False:
-            return names
+            return _descriptors(directory)
         if self._names is None:
             self._names = set(_descriptors(self._directory))
+            if self._names and _descriptor_count(self._directory) == len(self._names):
+                self._count = len(self._names)
+        if _descriptor_count(directory) == self._count:
+            return ()
+        names = _descriptors(directory)
         if not self._names.issuperset(names):
             # The process may have opened them meanwhile.
             self._names.update(_descriptors(self._directory))
@@ -916,6 +924,17 @@ def _descriptors(directory: str) -> list[str]:
         raise
     except OSError:
         return []
+
+
+def _descriptor_count(directory: str) -> int | None:
+    """Return the size of a table's directory; None if it cannot be read.
+
+    It is the number of descriptors since Linux 6.2 (commit f1f1f2569901), and 0 before.
+    """
+    try:
+        return os.stat(f"{directory}/fd").st_size
+    except OSError:
+        return None
 
 
 _UNREAD: Final = Shown(NotObserved(reason="the process in this namespace has ended"), b"")
