@@ -380,17 +380,23 @@ def with_pool_names(image: ImageIdentity, ceph: CephView | None) -> ImageIdentit
 def views_of(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ...]:
     """Return the views of the image, ordered by cluster and, within a cluster, the best first.
 
-    If one cluster has the image, views of clusters without the image are left out.
+    If one cluster has the image, views of clusters without the image are left out. A deleted image
+    that was searched by its name and by its id has one view for each cluster.
     """
-    views = [
-        view
+    by_cluster = [
+        [
+            view
+            for view in cluster.images
+            if may_be(image, view.spec.name, view.image_id)
+            and same_image(image, identity_of_view(view))
+        ]
         for cluster in clusters_of(ceph)
-        for view in cluster.images
-        if may_be(image, view.spec.name, view.image_id)
-        and same_image(image, identity_of_view(view))
     ]
-    there = [view for view in views if view.presence is not ImagePresence.GONE]
-    return tuple(sorted(there or views, key=lambda view: (view.fsid, _rank(view))))
+    there = [
+        view for views in by_cluster for view in views if view.presence is not ImagePresence.GONE
+    ]
+    gone = [max(views, key=lambda view: view.image_id or "") for views in by_cluster if views]
+    return tuple(sorted(there or gone, key=lambda view: (view.fsid, _rank(view))))
 
 
 def _rank(view: ImageView) -> int:

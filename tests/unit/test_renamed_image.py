@@ -356,6 +356,16 @@ def test_reported_device_is_named_as_ceph_names_it() -> None:
     assert (holder.verdict, holder.holder.watcher) == (Verdict.IN_USE, remote_watcher())
 
 
+def test_mapped_image_that_was_deleted_is_gone_by_its_name_and_by_its_id() -> None:
+    by_id = image_view(presence=ImagePresence.GONE, watchers=(), metadata=())
+    snapshot = world(
+        in_ceph={"images": (replace(by_id, image_id=None), by_id)},
+        mapped={"read_only": True, "mounts": ()},
+    )
+    assert correlate(snapshot).image_view == by_id
+    assert "RBD301" in {finding.code for finding in diagnosis_of(snapshot).findings}
+
+
 def test_finding_of_both_nodes_begins_alike_and_is_shown_once() -> None:
     message = f"/dev/rbd0 on worker-2 serves {PV} and is image {RENAMED} (id {FORMER_ID})."
     there = PublishedFinding(code="RBD123", severity="critical", message=message)
