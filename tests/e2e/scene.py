@@ -534,11 +534,16 @@ class Scene:
                 f"who-holds {target} on {node}: exit {done.exit_code}\n{done.stdout}{done.stderr}"
             ) from None
 
-    def first_line(self, node: str, target: str) -> tuple[str, int]:
-        """Return the first line of `who-holds TARGET` on a node, and its exit code."""
+    def first_sentence(self, node: str, target: str) -> tuple[str, int]:
+        """Return the first sentence of `who-holds TARGET` on a node, and its exit code.
+
+        Without the command of a process: an agent publishes only its program.
+        """
         done = self.lab.rbdagent_warm(node, "who-holds", target, timeout_s=_LOOK_S)
         assert done.stdout, done.stderr
-        return done.stdout.splitlines()[0], done.exit_code
+        # One line: the width of the terminal breaks it elsewhere.
+        answer = re.sub(r'(process \d+ )\(("[^"]*"|[^)]*)\)', r"\1", " ".join(done.stdout.split()))
+        return answer.partition(". ")[0], done.exit_code
 
     def assert_same_elsewhere(self, target: str, node: str, verdict: str) -> None:
         """Assert that the answer of another node begins as the one of the mapping's node.
@@ -547,7 +552,7 @@ class Scene:
         """
         other = {"worker-1": "worker-2", "worker-2": "worker-1"}[node]
         self.wait_verdict(other, target, verdict)
-        assert self.first_line(other, target) == self.first_line(node, target)
+        assert self.first_sentence(other, target) == self.first_sentence(node, target)
 
     def wait_verdict(
         self, node: str, target: str, verdict: str, *flags: str, timeout_s: float = 90
