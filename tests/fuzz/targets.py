@@ -398,11 +398,14 @@ def _selects(text: str) -> object:
 
 
 def _quoted(text: str) -> object:
-    """Quote a text, and read it back: nothing in it ends the quotation."""
+    """Quote a text, and read it back: nothing in it ends the quotation, or is taken for a name."""
     quoted = foreign.foreign(text)
     found = foreign.foreign_at(quoted, 0)
     assert found is not None
     assert found[1] == len(quoted)
+    assert foreign.name_at(f"{quoted})", 0) is None
+    name = foreign.foreign_name(text)
+    assert foreign.name_at(f"{name})", 0) in {None, (name, len(name))}
     return foreign.quoted_names({"name": text})
 
 
@@ -490,7 +493,7 @@ TARGETS: Final = (
         foreign.foreign,
         _SECRETS,
         _quoted,
-        *(foreign.foreign_name, foreign.foreign_at, foreign.quoted_names),
+        *(foreign.foreign_name, foreign.foreign_at, foreign.name_at, foreign.quoted_names),
     ),
     _of_object(kubernetes.version_of, _RBD_NODE),
     _of_object(kubernetes.revision_of, '{"metadata": {"uid": "u", "resourceVersion": "12345"}}'),

@@ -13,8 +13,8 @@ import pytest
 from rbdagent.collect.files import read_bytes
 from rbdagent.collect.node import observer as observed
 from rbdagent.collect.node.contained import node_begun, start_node_worker
-from rbdagent.model import NotObserved, SourceState
-from tests.support.node_files import FILES, Tree, gap_of
+from rbdagent.model import COMMAND_LINES, NotObserved, SourceState
+from tests.support.node_files import Tree, gap_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,9 +156,9 @@ def test_kept_process_remembers_what_hangs(
         real(entry)
 
     monkeypatch.setattr(procfs, "_read_command", read)
-    monkeypatch.setattr(procfs, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(procfs, "_COMMAND_S", 0.2)
     kept = keep()
-    gaps = [gap_of(ask(tree, kept)[1], FILES) for _ in range(3)]
+    gaps = [gap_of(ask(tree, kept)[1], COMMAND_LINES) for _ in range(3)]
     assert gaps[0] == gaps[1] == gaps[2]
     assert "process 66 (app)" in gaps[0].reason
     assert (tmp_path / "times").read_text() == "once "
