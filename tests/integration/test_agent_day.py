@@ -123,8 +123,8 @@ def _left(ceph: CephCluster, image: str) -> dict[str, Counter[str]]:
     """Count what may be left behind: in this process, in its workers and in the cluster."""
     workers = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-2:]
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    # Another lab of this machine may start in the meantime.
-    found = {"mounts": Counter(mount for mount in mounts if " /run/netns/rbdlab-" not in mount)}
+    # Another lab of this machine, or another test, may start a network in the meantime.
+    found = {"mounts": Counter(mount for mount in mounts if " /run/netns/rbd" not in mount)}
     for pid in ("self", *workers):
         links = (
             os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()
