@@ -28,7 +28,7 @@ settings.load_profile("fuzz" if "RBDAGENT_FUZZ_SEED" in os.environ else "tier")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let a run take some rows of long tables: these differ in the product's own rules."""
+    """Define ``--rows``: the rows of long tables differ in the product's own rules."""
     parser.addoption("--rows", type=int, metavar="N", help="run at most N rows of a test function")
 
 

@@ -220,7 +220,7 @@ FRESH_S: Final = 30.0
 """Seconds. An older snapshot does not show the present state."""
 _HOUR_S: Final = 3600.0
 _SEPARATE: Final = ("the kernel's own list of watches and hung requests", COMMAND_LINES)
-"""Gaps that are no reason by themselves: the conditions that need such a fact check it."""
+"""Gaps that are no reason alone: the conditions that need such a fact check it."""
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
