@@ -23,7 +23,7 @@ from tests.lab.errors import LabError
 from tests.lab.install import venv_python
 from tests.lab.lab import POOL
 from tests.lab.processes import wait_until
-from tests.lab.workloads import RETRIED_S, claim, collection, pod
+from tests.lab.workloads import RETRIED_S, claim, pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -509,16 +509,6 @@ class Scene:
         finally:
             if service.vm.running and service.pid() is not None:
                 service.stop()
-            self._remove_reports(node)
-
-    def _remove_reports(self, node: str) -> None:
-        """Remove what an agent published, as if none was ever installed there."""
-        api = self.lab.control_plane.api
-        for item in api.items(collection("RBDMapping")):
-            if item["status"]["node"] == node:
-                api.delete(f"{collection('RBDMapping')}/{item['metadata']['name']}")
-        if api.find(f"{collection('RBDNode')}/{node}") is not None:
-            api.delete(f"{collection('RBDNode')}/{node}")
 
     # Observing -----------------------------------------------------------------------------------
 

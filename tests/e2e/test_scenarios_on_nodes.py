@@ -266,7 +266,8 @@ def test_client_with_overlay_address_is_matched_by_nonce(scene: Scene) -> None:
     there = known.holder("worker-1")
     assert there["clientAddress"] == here["clientAddress"]
     assert there["confidence"] == "certain"
-    assert known.finding("RBD101")["message"].startswith(f"{device} on worker-1 is Orphaned")
+    message = known.finding("RBD101")["message"]
+    assert message.startswith(f"{device} on worker-1 is mapped, and nothing there uses it.")
     assert known.next[0].startswith("ssh worker-1 rbdagent who-holds")
 
 
