@@ -43,8 +43,8 @@ class PublicText:
         parts, at = [], 0
         while (named := _PROCESS.search(text, at)) is not None:
             begin = named.end()
-            quoted = foreign_at(text, begin) or name_at(text, begin)
-            command, end = quoted or self._unquoted(text, named)
+            found = foreign_at(text, begin) or name_at(text, begin)
+            command, end = found or self._unquoted(text, named)
             program = ProcessRef(pid=0, command=command).program
             parts += [text[at : named.end()], foreign_name(program) if program else ""]
             at = end

@@ -1309,7 +1309,6 @@ def published(case: RuleContext) -> Iterator[Finding]:
 
 def reported(case: RuleContext) -> Iterator[Finding]:
     """Yield what another node's agent reports of its mapping: the same sentence as on that node."""
-    seen_renamed = {found.subject for found in renamed(case)}
     for holder_verdict in case.holder_verdicts:
         holder = holder_verdict.holder
         found = reported_finding(holder, case.snapshot)
@@ -1317,7 +1316,9 @@ def reported(case: RuleContext) -> Iterator[Finding]:
             continue
         is_leading = found.code == NOT_BACKED or holder_verdict.reported is not None
         # Ceph shows here too that the image was renamed, and which image the name leads to.
-        is_shown = found.code == "RBD123" and subject_of(holder) in seen_renamed
+        is_shown = found.code == "RBD123" and subject_of(holder) in {
+            one.subject for one in renamed(case)
+        }
         if is_leading and not is_shown:
             yield finding(
                 found.code,

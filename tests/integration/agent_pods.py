@@ -88,6 +88,7 @@ def make_pod(
     owner: Json | None = None,
     account: str = "default",
 ) -> None:
+    """Create a pod on a node; no kubelet runs it."""
     volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     api.create(
         f"/api/v1/namespaces/{namespace}/pods",
