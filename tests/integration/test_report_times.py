@@ -60,7 +60,7 @@ class Agent:
             self._api.patch(PATH, body | {"metadata": cleared})
         spec = self._heartbeat._spec(at)
         if self._api.find(f"{lease_list(NAMESPACE)}/{NODE}") is None:
-            made = self._heartbeat._object(spec, self._owner["uid"])
+            made = self._heartbeat._object({"metadata": {}, "spec": spec}, self._owner["uid"])
             self._api.create(lease_list(NAMESPACE), made)
         else:
             self._api.patch(f"{lease_list(NAMESPACE)}/{NODE}", {"spec": spec})
