@@ -88,38 +88,43 @@ def _of_sources(result: CycleResult) -> Iterator[Metric]:
     success = GaugeMetricFamily(
         "rbdagent_observe_success",
         "Whether the last observation of a source succeeded.",
-        labels=("source",),
+        labels=("node", "source"),
     )
     took = GaugeMetricFamily(
         "rbdagent_observe_duration_seconds",
         "Duration of the last observation of a source.",
-        labels=("source",),
+        labels=("node", "source"),
     )
+    node = _node(result)
     for name, source in result.snapshot.sources.named:
         if source.state is not SourceState.SKIPPED:
-            success.add_metric((name,), float(source.state is SourceState.OBSERVED))
+            success.add_metric((node, name), float(source.state is SourceState.OBSERVED))
             if source.took_s is not None:
-                took.add_metric((name,), source.took_s)
+                took.add_metric((node, name), source.took_s)
     yield success
     yield took
     if result.complete_at is not None:
-        yield GaugeMetricFamily(
+        complete = GaugeMetricFamily(
             "rbdagent_last_complete_observation_timestamp_seconds",
             "Time of the last snapshot in which no source failed.",
-            value=datetime.fromisoformat(result.complete_at).timestamp(),
+            labels=("node",),
         )
+        complete.add_metric((node,), datetime.fromisoformat(result.complete_at).timestamp())
+        yield complete
 
 
 def _of_identity(result: CycleResult) -> Iterator[Metric]:
     """Yield whether the machine is its Node; nothing if that was not observed."""
     is_node = is_its_node(result.snapshot)
     if not isinstance(is_node, NotObserved):
-        yield GaugeMetricFamily(
+        identity = GaugeMetricFamily(
             "rbdagent_is_its_node",
             "Whether the boot id of this machine is that of its Node. If not, the machine counts "
             "as not observed, and the agent publishes nothing.",
-            value=float(is_node),
+            labels=("node",),
         )
+        identity.add_metric((_node(result),), float(is_node))
+        yield identity
 
 
 def _of_mappings(result: CycleResult, *, problems_only: bool) -> Iterator[Metric]:

@@ -119,6 +119,14 @@ def test_every_panel_and_variable_is_limited_to_the_chosen_clusters_and_jobs() -
         assert 'cluster=~"$cluster", job=~"$job"' in variable["definition"]
 
 
+def test_every_panel_about_volumes_is_limited_to_the_chosen_namespaces() -> None:
+    of_volumes = r"\brbdagent_(mapping|volume|unmap_refused)"
+    asked = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    for query in asked:
+        limited = 'claim_namespace=~"$namespace"' in query
+        assert limited is (re.search(of_volumes, query) is not None), query
+
+
 def test_series_of_two_clusters_are_never_joined() -> None:
     for query in (*queries(), *(rule["expr"] for rule in rules())):
         for joined in re.findall(r"\bon \(([^)]*)\)", query):
