@@ -312,10 +312,15 @@ def _remote_holder(
 ) -> Holder:
     """Return a watcher that has no mapping on this node as a holder."""
     daemon = daemon_of(watcher, view, snapshot)
-    claimed_by = claimants(watcher.client, watcher.address, view.fsid, snapshot)
-    publisher, published = (None, None) if claimed_by else published_client(watcher, view, snapshot)
     node = node_at(watcher.address.ip, snapshot) if daemon is None else None
-    if publisher is not None:
+    claimed_by = claimants(watcher.client, watcher.address, view.fsid, snapshot)
+    publisher, published = published_client(watcher, view, snapshot)
+    if publisher is not None and node is not None and node != publisher.name:
+        # A compromised agent may report the client of another Node, whose agent does not.
+        claimed_by = tuple(sorted({node, publisher.name, *claimed_by}))
+    if claimed_by:
+        publisher, published = None, None
+    elif publisher is not None:
         node = publisher.name
     return replace(
         _holder_elsewhere(node, names, snapshot, directories),

@@ -8,17 +8,24 @@ pkg/kubelet/nodestatus/setters.go@v1.36.3). After a boot, the two differ until k
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
+from rbdagent.correlate.image_identity import nodes_of
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import Node, NotObserved, OtherMachine, Snapshot, SourceState
+
+if TYPE_CHECKING:
+    from rbdagent.model import NodeView
 
 
 def is_its_node(snapshot: Snapshot) -> bool | NotObserved:
     """Return whether the observed machine is the Node of its name.
 
     Without a Node, without an answer of the API and without one of the boot ids, this is not
-    observed: a host outside Kubernetes has no Node.
+    observed: a host outside Kubernetes has no Node. A machine with the boot id of a Node of another
+    name is that Node: the name that rbdagent was given is wrong.
     """
     node = snapshot.node
     if snapshot.other_machine is not None:
@@ -28,11 +35,19 @@ def is_its_node(snapshot: Snapshot) -> bool | NotObserved:
     found = node_named(node.node_name, snapshot)
     if isinstance(found, NotObserved):
         return found
+    if found is None and _node_of_machine(node, snapshot) is not None:
+        return False
     if found is None or not found.boot_id:
         name = node.node_name
         missing = f"no Node is named {name}" if found is None else f"Node {name} has no boot id"
         return NotObserved(reason=missing)
     return found.boot_id == node.boot_id
+
+
+def _node_of_machine(node: NodeView, snapshot: Snapshot) -> Node | None:
+    """Return the Node with the boot id of the observed machine."""
+    nodes = nodes_of(snapshot.kubernetes)
+    return next((found for found in nodes if found.boot_id == node.boot_id), None)
 
 
 def without_other_machine(snapshot: Snapshot) -> Snapshot:
@@ -44,13 +59,15 @@ def without_other_machine(snapshot: Snapshot) -> Snapshot:
     node = snapshot.node
     if node is None or is_its_node(snapshot) is not False:
         return snapshot
-    found = node_named(node.node_name, snapshot)
-    assert isinstance(found, Node)  # noqa: S101 - is_its_node() compared it
+    named = node_named(node.node_name, snapshot)
+    found = named if isinstance(named, Node) else _node_of_machine(node, snapshot)
+    assert found is not None  # noqa: S101 - is_its_node() compared it
     other = OtherMachine(
         node_name=node.node_name,
         hostname=node.hostname,
         boot_id=node.boot_id or "",
         node_boot_id=found.boot_id or "",
+        is_node="" if found is named else found.name,
     )
     source = replace(
         snapshot.sources.node,

@@ -78,11 +78,18 @@ class OtherMachine(Stored, frozen=True, kw_only=True):
     """Of the machine: ``/proc/sys/kernel/random/boot_id``."""
     node_boot_id: str
     """Of the Node: ``status.nodeInfo.bootID``."""
+    is_node: str = ""
+    """The Node that the machine is, if no Node has the name: the one with its boot id."""
 
     @property
     def reason(self) -> str:
         """What differs, for use in a sentence."""
         machine = f"this machine ({self.hostname})" if self.hostname else "this machine"
+        if self.is_node:
+            return (
+                f"{machine} is Node {self.is_node}, which has its boot id {self.boot_id}, and no "
+                f"Node is named {self.node_name}"
+            )
         return (
             f"{machine} is not Node {self.node_name}: its boot id is {self.boot_id}, and that of "
             f"the Node is {self.node_boot_id}"
@@ -91,6 +98,8 @@ class OtherMachine(Stored, frozen=True, kw_only=True):
     @property
     def hint(self) -> str:
         """What makes them equal."""
+        if self.is_node:
+            return f"pass --node-name {self.is_node}"
         return (
             "pass --node-name with the name of this machine's Node; after a boot, the ids differ "
             "until kubelet runs and reports"

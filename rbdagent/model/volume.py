@@ -88,8 +88,8 @@ class Holder(Struct, frozen=True, kw_only=True):
     published: PublishedMapping | None = None
     """The published mapping, if it is a mapping of this image."""
     claimed_by: tuple[str, ...] = ()
-    """The nodes whose agents report this client, if they are several: one client is on one node, so
-    at least one of the reports is wrong."""
+    """The nodes whose agents report this client, and the Node with its address, if they are
+    several: one client is on one node."""
     sibling_devices: tuple[str, ...] = ()
     """Other mappings of the same client on the node: one blocklist entry blocks all of them."""
     other_image: ImageIdentity | None = None

@@ -136,10 +136,10 @@ def other_machine(case: RuleContext) -> Iterator[Finding]:
     other = case.snapshot.other_machine
     if other is None:
         return
-    show = kubectl("get node", other.node_name, options=("-o", _BOOT_ID))
+    show = kubectl("get node", other.is_node or other.node_name, options=("-o", _BOOT_ID))
     yield finding(
         "RBD907",
-        f"Node {other.node_name}",
+        f"Node {other.is_node or other.node_name}",
         f"{other.reason[0].upper()}{other.reason[1:]}. Its mappings count as not observed.",
         evidence=(
             f"/proc/sys/kernel/random/boot_id: {other.boot_id}",

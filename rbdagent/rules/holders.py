@@ -396,12 +396,15 @@ ENTRIES: Final = (
         "RBD125",
         "ClientOnTwoNodes",
         Severity.ERROR,
-        "The agents of several nodes report the same client, and a client is on one node.",
+        "Several nodes have the same client, by reports or by its address, and it is on one node.",
         cause="An agent reports a client that is not its own: it, or its node, is compromised. Or "
-        "a node got another name, and the report under its former name is left.",
+        "a node got another name, and the report under its former name is left. Or the traffic of "
+        "a node to Ceph leaves through another node, whose address Ceph then sees.",
         evidence="Client id and address with nonce are equal in the RBDMappings of these nodes, or "
-        "in one of them and in the sysfs of the node that was observed. Ceph gives no id twice.",
-        risk="The reports of these nodes cannot be relied on: a holder may be on either node.",
+        "in one of them and in the sysfs of the node that was observed; or the address is the "
+        "InternalIP of another Node than the one that reports it. Ceph gives no id twice.",
+        risk="The reports of these nodes cannot be relied on: a holder may be on either node. A "
+        "report of danger for the data still counts.",
         remedy="Run rbdagent on each of these nodes: there it reads the kernel, not the reports. "
         "Treat a node that reports the client and does not have it as compromised. After a change "
         "of a node's name, delete the RBDNode and the RBDMappings of the former name.",
@@ -1178,7 +1181,7 @@ def _unplaced(case: RuleContext) -> tuple[HolderVerdict, ...]:
 
 
 def client_on_two_nodes(case: RuleContext) -> Iterator[Finding]:
-    """Yield RBD125 for a client that several nodes have according to their agents."""
+    """Yield RBD125 for a client that several nodes have, by reports or by its address."""
     clients: dict[str, Holder] = {}
     for holder_verdict in case.holder_verdicts:
         if holder_verdict.holder.claimed_by:
@@ -1188,9 +1191,9 @@ def client_on_two_nodes(case: RuleContext) -> Iterator[Finding]:
         yield finding(
             "RBD125",
             client,
-            f"{' and '.join(nodes)} have the same client {client} according to what their agents "
-            "report, and a client is on one node. At least one of the reports is wrong: observe "
-            "these nodes before you rely on either.",
+            f"{' and '.join(nodes)} have the same client {client} according to its address and "
+            "what agents report, and a client is on one node. A report is wrong, or the address is "
+            "that of a gateway: observe these nodes before you rely on either.",
             evidence=identity_lines(case, holder),
             commands=tuple(query_on_node(case, node) for node in nodes if node != case.here),
         )

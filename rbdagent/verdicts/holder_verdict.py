@@ -774,7 +774,7 @@ def pods_on_holder_node(bench: HolderContext) -> RungResult | None:
 
 
 def claimed_by_several(bench: HolderContext) -> RungResult | None:
-    """Return `Undetermined` for a client that the agents of several nodes report as theirs."""
+    """Return `Undetermined` for a client that several nodes have, by reports or by its address."""
     holder = bench.holder
     if not holder.claimed_by:
         return None
@@ -782,8 +782,8 @@ def claimed_by_several(bench: HolderContext) -> RungResult | None:
         verdict=Verdict.UNDETERMINED,
         reasons=(
             (
-                f"{' and '.join(holder.claimed_by)} have the same client according to what their "
-                "agents report, and a client is on one node"
+                f"{' and '.join(holder.claimed_by)} have the same client according to its address "
+                "and what agents report, and a client is on one node"
             ),
         ),
     )
@@ -899,11 +899,11 @@ REMOTE: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
     passing_by,
     ceph_service,
     blocklisted_elsewhere,
-    claimed_by_several,
     reported_danger,
-    unknown_node,
     node_down,
     returned_remotely,
+    claimed_by_several,
+    unknown_node,
     reported_use,
     own_check,
     pods_on_holder_node,
@@ -911,4 +911,8 @@ REMOTE: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
     published,
     holder_node_not_observed,
 )
-"""In this order; `holder_node_not_observed` always returns a result."""
+"""In this order; `holder_node_not_observed` always returns a result.
+
+Danger comes before `claimed_by_several`: a compromised agent that reports the client of another
+node must not hide what the agent there reports.
+"""

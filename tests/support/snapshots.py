@@ -399,7 +399,8 @@ def waiting_pod(name: str = "web-1", node: str | None = "worker-2", **overrides:
 
 def node(name: str = "worker-1", **overrides: Any) -> Node:
     address = {"worker-1": "10.77.0.11", "worker-2": "10.77.0.12"}.get(name, "10.77.0.99")
-    return _made(Node(name=name, ready=True, boot_id="b001", internal_ips=(address,)), overrides)
+    boot_id = {"worker-1": "b001", "worker-2": "b002"}.get(name, f"b-{name}")
+    return _made(Node(name=name, ready=True, boot_id=boot_id, internal_ips=(address,)), overrides)
 
 
 def attachment(node_name: str = "worker-1", **overrides: Any) -> VolumeAttachment:
@@ -529,7 +530,7 @@ def world(
 def from_worker_2(**parts: Any) -> Snapshot:
     """Build a snapshot on worker-2, where nothing is mapped; the watcher is on worker-1."""
     on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
-    return world(on_node=on_node, **parts)
+    return world(on_node={"boot_id": "b002", **on_node}, **parts)
 
 
 def unmapped(**parts: Any) -> Snapshot:

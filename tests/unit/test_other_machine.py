@@ -11,6 +11,7 @@ from rbdagent.correlate import correlate
 from rbdagent.correlate.machine import is_its_node, without_other_machine
 from rbdagent.model import (
     NotObserved,
+    Pod,
     PublishedMapping,
     PublishedNode,
     Snapshot,
@@ -20,7 +21,7 @@ from rbdagent.model import (
 )
 from rbdagent.rules import diagnose
 from tests.support.agent_loop import ORPHAN, Stage, cycle_of, rounds, samples
-from tests.support.snapshots import FSID, IMAGE_ID, NOW, SPEC, UNSEEN, node
+from tests.support.snapshots import FSID, IMAGE_ID, NOW, SPEC, UNSEEN, node, pod
 from tests.support.snapshots import unmapped as free
 from tests.support.unmap_plans import history, planned, seen
 
@@ -74,6 +75,24 @@ def test_machine_without_two_boot_ids_is_neither_the_node_nor_another(
         for condition in refusal.conditions
         for observed in condition.observed
     )
+
+
+@pytest.mark.parametrize("pods", [(pod(),), (pod(phase="Pending", ready=False),)])
+def test_machine_with_the_boot_id_of_another_node_has_a_wrong_name(pods: tuple[Pod, ...]) -> None:
+    """`--node-name` is the host name by default, and a Node may have another one."""
+    reports = OWN_AGENT, PublishedNode(name="worker-2", observed_at=NOW)
+    look = seen(
+        on_node={"node_name": "worker-1.example"},
+        in_kube={"nodes": (node(), node("worker-2")), "pods": pods, "published": reports},
+    )
+    assert is_its_node(look) is False
+    found = without_other_machine(look)
+    assert found.node is None
+    assert found.sources.node.reason.startswith("this machine (worker-1) is Node worker-1, ")
+    assert found.sources.node.hint == "pass --node-name worker-1"
+    diagnosis = diagnose(correlate(found), found)
+    assert diagnosis.verdict not in {Verdict.CONFLICT, Verdict.ORPHANED, Verdict.FREE}
+    assert "RBD907" in {finding.code for finding in diagnosis.findings}
 
 
 def test_another_machine_is_not_observed_as_the_node() -> None:

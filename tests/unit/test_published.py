@@ -253,9 +253,26 @@ def test_published_client_makes_the_holder_certain() -> None:
 
 def test_node_without_a_known_address_is_found_by_its_report() -> None:
     """Find the node with an overlay or a second network: no InternalIP is the client's address."""
-    seen = from_worker_2(by_agent(name="worker-9"))
+    overlay = replace(ADDRESS, ip=OVERLAY.ip)
+    seen = from_worker_2(
+        by_agent(name="worker-9", client_address=overlay),
+        of_image={"watchers": (remote_watcher(client=CLIENT, address=overlay),)},
+    )
     (judged,) = diagnose(correlate(seen), seen).holders
-    assert judged.holder.node == "worker-9"
+    assert (judged.holder.node, judged.holder.confidence) == ("worker-9", Confidence.CERTAIN)
+
+
+@pytest.mark.parametrize("others", [(), (PublishedNode(name="worker-1", observed_at=NOW),)])
+def test_report_of_a_client_with_the_address_of_another_node_is_not_certain(
+    others: tuple[PublishedNode, ...],
+) -> None:
+    """The agent of worker-9 may be compromised; that of worker-1 does not report the client."""
+    seen = from_worker_2(by_agent(name="worker-9"), *others)
+    diagnosis = diagnose(correlate(seen), seen)
+    (judged,) = diagnosis.holders
+    assert (judged.holder.node, judged.holder.confidence) == ("worker-1", Confidence.PROBABLE)
+    assert judged.verdict is diagnosis.verdict is Verdict.UNDETERMINED
+    assert "RBD125" in {finding.code for finding in diagnosis.findings}
 
 
 def test_old_report_names_the_node_but_not_the_verdict() -> None:
@@ -313,13 +330,27 @@ def test_client_in_the_reports_of_two_nodes_is_on_neither_with_certainty(*, is_f
 
 
 def test_client_without_a_watch_in_two_reports_is_certain_on_neither() -> None:
-    seen = both_claim(of_image={"watchers": ()})
+    reports = by_agent(Verdict.ORPHANED), by_agent(Verdict.IN_USE, name="worker-9")
+    nodes = node(), node("worker-2"), node("worker-9", internal_ips=())
+    seen = both_claim(of_image={"watchers": ()}, reports=reports, in_kube={"nodes": nodes})
     diagnosis = diagnose(correlate(seen), seen)
     assert {judged.holder.node for judged in diagnosis.holders} == {"worker-1", "worker-9"}
     for judged in diagnosis.holders:
         assert judged.holder.confidence is Confidence.PROBABLE
         assert judged.verdict is Verdict.UNDETERMINED
     assert [finding.code for finding in diagnosis.findings].count("RBD125") == 1
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_report_of_the_same_client_does_not_hide_danger(*, is_first: bool) -> None:
+    """An agent that is compromised must not hide that the client of another node lost its watch."""
+    reports = [by_agent(Verdict.UNWATCHED), by_agent(Verdict.IN_USE, name="worker-9")]
+    if not is_first:
+        reports.reverse()
+    seen = both_claim(of_image={"watchers": ()}, reports=reports)
+    diagnosis = diagnose(correlate(seen), seen)
+    assert diagnosis.verdict is Verdict.UNWATCHED
+    assert {"RBD105", "RBD125"} <= {finding.code for finding in diagnosis.findings}
 
 
 def test_own_client_in_the_report_of_another_node_stays_certain_here() -> None:
