@@ -171,7 +171,7 @@ def _serve(cluster: _Cluster, writer: Any) -> None:  # noqa: ANN401 - a Connecti
 
 
 def _rbd_node(number: int, mappings: int) -> Json:
-    """Return an RBDNode with two keys for each mapping, as its agent writes them."""
+    """Return an RBDNode with three keys for each mapping, as its agent writes them."""
     first = number * mappings
     return {
         "metadata": {
@@ -179,14 +179,14 @@ def _rbd_node(number: int, mappings: int) -> Json:
             "labels": {
                 labels.image_label(key): f"rbd{one - first}"
                 for one in range(first, first + mappings)
-                for key in labels.image_keys(_image(one), _image_id(one))
+                for key in labels.mapping_keys(_image(one), _image_id(one), _volume(one))
             },
         },
         "status": {
             "observedAt": _now(),
             "bootID": str(_uuid("boot", number)),
             "mapped": mappings,
-            "imageLabels": 2 * mappings,
+            "imageLabels": 3 * mappings,
             "clients": [_client_address(number)],
         },
     }

@@ -319,6 +319,7 @@ class _Kubernetes:
         from rbdagent.correlate.image_identity import are_mappings_observed
         from rbdagent.report.rbdmapping import mapping_statuses, rbdmapping_objects
         from rbdagent.report.rbdnode import rbdnode_object, rbdnode_status
+        from rbdagent.verdicts.volume_traces import keys_of_traces
 
         renews = self._heartbeat.is_due
         if renews:
@@ -331,7 +332,8 @@ class _Kubernetes:
             statuses = mapping_statuses(result.diagnoses, result.snapshot, result.history)
             wanted = rbdmapping_objects(statuses, self._node_name, observed_at=observed_at)
             self._mappings.write(wanted, node_uid=node_uid)
-        self._publisher.publish(rbdnode_object(status, statuses), node_uid=node_uid)
+        used = keys_of_traces(result.diagnoses, result.snapshot)
+        self._publisher.publish(rbdnode_object(status, statuses, used), node_uid=node_uid)
         if wanted is not None:
             self._mappings.delete_others(wanted)
         # Last: the Lease shows that what was observed is published.

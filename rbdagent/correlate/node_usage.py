@@ -39,6 +39,8 @@ from rbdagent.model import (
     ProcessRef,
     Snapshot,
     StagingDirectory,
+    Target,
+    TargetKind,
     UnbackedMount,
     VolumeData,
     derived,
@@ -348,8 +350,29 @@ def _names_it(argument: str, words: frozenset[str]) -> bool:
     return any(word in parts for word in words if len(word) > 1)
 
 
+def names_without_volume(
+    names: VolumeNames, target: Target, directories: Directories
+) -> VolumeNames:
+    """Return the names of a volume whose PV the API does not have, with those that the node has.
+
+    A PV that was deleted by force leaves the device and kubelet's directories, which name the PV
+    and the handle. The target may be either of them, or the image that a stash names.
+    """
+    if names.volumes:
+        return names
+    by_handle = {("", target.name)} if target.kind is TargetKind.VOLUME_HANDLE else set()
+    by_name = {target.name} if target.kind is TargetKind.PERSISTENT_VOLUME else set()
+    names = replace(names, handles=names.handles | by_handle, former_volumes=frozenset(by_name))
+    names, found = known_names(None, names, directories)
+    volumes = {
+        *(directory.persistent_volume for directory in observed_of(found.staging)),
+        *(entry.persistent_volume for entry in observed_of(found.pod_volumes)),
+    }
+    return replace(names, former_volumes=names.former_volumes | (volumes - {None}))
+
+
 def known_names(
-    mapping: Mapping, names: VolumeNames, directories: Directories
+    mapping: Mapping | None, names: VolumeNames, directories: Directories
 ) -> tuple[VolumeNames, VolumeDirectories]:
     """Return the names with the handles that only the node has, and the volume's directories.
 
@@ -415,7 +438,7 @@ def driver_registered(
     CSINode must list it and, on the observed node, its socket must listen. In-tree volumes need no
     driver.
     """
-    drivers = {driver for driver, _ in names.handles}
+    drivers = {driver for driver, _ in names.handles if driver}
     if not drivers:
         return True
     kube = snapshot.kubernetes
@@ -532,8 +555,6 @@ def serving(
     mounted at the paths of the PV. And sysfs still shows the name with which it was mapped: only a
     map sets ``spec->image_name`` (drivers/block/rbd.c).
     """
-    if not names.volumes:
-        return ()
     words = names.persistent_volumes | names.handle_hashes
     mounted = [mapping for word in words for mapping in directories.devices.get(word, ())]
     images = names.image_names

@@ -59,7 +59,13 @@ def lookup_of(names: VolumeNames) -> Lookup:
     """
     if names.image is None:
         return Lookup((), labels.selectors(labels.VOLUME, names.persistent_volumes))
-    return lookup_of_image(names.image.spec.name)
+    of_image = lookup_of_image(names.image.spec.name)
+    # A device that serves the PV may be of another image than the one in the PV.
+    volumes = sorted(names.persistent_volumes)
+    return Lookup(
+        (*of_image.node_labels, *(labels.image_label(labels.volume_key(one)) for one in volumes)),
+        (*of_image.selectors, *labels.selectors(labels.VOLUME, volumes)),
+    )
 
 
 def lookup_of_image(name: str) -> Lookup:
@@ -99,11 +105,12 @@ def further_lookup(views: Iterable[ImageView], known: Iterable[PublishedMapping]
 
 
 def keys_of(names: VolumeNames, views: Iterable[ImageView]) -> frozenset[str]:
-    """Return the keys of an image by which RBDNodes name it, with every id that it may have."""
+    """Return the keys by which RBDNodes name a volume and its image, with every possible id."""
+    keys = frozenset(map(labels.volume_key, names.persistent_volumes | names.volume_handles))
     if names.image is None:
-        return frozenset()
+        return keys
     ids = {names.image.image_id, *(view.image_id for view in views)}
-    return frozenset().union(*(labels.image_keys(names.image.spec.name, one) for one in ids))
+    return keys.union(*(labels.image_keys(names.image.spec.name, one) for one in ids))
 
 
 def about(report: PublishedNode, names: VolumeNames) -> PublishedNode:

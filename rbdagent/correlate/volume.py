@@ -26,6 +26,7 @@ from rbdagent.correlate.node_usage import (
     known_names,
     leftovers_of,
     maps,
+    names_without_volume,
     serving,
     unbacked_of,
     volumes_of_paths,
@@ -315,6 +316,7 @@ def _use(
         known = names_of(image, (*chosen, *more), kube, index.volumes, snapshot.ceph)
     others: tuple[Mapping, ...] = ()
     if with_others:
+        known = names_without_volume(known, target, index.directories)
         served = serving(index.mappings, known, index.directories)
         others = tuple(mapping for mapping in served if mapping not in local)
     users = users_of(known, kube)

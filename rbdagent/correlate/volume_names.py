@@ -58,14 +58,16 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
     monitors: frozenset[str] = frozenset()
     """IP addresses of the monitors of its cluster; empty if they are unknown."""
     handles: frozenset[tuple[str, str]] = frozenset()
-    """(driver, volume handle)"""
+    """(driver, volume handle); the driver is empty if only the handle is known."""
+    former_volumes: frozenset[str] = frozenset()
+    """The names of PVs that the API does not have: of the target, or of kubelet's directories."""
     volumes_seen: bool = True
     """Whether the API returned its PVs, or has none; if not, the owner of the image is unknown."""
 
     @property
     def persistent_volumes(self) -> frozenset[str]:
         """The names of the PVs."""
-        return frozenset(volume.name for volume in self.volumes)
+        return frozenset(volume.name for volume in self.volumes) | self.former_volumes
 
     @property
     def volume_handles(self) -> frozenset[str]:

@@ -13,7 +13,7 @@ from rbdagent.correlate.image_identity import (
     volumes_of_claim,
 )
 from rbdagent.correlate.node_usage import maps
-from rbdagent.correlate.volume_names import VolumeNames, handle_of
+from rbdagent.correlate.volume_names import VolumeNames, handle_of, key_of
 
 if TYPE_CHECKING:
     from rbdagent.model import ImageIdentity, PersistentVolume, Pod, Snapshot
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def waited_for(snapshot: Snapshot) -> tuple[tuple[Pod, PersistentVolume], ...]:
     """Return each pod of this node that may wait for its volumes, with each of its RBD PVs.
 
-    A Released PV still names its former claim: another claim may now have that name.
+    A Released PV still names its former claim: another claim may now have that name. A claim that
+    names the PV of another claim is a user's text (volumeName): its pod waits, but for no volume of
+    which it may learn the holder.
     """
     node, kube = snapshot.node, snapshot.kubernetes
     if node is None:
@@ -36,6 +38,7 @@ def waited_for(snapshot: Snapshot) -> tuple[tuple[Pod, PersistentVolume], ...]:
         for claim in pod.claims
         for volume in volumes_of_claim(pod.ref.namespace, claim, volumes, kube)
         if volume.phase == "Bound" and volume_image(volume) is not None
+        if volume.claim is not None and key_of(volume.claim) == (pod.ref.namespace, claim)
     )
     return tuple(dict.fromkeys(found))
 

@@ -301,8 +301,10 @@ class PublishedSummary(Stored, frozen=True, kw_only=True):
     mapped: int | None = None
     """The number of mappings; None if the agent did not observe its devices."""
     images: frozenset[str] | None = None
-    """The keys of the mapped images, see :func:`rbdagent.parse.labels.image_keys`; None if the
+    """The keys of the mappings, see :func:`rbdagent.parse.labels.mapping_keys`; None if the
     agent did not observe its devices, or if another writer removed or added labels."""
+    used: frozenset[str] = frozenset()
+    """The keys of the volumes that the node does not map and may still use."""
     clients: frozenset[str] | None = None
     """The addresses of the clients of all mappings; None if they are not all known."""
 

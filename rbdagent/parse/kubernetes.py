@@ -34,7 +34,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.address import parse_address
 from rbdagent.parse.ceph_keys import without_keys
-from rbdagent.parse.labels import image_keys_in
+from rbdagent.parse.labels import image_keys_in, unmapped_keys_in
 from rbdagent.parse.quantity import parse_quantity
 from rbdagent.parse.volume import is_rbd_driver
 
@@ -540,7 +540,8 @@ def rbd_node(data: Json) -> PublishedSummary:
     """Parse an RBDNode; before the first write of its agent, the mappings are not observed."""
     status = data.get("status") or {}
     mapped, clients = status.get("mapped"), status.get("clients")
-    images = image_keys_in(data["metadata"].get("labels") or {})
+    labels = data["metadata"].get("labels") or {}
+    keys, used = image_keys_in(labels), unmapped_keys_in(labels)
     return PublishedSummary(
         name=data["metadata"]["name"],
         observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
@@ -551,7 +552,8 @@ def rbd_node(data: Json) -> PublishedSummary:
         lease_namespace=status.get("leaseNamespace"),
         boot_id=status.get("bootID"),
         mapped=None if mapped is None else int(mapped),
-        images=images if len(images) == status.get("imageLabels") else None,
+        images=keys - used if len(keys) == status.get("imageLabels") else None,
+        used=used,
         clients=None if clients is None else frozenset(map(str, clients)),
     )
 

@@ -8,6 +8,10 @@ complete identity of what it finds. A renamed image keeps its id.
 Kubernetes has no index of labels: the API server compares those of all objects of a list. A cluster
 has fifty times as many RBDMappings as RBDNodes. So an RBDNode has a label for each image and each
 client of its node, whose value names the devices, and a reader requests their RBDMappings by name.
+
+A PV may lead to another image than the one that was mapped for it: an RBDNode also has a label for
+each PV that its node maps, and for each that it does not map and may still use. The value of the
+latter names no device.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ CLIENT: Final = "rbdagent.dev/client"
 
 UNKNOWN_IMAGE: Final = "unknown"
 """The label of a device whose image was not observed: it may be any image."""
+UNKNOWN_VOLUME: Final = "pv-unknown"
+"""The key of a node whose mounts or kubelet's directories were not observed: any PV may be used
+there."""
 _OF_IMAGE: Final = "image.rbdagent.dev/"
 _OF_CLIENT: Final = "client.rbdagent.dev/"
 """Before the key of an image, or the number of a client, in a label of an RBDNode."""
@@ -79,6 +86,19 @@ def image_keys(name: str | None, image_id: str | None) -> frozenset[str]:
     return frozenset({_key(name), id_key(image_id)} if image_id else {_key(name)})
 
 
+def mapping_keys(
+    name: str | None, image_id: str | None, persistent_volume: str | None
+) -> frozenset[str]:
+    """Return the short keys of a mapping: those of its image, and of the PV that it serves."""
+    of_volume = frozenset(() if persistent_volume is None else {volume_key(persistent_volume)})
+    return image_keys(name, image_id) | of_volume
+
+
+def volume_key(name: str) -> str:
+    """Return the short key of a PV or of a volume handle."""
+    return f"pv-{_key(name)}"
+
+
 def id_key(image_id: str) -> str:
     """Return the short key of an image's id."""
     return f"id-{_key(image_id)}"
@@ -102,10 +122,15 @@ def published_labels(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def image_keys_in(given: Mapping[str, str]) -> frozenset[str]:
-    """Return the short keys of images among the labels of an RBDNode."""
+    """Return the short keys among the labels of an RBDNode."""
     return frozenset(
         label.removeprefix(_OF_IMAGE) for label in given if label.startswith(_OF_IMAGE)
     )
+
+
+def unmapped_keys_in(given: Mapping[str, str]) -> frozenset[str]:
+    """Return those of these keys that no device has: of PVs that the node may still use."""
+    return image_keys_in({label: value for label, value in given.items() if not value})
 
 
 def devices_value(devices: Iterable[str]) -> str:
@@ -116,6 +141,8 @@ def devices_value(devices: Iterable[str]) -> str:
 
 def devices_in(value: str) -> tuple[str, ...] | None:
     """Return the devices that the value of a label names; None if it does not name them."""
+    if not value:
+        return ()
     return tuple(value.split(_BETWEEN)) if re.fullmatch(_DEVICES, value) else None
 
 

@@ -30,23 +30,28 @@ HEALTHY: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verd
 """The verdicts on a mapping that are no problem."""
 
 
-def rbdnode_object(status: Json, mappings: Sequence[Json] | None) -> Json:
+def rbdnode_object(
+    status: Json, mappings: Sequence[Json] | None, used: frozenset[str] = frozenset()
+) -> Json:
     """Return the labels and the status of an RBDNode.
 
     Args:
         status: of the node.
         mappings: the status of each of its RBDMappings; None if its devices were not observed.
+        used: the keys of the volumes that the node may use without a mapping, see
+            :func:`rbdagent.verdicts.volume_traces.keys_of_traces`.
     """
-    given = {} if mappings is None else _labels(mappings)
+    given = {} if mappings is None else _labels(mappings, used)
     counted = None if mappings is None else len(labels.image_keys_in(given))
     return {"metadata": {"labels": given}, "status": status | {"imageLabels": counted}}
 
 
-def _labels(mappings: Sequence[Json]) -> dict[str, str]:
+def _labels(mappings: Sequence[Json], used: frozenset[str]) -> dict[str, str]:
     devices: defaultdict[str, set[str]] = defaultdict(set)
+    devices.update((labels.image_label(key), set()) for key in used)
     clients = {}
     for mapping in mappings:
-        for key in _image_keys(mapping):
+        for key in _keys(mapping):
             devices[labels.image_label(key)].add(mapping["device"])
         if (client := mapping.get("clientID")) is not None:
             # Any mapping of a client shows its node.
@@ -55,10 +60,10 @@ def _labels(mappings: Sequence[Json]) -> dict[str, str]:
     return dict(sorted((named | clients).items()))
 
 
-def _image_keys(mapping: Json) -> frozenset[str]:
-    """Return the keys of a mapped image; a device whose image is unknown may map any image."""
+def _keys(mapping: Json) -> frozenset[str]:
+    """Return the keys of a mapping; a device whose image is unknown may map any image."""
     image = mapping.get("image") or {}
-    return labels.image_keys(image.get("name"), image.get("id"))
+    return labels.mapping_keys(image.get("name"), image.get("id"), mapping.get("persistentVolume"))
 
 
 def rbdnode_status(

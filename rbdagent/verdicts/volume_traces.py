@@ -9,15 +9,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rbdagent.correlate.image_identity import mappings_of
-from rbdagent.correlate.node_usage import directories_of, directories_of_volume
+from rbdagent.correlate.node_usage import (
+    directories_of,
+    directories_of_volume,
+    kubelet_of,
+    names_without_volume,
+    unbacked_on,
+)
 from rbdagent.correlate.volume_names import in_volumes_in_use, names_of_use, node_named
-from rbdagent.model import NotObserved, observed_of, unobserved
+from rbdagent.model import (
+    KubeletView,
+    NotObserved,
+    PodVolumeDirectory,
+    StagingDirectory,
+    VolumeData,
+    first_unobserved,
+    observed_of,
+    unobserved,
+)
+from rbdagent.parse import labels
+from rbdagent.parse.volume import DRIVER_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from rbdagent.correlate.node_usage import Directories
     from rbdagent.correlate.volume_names import VolumeNames
-    from rbdagent.model import NodeView, Snapshot, Volume
+    from rbdagent.model import Diagnosis, NodeView, Snapshot, Volume
 
 
 def traces_here(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
@@ -26,25 +44,71 @@ def traces_here(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     The caller has found no holder: no device is mounted at a path of the PVs, as far as the mounts
     were observed.
     """
-    node, names = snapshot.node, names_of_use(use)
-    if node is None or not names.volumes:
+    node = snapshot.node
+    if node is None:
         return ()
+    directories = directories_of(snapshot)
+    names = names_without_volume(names_of_use(use), use.target, directories)
     return (
-        *_in_directories(names, snapshot),
+        *_in_directories(names, directories),
         *_in_containers(use, node),
         *_in_volumes_in_use(names, node, snapshot),
         *_of_unknown_mounts(node),
     )
 
 
-def _in_directories(names: VolumeNames, snapshot: Snapshot) -> Iterator[str]:
+def keys_of_traces(diagnoses: Iterable[Diagnosis], snapshot: Snapshot) -> frozenset[str]:
+    """Return the keys of the volumes that this node does not map and may still use.
+
+    An agent publishes them, so that no other node takes these volumes for free.
+    """
+    directories = kubelet_of(snapshot)
+    kubelet = directories if isinstance(directories, KubeletView) else None
+    devices = mappings_of(snapshot.node)
+    if kubelet is None or first_unobserved(
+        (kubelet.staging, kubelet.pod_volumes, *(device.mounts for device in devices))
+    ):
+        return frozenset({labels.UNKNOWN_VOLUME})
+    mapped = [names_of_use(diagnosis.use) for diagnosis in diagnoses]
+    known = frozenset[str]().union(
+        *(names.persistent_volumes | names.volume_handles for names in mapped)
+    )
+    used = {
+        *_volumes_of_pods(observed_of(kubelet.pod_volumes)),
+        *_staged_volumes(observed_of(kubelet.staging)),
+        *((unbacked.persistent_volume,) for unbacked in unbacked_on(snapshot)),
+    }
+    return frozenset(
+        labels.volume_key(name) for names in used if known.isdisjoint(names) for name in names
+    )
+
+
+def _volumes_of_pods(found: Iterable[PodVolumeDirectory]) -> Iterator[tuple[str, ...]]:
+    """Yield PV and handle of each RBD volume that has a directory of a pod."""
+    for directory in found:
+        data = directory.volume_data
+        driver = data.driver if isinstance(data, VolumeData) else None
+        if driver is None or driver.endswith(DRIVER_SUFFIX):
+            handle = data.volume_handle if isinstance(data, VolumeData) else None
+            yield tuple(name for name in (directory.persistent_volume, handle) if name)
+
+
+def _staged_volumes(found: Iterable[StagingDirectory]) -> Iterator[tuple[str, ...]]:
+    """Yield PV and handle of each RBD volume whose mount point of the staging exists."""
+    for directory in found:
+        if directory.path_present and (directory.driver or "").endswith(DRIVER_SUFFIX):
+            names = directory.persistent_volume, directory.volume_handle
+            yield tuple(name for name in names if name)
+
+
+def _in_directories(names: VolumeNames, directories: Directories) -> Iterator[str]:
     """Yield kubelet's directories of the PVs.
 
     A staging directory without its mount point does not count: NodeUnstage removes the mount point
     after the umount, and no component removes the rest after kubelet has restarted (recording
     13-after-kubelet-restart).
     """
-    found = directories_of_volume(None, names, directories_of(snapshot))
+    found = directories_of_volume(None, names, directories)
     unseen = unobserved(
         (
             ("kubelet's staging directories", found.staging),

@@ -298,7 +298,8 @@ def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
 
     A node is certain if it was observed, by this snapshot or by a fresh report of its agent. The
     absence of a watch is no proof: read-only mappings take no watch, and a client may have lost its
-    watch.
+    watch. Nor is the absence of a mapping one, while something else shows that the node uses the
+    volume, unless the attachment is about to change.
     """
     if missing_devices(snapshot) or is_ambiguous(use, snapshot):
         return ()
@@ -310,9 +311,19 @@ def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         sorted(
             node
             for node in attached
-            if (node == local and are_mappings_observed(snapshot.node))
+            if (node == local and _is_certain_here(use, node, snapshot))
             or (node != local and node in elsewhere)
         )
+    )
+
+
+def _is_certain_here(use: Volume, node: str, snapshot: Snapshot) -> bool:
+    if not are_mappings_observed(snapshot.node):
+        return False
+    return (
+        about_to_stage(use, node)
+        or is_attachment_in_transition(use, node, snapshot)
+        or not traces_here(use, snapshot)
     )
 
 

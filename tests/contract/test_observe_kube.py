@@ -47,7 +47,14 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
-from rbdagent.parse.labels import UNKNOWN_IMAGE, client_label, id_key, image_keys, image_label
+from rbdagent.parse.labels import (
+    UNKNOWN_IMAGE,
+    client_label,
+    id_key,
+    image_keys,
+    image_label,
+    volume_key,
+)
 from rbdagent.parse.times import age
 from rbdagent.rules import diagnose
 from tests.support.agent_loop import Log, cycle_of
@@ -1125,6 +1132,8 @@ def test_leases_of_a_namespace_are_listed_once(api: FakeApi, access: KubeAccess)
 # --------------------------------------------------------------------------------------------------
 
 
+OVERLAY = replace(REMOTE_ADDRESS, ip="192.0.2.7")
+"""No InternalIP of a Node: only a report shows on which node the client is."""
 MAPPED: Json = {
     "device": "/dev/rbd7",
     "verdict": "InUse",
@@ -1244,23 +1253,25 @@ def published_in(seen: Snapshot) -> tuple[PublishedNode, ...]:
 
 
 UNWATCHED = replace(ELSEWHERE, ceph=seen_by_agent(of_image={"watchers": ()}).ceph)
-OF_IMAGE = {image_label(key) for key in (*image_keys(SPEC.name, None), UNKNOWN_IMAGE)}
+OF_VOLUME = {
+    image_label(key) for key in (*image_keys(SPEC.name, None), UNKNOWN_IMAGE, volume_key(PV))
+}
 OF_ID = image_label(id_key(IMAGE_ID))
 
 
 def test_holder_is_found_by_the_label_of_the_image(api: FakeApi, access: KubeAccess) -> None:
     """A client that lost its watch is visible only to the agent of its node."""
-    publish_only(api, ("worker-7", (MAPPED,)), ("worker-8", ()))
+    publish_only(api, ("worker-2", (MAPPED,)), ("worker-8", ()))
     for seen, watched in ((ELSEWHERE, True), (UNWATCHED, False)):
         api.requests.clear()
         (holder,) = correlate(reports_on(access, seen)).holders
-        assert (holder.node, holder.confidence) == ("worker-7", Confidence.CERTAIN)
+        assert (holder.node, holder.confidence) == ("worker-2", Confidence.CERTAIN)
         assert (holder.watcher is not None) == watched
         assert {"worker-8", "rbdnodes"}.isdisjoint(asked_of(api))
-    # The first two requests are sent together.
-    first, second, *later = asked_of(api)
-    assert {first, second} == OF_IMAGE
-    assert later == ["worker-7.rbd7", OF_ID, "worker-7"]
+    # The first three requests are sent together.
+    first, second, third, *later = asked_of(api)
+    assert {first, second, third} == OF_VOLUME
+    assert later == ["worker-2.rbd7", OF_ID, "worker-2"]
 
 
 def test_renamed_image_is_found_by_its_id(api: FakeApi, access: KubeAccess) -> None:
@@ -1270,11 +1281,13 @@ def test_renamed_image_is_found_by_its_id(api: FakeApi, access: KubeAccess) -> N
     assert holder.node == "worker-7"
 
 
-def test_device_of_the_pv_is_found_although_its_image_has_another_id(
-    api: FakeApi, access: KubeAccess
+@pytest.mark.parametrize("name", [SPEC.name, "mapped-by-hand"])
+def test_device_of_the_pv_is_found_although_it_is_of_another_image(
+    api: FakeApi, access: KubeAccess, name: str
 ) -> None:
-    """The image was renamed, and another one has the name in the PV."""
-    former = {**MAPPED, "image": {**MAPPED["image"], "id": "9999"}, "persistentVolume": PV}
+    """Another image has the name in the PV; or the device was mapped under another name."""
+    image = {**MAPPED["image"], "id": "9999", "name": name}
+    former = {**MAPPED, "image": image, "persistentVolume": PV}
     publish_only(api, ("worker-7", (former,)))
     seen = reports_on(access, UNWATCHED)
     (holder,) = correlate(seen).holders
@@ -1284,10 +1297,12 @@ def test_device_of_the_pv_is_found_although_its_image_has_another_id(
 
 def test_node_of_a_watcher_is_found_by_its_client(api: FakeApi, access: KubeAccess) -> None:
     """Any mapping of the client shows its node."""
-    other = {**MAPPED, "image": {**MAPPED["image"], "name": "other", "id": "f00"}}
+    image = {**MAPPED["image"], "name": "other", "id": "f00"}
+    other = {**MAPPED, "image": image, "clientAddress": str(OVERLAY)}
+    watched = seen_by_agent(of_image={"watchers": (remote_watcher(address=OVERLAY),)}).ceph
     many = tuple({**other, "device": f"/dev/rbd{number}"} for number in range(10, 20))
     publish_only(api, ("worker-7", many))
-    seen = reports_on(access)
+    seen = reports_on(access, replace(ELSEWHERE, ceph=watched))
     assert client_label(4239) in asked_of(api)
     (holder,) = correlate(seen).holders
     assert (holder.node, holder.confidence) == ("worker-7", Confidence.CERTAIN)

@@ -267,6 +267,16 @@ def test_ceph_is_queried_for_waited_volumes_that_are_not_mapped(
     assert [image.spec for image in images_waited_for(seen)] == asked
 
 
+def test_claim_that_names_the_volume_of_another_claim_has_no_holder_to_show() -> None:
+    """A user writes volumeName: the Event would show a client of another tenant's volume."""
+    foreign = claim(ref=ObjectRef(namespace="evil", name="mine", uid="e"), phase="Pending")
+    spy = waiting_pod(
+        node=HERE, ref=ObjectRef(namespace="evil", name="spy", uid="s"), claims=("mine",)
+    )
+    seen = held(pods=(spy,), claims=(claim(), foreign))
+    assert (images_waited_for(seen), blocked(seen)) == ((), [])
+
+
 def test_nothing_waits_on_a_node_that_was_not_observed() -> None:
     seen = waiting(in_kube={"pods": (waiting_pod(node=None), waiting_pod(node=HERE))}, node=None)
     assert (images_waited_for(seen), blocked(seen)) == ((), [])

@@ -32,12 +32,12 @@ READ_WITHIN_OTHERS: Final = {
     "in_tree_source",
     "is_frozen",
     "node_terms",
-    *("image_keys_in", "published_labels"),
+    *("image_keys_in", "published_labels", "unmapped_keys_in"),
 }
 READ_NO_TEXT: Final = {
     *("attachment_name", "in_use_name", "migrated_handle", "staging_hash"),  # compose names
     *("image_keys", "label_value", "mapping_name", "selectors"),  # compose names, too
-    *("id_key", "image_label", "client_label", "devices_value"),
+    *("id_key", "image_label", "client_label", "devices_value", "mapping_keys", "volume_key"),
     *("image_of", "meets"),  # read parsed values
     "fault_of",  # reads a number
 }

@@ -13,9 +13,9 @@ def test_each_node_has_its_own_images() -> None:
     published = published_of_node(2)
     one, other = for_node(published, 1), for_node(published, 2)
     first, second = one.rbd_node(""), other.rbd_node("")
-    assert (first["status"]["mapped"], first["status"]["imageLabels"]) == (2, 4)
+    assert (first["status"]["mapped"], first["status"]["imageLabels"]) == (2, 6)
     images, others = (image_keys_in(body["metadata"]["labels"]) for body in (first, second))
-    assert len(images) == 4
+    assert len(images) == 6
     assert images.isdisjoint(others)
 
 

@@ -177,7 +177,7 @@ def test_clients_are_listed_if_all_are_known() -> None:
 
 def test_labels_name_every_mapped_image_and_client() -> None:
     given = object_of(node_world())["metadata"]["labels"]
-    assert labels.image_keys_in(given) == labels.image_keys(SPEC.name, IMAGE_ID)
+    assert labels.image_keys_in(given) == labels.mapping_keys(SPEC.name, IMAGE_ID, PV)
     assert given[labels.client_label(CLIENT)] == "rbd0"
     assert {labels.devices_in(value) for value in given.values()} == {("rbd0",)}
     unknown = object_of(node_world(mapped={"spec": UNSEEN, "image_id": None}))

@@ -26,6 +26,7 @@ from rbdagent.model import (
     Severity,
     Snapshot,
     StepKind,
+    Target,
     TargetKind,
     UnmapPlan,
     UnmapRefusal,
@@ -37,6 +38,7 @@ from rbdagent.report.text.holders import answer
 from rbdagent.report.text.layout import Layout
 from rbdagent.rules import diagnose
 from tests.support.snapshots import (
+    BY_IMAGE,
     DRIVER,
     FSID,
     HANDLE,
@@ -51,6 +53,7 @@ from tests.support.snapshots import (
     SPEC,
     STAGING_PATH,
     UNSEEN,
+    attachment,
     cluster,
     codes,
     container,
@@ -529,3 +532,37 @@ VOLUME_PATHS: Final = {
 @pytest.mark.parametrize(("path", "names"), VOLUME_PATHS.items())
 def test_path_names_its_volume(path: str, names: tuple[object, ...] | None) -> None:
     assert volume_of_path(path) == names
+
+
+# --------------------------------------------------------------------------------------------------
+# A PV that was deleted by force
+# --------------------------------------------------------------------------------------------------
+
+WITHOUT_PV: Final = {"persistent_volumes": (), "claims": ()}
+BY_HANDLE: Final = target(argument=HANDLE, kind=TargetKind.VOLUME_HANDLE, name=HANDLE)
+LEFT: Final = {"staging": (staging(path_present=True),), "pod_volumes": (pod_directory(),)}
+
+
+@pytest.mark.parametrize("asked", [target(), BY_HANDLE, BY_IMAGE], ids=["PV", "handle", "image"])
+@pytest.mark.parametrize("spec", [SPEC, RENAMED], ids=["same name", "renamed"])
+def test_device_of_a_deleted_pv_holds_the_volume(asked: Target, spec: ImageSpec) -> None:
+    """Kubelet's directories name the PV and the handle, which no object of the API has."""
+    used = device(mount(), mount(path=POD_PATH), mount(path="/d", namespace=container()), spec=spec)
+    seen = renamed(used, of_kubelet=LEFT, in_kube=WITHOUT_PV, target=asked)
+    diagnosis = diagnosis_of(seen)
+    assert diagnosis.verdict is Verdict.IN_USE
+    (judged,) = diagnosis.holders
+    assert judged.holder.mapping == used
+
+
+@pytest.mark.parametrize("asked", [target(), BY_HANDLE, BY_IMAGE], ids=["PV", "handle", "image"])
+def test_directories_of_a_deleted_pv_prevent_free(asked: Target) -> None:
+    seen = unmapped(of_kubelet=LEFT, in_kube=WITHOUT_PV, target=asked)
+    assert diagnosis_of(seen).verdict is Verdict.UNDETERMINED
+
+
+def test_attachment_to_a_node_with_traces_of_the_volume_is_not_stale() -> None:
+    seen = unmapped(of_kubelet=LEFT, in_kube={"attachments": (attachment(),)})
+    assert diagnosis_of(seen).verdict is Verdict.UNDETERMINED
+    without = unmapped(in_kube={"attachments": (attachment(),)})
+    assert diagnosis_of(without).verdict is Verdict.STALE_ATTACHMENT

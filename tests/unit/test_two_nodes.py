@@ -8,13 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.cli.output import exit_code
-from rbdagent.correlate import correlate
+from rbdagent.collect.kube.list_reports import node_report, read_mapping
+from rbdagent.correlate import correlate, correlate_node
 from rbdagent.correlate.image_identity import mappings_of
+from rbdagent.correlate.published_reports import keys_of
+from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.lifecycle.steps import lifecycle_of
-from rbdagent.model import NotObserved, PublishedNode, Snapshot, TargetKind, Verdict
+from rbdagent.model import NotObserved, PublishedNode, Snapshot, TargetKind, Verdict, VolumeData
 from rbdagent.parse import kubernetes as read
 from rbdagent.report.public import PublicText
 from rbdagent.report.rbdmapping import _is_large, mapping_statuses, rbdmapping_objects
+from rbdagent.report.rbdnode import rbdnode_object, rbdnode_status
 from rbdagent.report.text.headline import (
     culprits_first,
     first_lines,
@@ -23,19 +27,26 @@ from rbdagent.report.text.headline import (
 )
 from rbdagent.report.text.lifecycle import _first_lines, _word
 from rbdagent.rules import diagnose
+from rbdagent.verdicts.volume_traces import keys_of_traces
 from tests.support.rule_rows.diagnose import DEAD_NBD, OWN_ENTRY, REPORTED
 from tests.support.rule_rows.holder_verdicts import EXPECTED
 from tests.support.snapshots import (
+    SPEC,
     UNBACKED,
     UNSEEN,
     container,
     kube,
+    mapping,
     mount,
     node,
     node_view,
     opener,
     pod,
+    pod_directory,
+    reported_by,
+    staging,
     target,
+    unmapped,
     waiting_pod,
     world,
 )
@@ -162,6 +173,65 @@ def test_diagnose_on_another_node_begins_in_the_same_way(name: str) -> None:
     )
     assert second == PublicText(here)(first)
     assert exit_code((theirs.diagnosis,), "error") == exit_code((ours.diagnosis,), "error")
+
+
+LEFT: Final = {
+    "pod directory": unmapped(of_kubelet={"staging": (), "pod_volumes": (pod_directory(),)}),
+    "staging directory": unmapped(of_kubelet={"staging": (staging(path_present=True),)}),
+    "not backed, pod not listed": unmapped(on_node={"unbacked": (UNBACKED,)}, in_kube={"pods": ()}),
+    "directories not observed": unmapped(of_kubelet={"pod_volumes": UNSEEN}),
+    "mounts not observed": unmapped(
+        on_node={"mappings": (mapping(spec=replace(SPEC, name="a"), image_id="9", mounts=UNSEEN),)}
+    ),
+}
+"""States of worker-1 in which the volume is not mapped, and not free."""
+
+
+def with_every_report(seen: Snapshot) -> Snapshot:
+    """Return the snapshot of a third node, to which each other node has reported.
+
+    The report of worker-1 is read as readers do, from its RBDNode about this volume.
+    """
+    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
+    mappings = mapping_statuses(diagnoses, seen, None)
+    status = rbdnode_status(diagnoses, seen, ())
+    body = rbdnode_object(status, mappings, keys_of_traces(diagnoses, seen))
+    item = {"metadata": {"name": "worker-1", **body["metadata"]}, "status": body["status"]}
+    keys = keys_of(names_of_use(correlate(seen)), ())
+    summary = read.rbd_node(item)
+    bodies = rbdmapping_objects(mappings, "worker-1", observed_at=seen.observed_at)
+    found = [one for one in map(read_mapping, bodies.values()) if one.mapping.spec == SPEC]
+    report = node_report("worker-1", summary, found, keys)
+    there = elsewhere(seen)
+    view = there.kubernetes or kube()
+    nodes = (*view.nodes, node("worker-3")) if isinstance(view.nodes, tuple) else ()
+    reports = (report, reported_by("worker-2"))
+    return replace(there, kubernetes=replace(view, published=reports, nodes=nodes))
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_volume_that_is_not_free_on_its_node_is_free_on_no_other(name: str) -> None:
+    """An RBDNode names the volumes that its node does not map, and may still use."""
+    there = with_every_report(LEFT[name])
+    assert diagnose(correlate(LEFT[name]), LEFT[name]).verdict is not Verdict.FREE
+    assert diagnose(correlate(there), there).verdict is Verdict.UNDETERMINED
+
+
+def test_volume_of_which_no_node_has_a_trace_is_free() -> None:
+    there = with_every_report(unmapped())
+    assert diagnose(correlate(there), there).verdict is Verdict.FREE
+
+
+def test_mapped_volume_is_not_named_as_one_that_is_used_without_a_mapping() -> None:
+    seen = world(of_kubelet={"staging": (staging(),), "pod_volumes": (pod_directory(),)})
+    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
+    assert keys_of_traces(diagnoses, seen) == frozenset()
+
+
+def test_volume_of_another_driver_is_not_named() -> None:
+    other = VolumeData(driver="ebs.csi.aws.com", volume_handle="vol-1")
+    seen = unmapped(of_kubelet={"staging": (), "pod_volumes": (pod_directory(volume_data=other),)})
+    assert keys_of_traces((), seen) == frozenset()
 
 
 def test_every_verdict_that_a_node_gives_its_mappings_has_a_case() -> None:

@@ -200,7 +200,7 @@ def reports_about(
         summaries: Mapping[str, PublishedSummary | NotObserved | None]
         if nodes is None:
             every = unless_missing(summaries_in(api, api.list(RBD_NODES)))
-            summaries = _by_node(every, keys | {labels.UNKNOWN_IMAGE})
+            summaries = _by_node(every, keys | {labels.UNKNOWN_IMAGE, labels.UNKNOWN_VOLUME})
         else:
             summaries = _summaries_named(api, nodes)
         there = {one.node for one in found.mappings}
@@ -378,12 +378,16 @@ def _incomplete(
     # A renamed image has the same id, and an image that was created again has the same name: one
     # equal key means that the node may map this image.
     wanted = keys | {labels.UNKNOWN_IMAGE}
-    return "its RBDMapping of this image was not found" if summary.images & wanted - there else ""
+    if summary.images & wanted - there:
+        return "its RBDMapping of this image was not found"
+    if labels.UNKNOWN_VOLUME in summary.used:
+        return "its agent has not seen all mounts and directories, which show what pods there use"
+    return "a pod there may still use the volume" if summary.used & keys else ""
 
 
 def _keys(mapping: PublishedMapping) -> frozenset[str]:
     name = None if mapping.spec is None else mapping.spec.name
-    return labels.image_keys(name, mapping.image_id)
+    return labels.mapping_keys(name, mapping.image_id, mapping.persistent_volume)
 
 
 # RBDNodes and Leases ------------------------------------------------------------------------------
@@ -396,7 +400,7 @@ def _by_node(
     return {
         summary.name: summary
         if keys is None or summary.images is None
-        else replace(summary, images=summary.images & keys)
+        else replace(summary, images=summary.images & keys, used=summary.used & keys)
         for summary in summaries
     }
 
