@@ -233,7 +233,9 @@ def pins(found: Evidence, holder: Holder) -> tuple[str, ...]:
     lines += [mount_text(mount) for mount in foreign_mounts(found, holder)]
     lines += [mount_text(mount) for mount in found.other_mounts]
     lines += [block_holder_text(device) for device in found.stacked]
-    if not mounts_of(holder.mapping) and found.traces:
+    mapping = holder.mapping
+    if mapping is not None and mapping.mounts == () and found.traces:
+        # Mounts that were not observed are not "none": a container may have it mounted.
         lines.append(
             f"the kernel still has a file system on it ({', '.join(found.traces)}), "
             "but it is not mounted anywhere"

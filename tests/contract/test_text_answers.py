@@ -17,12 +17,12 @@ from rbdagent.catalog import CATALOG, explanation
 from rbdagent.commands import sentence_of
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
-from rbdagent.model import Diagnosis, Snapshot, Verdict
+from rbdagent.model import Diagnosis, Snapshot, Source, SourceState, Verdict
 from rbdagent.parse.shown import shown
 from rbdagent.report.snapshot import load_snapshot
 from rbdagent.report.text.holders import answer
 from rbdagent.report.text.layout import Layout, sentences
-from rbdagent.report.text.lifecycle import story
+from rbdagent.report.text.lifecycle import headline, story
 from rbdagent.rules import coverage_gaps, diagnose
 from tests.support.recordings import recorded_snapshot
 
@@ -271,6 +271,17 @@ def test_step_that_waits_is_not_in_progress(load: Callable[[str], Snapshot]) -> 
     """A Released PV with the policy Retain is never bound again."""
     text = diagnosed(load("released_and_retained"), Layout())
     assert text.startswith("WAITING  Nothing is broken; bind is pending.\n")
+
+
+def test_step_that_waits_is_no_proof_where_a_source_was_not_read(
+    load: Callable[[str], Snapshot],
+) -> None:
+    seen = load("released_and_retained")
+    failed = Source(state=SourceState.FAILED, reason="no monitor answered")
+    without = replace(seen, ceph=None, sources=replace(seen.sources, ceph=failed))
+    life, missing = (lifecycle_of(correlate(each), each) for each in (seen, without))
+    text = headline(replace(life, diagnosis=replace(life.diagnosis, findings=missing.gaps)))
+    assert text.startswith("Nothing that was observed is broken; bind is pending. Ceph could not")
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,14 @@ def test_unobserved_fact_is_never_taken_as_absent(seen: Snapshot) -> None:
     assert judged(seen).verdict is Verdict.UNDETERMINED
 
 
+def test_mounts_that_were_not_observed_are_not_none() -> None:
+    """The file system that the kernel has may be mounted in a container that was not seen."""
+    traces = {"kernel_traces": ("/sys/fs/ext4/rbd0",)}
+    assert diagnosis_of(world(mapped=traces)).verdict is Verdict.PINNED
+    unseen = world(mapped=traces | {"mounts": UNSEEN})
+    assert diagnosis_of(unseen).verdict is Verdict.UNDETERMINED
+
+
 def test_two_mappings_of_one_client_share_its_watches_by_cookie() -> None:
     second = mapping(device_id=1, device="/dev/rbd1", number=DeviceNumber(major=252, minor=16))
     seen = world(

@@ -194,6 +194,11 @@ def headline(lifecycle: Lifecycle) -> str:
         (status for status in lifecycle.attach_path if status.state is StepState.WAITING), None
     )
     if waiting:
+        if lifecycle.gaps:
+            return (
+                f"Nothing that was observed is broken; {waiting.step} is pending. "
+                f"{lifecycle.gaps[0].message}"
+            )
         return f"Nothing is broken; {waiting.step} is pending."
     if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
         return "Nothing that was observed is broken. Not everything was observed."
