@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from rbdagent.parse.digests import sha256
+from rbdagent.parse.foreign import bounded
 from rbdagent.parse.shown import shown
 
 _LONGEST: Final = 1024
@@ -37,5 +38,4 @@ class SentEvent(Struct, frozen=True, kw_only=True):
 
 def shortened(message: str) -> str:
     """Return a message as an Event may have it: escaped, and not longer than is allowed."""
-    text = shown(message)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return bounded(shown(message), _LONGEST)

@@ -18,6 +18,8 @@ _NAME: Final = re.compile(r"[\w/.:@%+=~-]+|\[[\w/.:@%+=~-]+\]", re.ASCII)
 """Programs, kernel threads (``[jbd2/rbd0-8]``) and paths."""
 _END_OF_SENTENCE: Final = (".", ":")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_NEUTRAL: Final = "_"
+"""Replaces each quoted character: neither a sentence nor a parenthesis ends there."""
 
 
 def foreign(text: str) -> str:
@@ -57,3 +59,33 @@ def foreign_at(text: str, position: int) -> tuple[str, int] | None:
     """
     match = _QUOTED.match(text, position)
     return None if match is None else (re.sub(r"\\([\"\\])", r"\1", match[1]), match.end())
+
+
+def without_quotations(text: str) -> str:
+    """Return a text of the same length in which nothing can be read that is quoted.
+
+    If a quote has no partner, it is unknown which one: everything behind the first one is quoted.
+    So is it if a backslash is outside of quotations, which may be the escape of a quote inside.
+    """
+    bare = _QUOTED.sub(lambda quoted: _NEUTRAL * len(quoted[0]), text)
+    first = text.find('"')
+    if first == -1 or not {'"', "\\"} & {*bare}:
+        return bare
+    return text[:first] + _NEUTRAL * (len(text) - first)
+
+
+def is_in_quotation(beginning: str) -> bool:
+    """Return whether the beginning of a sentence ends in a quotation."""
+    return '"' in _QUOTED.sub("", beginning)
+
+
+def bounded(text: str, most: int) -> str:
+    """Return at most ``most`` characters of a sentence; a quotation that is cut ends there."""
+    if len(text) <= most:
+        return text
+    kept = text[: most - 1]
+    if not is_in_quotation(kept):
+        return f"{kept}…"
+    kept = text[: most - 2]
+    half_an_escape = (len(kept) - len(kept.rstrip("\\"))) % 2
+    return f'{kept[: len(kept) - half_an_escape]}…"' if is_in_quotation(kept) else f"{kept}…"

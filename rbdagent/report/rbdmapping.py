@@ -13,6 +13,7 @@ import msgspec
 
 from rbdagent.model import NotObserved, Severity, Verdict
 from rbdagent.parse import labels
+from rbdagent.parse.foreign import bounded
 from rbdagent.parse.shown import in_all_texts
 from rbdagent.report.json.volume import image as image_of
 from rbdagent.report.pod_names import pod_names
@@ -62,7 +63,9 @@ def mapping_statuses(
     return [
         {
             **_identity(mapping, diagnosis),
-            **in_all_texts(_description(holder_verdict, mapping, diagnosis, names, since), public),
+            **_with_short_sentence(
+                in_all_texts(_description(holder_verdict, mapping, diagnosis, names, since), public)
+            ),
         }
         for diagnosis in diagnoses
         for holder_verdict, mapping in diagnosis.mapped
@@ -196,9 +199,19 @@ def _finding(holder_verdict: HolderVerdict, diagnosis: Diagnosis) -> Json:
 
 
 def _published(code: str, severity: Severity, sentence: str) -> Json:
-    short = f"{sentence[: _LONGEST_SENTENCE - 1]}…"
-    message = sentence if len(sentence) <= _LONGEST_SENTENCE else short
-    return {"code": code, "severity": str(severity), "message": message}
+    return {"code": code, "severity": str(severity), "message": sentence}
+
+
+def _with_short_sentence(described: Json) -> Json:
+    """Limit the sentence of the finding, which has no command line any more.
+
+    A command line can only be removed from a sentence that has its end.
+    """
+    found = described["finding"]
+    return {
+        **described,
+        "finding": {**found, "message": bounded(found["message"], _LONGEST_SENTENCE)},
+    }
 
 
 _PLAIN: Final = {Verdict.IN_USE: "RBD100", Verdict.STAGED: "RBD120", Verdict.FOREIGN: "RBD115"}

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import KubeEvent, LogEntry, Mount, OpenFile, Pod, ProcessRef
-from rbdagent.parse.foreign import foreign, foreign_at, foreign_name
+from rbdagent.parse.foreign import bounded, foreign, foreign_at, foreign_name
+from rbdagent.report.text.layout import Layout, headed, labelled, limited, sentences
 from tests.support.hostile_texts import is_clean
 from tests.support.rule_rows.families import FAMILIES
 
@@ -35,6 +36,10 @@ CHOSEN: Final = (
 )
 """Types, and their field with the text of a tenant or of a program that a tenant can influence."""
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+FORGERIES: Final = st.lists(
+    st.text() | st.sampled_from([". ", "(", ")", '"', "\\", "\n", "…", "x" * 90, f" {MARK}. "])
+).map("".join)
+"""Texts with what ends a sentence, a quotation or a line."""
 
 
 def rows() -> list[Any]:
@@ -62,20 +67,25 @@ def forged(value: Any) -> Any:  # noqa: ANN401 - any value of the model
     return replace(value, **changed)
 
 
-def sentences(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield all prose of a diagnosis."""
+def prose(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield all prose of a diagnosis, in the parts in which it is printed."""
     for holder in diagnosis.holders:
         yield from holder.reasons
     for finding in diagnosis.findings:
-        yield from (finding.subject, finding.message, *finding.evidence, str(finding.remedy))
+        yield from (finding.subject, *finding.evidence, str(finding.remedy))
+        yield from sentences(finding.message)
+
+
+def outside(text: str) -> str:
+    """Return a text on one line, without what is quoted in it."""
+    return _QUOTED.sub('""', " ".join(text.split()))
 
 
 @pytest.mark.parametrize("seen", rows())
 def test_no_text_of_a_tenant_is_outside_of_quotes(seen: Snapshot) -> None:
     snapshot = forged(seen)
     diagnosis = lifecycle_of(correlate(snapshot), snapshot).diagnosis
-    outside = [text for text in sentences(diagnosis) if MARK in _QUOTED.sub("", text)]
-    assert outside == []
+    assert [text for text in prose(diagnosis) if MARK in outside(text)] == []
 
 
 @given(st.text())
@@ -102,3 +112,36 @@ def test_a_plain_name_is_not_quoted(name: str) -> None:
 )
 def test_a_name_that_reads_like_prose_is_quoted(name: str) -> None:
     assert _QUOTED.fullmatch(foreign_name(name))
+
+
+@given(FORGERIES, FORGERIES)
+def test_a_sentence_ends_outside_of_quotations(one: str, other: str) -> None:
+    first = f"process 3 ({foreign(one)}) has {foreign_name(other)} open (and {foreign(other)})."
+    rest = f"{foreign_name(one)} waits. It is {foreign(one)}."
+    assert sentences(f"{first} {rest}") == (first, rest)
+
+
+@given(FORGERIES)
+def test_a_quote_without_a_partner_ends_no_sentence(text: str) -> None:
+    said = f'The 5" disk is full. Process 3 ({foreign(text)}) waits. It ends.'
+    assert sentences(said) == (said, "")
+    assert sentences(f"It is {foreign(text)[:-1]}. It ends.")[1] == ""
+
+
+@given(FORGERIES, st.integers(40, 120))
+def test_no_line_has_a_part_of_a_quotation_outside_of_quotes(text: str, width: int) -> None:
+    said = f"It is {foreign(text)} ({foreign_name(f'{text} {MARK}')}). It ends."
+    layout = Layout(width=width)
+    words = {"PINNED", "It", "is", '""', '("").', "ends.", "…", "(-v)", '(""'}
+    assert {*outside(headed("PINNED", "", sentences(said), layout)).split()} <= words
+    also = limited(labelled("Also", f"RBD762 {sentences(said)[0]}", layout), 2, layout)
+    assert {*outside(also).split()} <= {*words, "Also", "RBD762"}
+
+
+@given(FORGERIES, st.integers(10, 400))
+def test_a_text_that_is_too_long_ends_in_its_quotation(text: str, most: int) -> None:
+    said = f"It is {foreign(text + MARK)}."
+    short = bounded(said, most)
+    assert len(short) <= most
+    assert short == said or short.endswith(("…", '…"'))
+    assert outside(short) in {'It is "".', 'It is ""', 'It is ""…', "It is…", "It is …"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import textwrap
 from typing import TYPE_CHECKING, Final, ParamSpec
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 
 from rbdagent.commands import PROGRAM
 from rbdagent.model import Severity, Verdict
+from rbdagent.parse.foreign import is_in_quotation, without_quotations
 from rbdagent.parse.shown import in_all_texts, shown
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ _GAP: Final = "   "
 MARGIN: Final = 12
 """In front of a text with a label."""
 _CUT: Final = " … (-v)"
+_CUT_QUOTATION: Final = ' …" (-v)'
+_ESCAPED: Final = re.compile(r"\\.")
 _MOST_CHARACTERS: Final = 400
 """Maximum of the first paragraph of the headline: it may list any number of nodes."""
 
@@ -87,8 +91,28 @@ def _fitted(text: str, layout: Layout, *, first: str, rest: str) -> str:
     """Wrap a text; without details, shorten each word that is wider than its line."""
     room = layout.width - len(rest)
     words = text.split(" ") if not layout.details else []
-    text = " ".join(shortened(word, room) for word in words) or text
+    text = " ".join(_narrowed(word, room) for word in words) or text
     return wrapped(text, layout, first=first, rest=rest)
+
+
+def _narrowed(word: str, most: int) -> str:
+    """Shorten a word of a sentence, but not if it would lose a quote; an escape is not cut.
+
+    Without its quote, the rest of what others wrote would read like rbdagent's own text.
+    """
+    if len(word) <= most or not {'"', "\\"} & {*word}:
+        return shortened(word, most)
+    end = len(word) - (most - 1) // 2
+    end += _backslashes(word[:end]) % 2
+    begin = most - 1 - (most - 1) // 2
+    begin -= _backslashes(word[:begin]) % 2
+    is_quote_lost = '"' in _ESCAPED.sub("", word[begin:end])
+    return word if is_quote_lost else f"{word[:begin]}…{word[end:]}"
+
+
+def _backslashes(text: str) -> int:
+    """Return how many backslashes are at the end of a text."""
+    return len(text) - len(text.rstrip("\\"))
 
 
 def labelled(label: str, text: str, layout: Layout) -> str:
@@ -102,10 +126,15 @@ def limited(lines: str, most: int, layout: Layout) -> str:
     shown = lines.split("\n")
     if layout.details or len(shown) <= most:
         return lines
-    last = shown[most - 1]
-    while len(last) + len(_CUT) > layout.width:
+    before, last = shown[: most - 1], shown[most - 1]
+    while len(last) + len(_cut_after(before, last)) > layout.width:
         last = last.rpartition(" ")[0]
-    return "\n".join([*shown[: most - 1], last + _CUT])
+    return "\n".join([*before, last + _cut_after(before, last)])
+
+
+def _cut_after(lines: Sequence[str], last: str) -> str:
+    """Return the ellipsis behind some lines; it ends a quotation that it is in."""
+    return _CUT_QUOTATION if is_in_quotation("\n".join([*lines, last])) else _CUT
 
 
 def headed(word: str, paint: str, paragraphs: Sequence[str], layout: Layout) -> str:
@@ -143,9 +172,12 @@ def cut(line: str, layout: Layout) -> str:
 
 
 def sentences(text: str) -> tuple[str, str]:
-    """Return the first sentence of a text, and the others; parentheses are not split."""
+    """Return the first sentence of a text, and the others.
+
+    Neither parentheses nor quotations are split: tenants choose what is in them.
+    """
     depth = 0
-    for at, character in enumerate(text[:-1]):
+    for at, character in enumerate(without_quotations(text)[:-1]):
         depth += {"(": 1, ")": -1}.get(character, 0)
         if depth == 0 and character == "." and text[at + 1] == " ":
             return text[: at + 1], text[at + 2 :]
