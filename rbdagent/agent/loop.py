@@ -43,6 +43,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.brief import brief
 from rbdagent.rules import diagnose
 from rbdagent.unmap.executor import LONGEST_GAP_S, Attempt, UnmapContext
 from rbdagent.unmap.orphan_history import remember
@@ -446,7 +447,7 @@ class Agent:
             image=str(decided.identity.spec),
             outcome=str(result.outcome),
             message=result.message,
-            **(result.refusal.reasons if result.refusal is not None else {}),
+            **(_logged(result.refusal) if result.refusal is not None else {}),
         )
         if result.outcome is not UnmapOutcome.REFUSED:
             self._refused.pop(device, None)
@@ -457,7 +458,7 @@ class Agent:
     def _refuse(self, device: str, attempt: Attempt, refusal: UnmapRefusal) -> UnmapAttempt:
         """Report why an orphan stays mapped after its grace period; record a new reason."""
         is_new = self._is_new_refusal(device, refusal)
-        (self._log.info if is_new else self._log.debug)("unmap refused", **refusal.reasons)
+        (self._log.info if is_new else self._log.debug)("unmap refused", **_logged(refusal))
         if not is_new:
             return UnmapAttempt()
         try:
@@ -514,6 +515,11 @@ def _why(refusal: UnmapRefusal | None) -> tuple[tuple[str, ...], PreventingObjec
     if refusal is None:
         return (), None
     return refusal.codes, refusal.prevented_by and replace(refusal.prevented_by, pid=None)
+
+
+def _logged(refusal: UnmapRefusal) -> dict[str, str]:
+    """Return the reasons of a refusal by their codes, as a line of the log has room for them."""
+    return {code: brief(reason) for code, reason in refusal.reasons.items()}
 
 
 def _acted(tried: list[UnmapAttempt]) -> bool:

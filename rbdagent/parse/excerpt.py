@@ -16,8 +16,8 @@ def printable(text: str) -> str:
     )
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int = _SHOWN) -> str:
     """Cut the middle out of a long text: an error begins with what failed and ends with why."""
-    if len(text) <= _SHOWN:
+    if len(text) <= most:
         return text
-    return text[:_HEAD] + _CUT + text[len(_CUT) + _HEAD - _SHOWN :]
+    return text[:_HEAD] + _CUT + text[len(_CUT) + _HEAD - most :]

@@ -9,29 +9,41 @@ stays as it is.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.parse.excerpt import shortened
 from rbdagent.parse.shown import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NAME: Final = re.compile(r"[\w/.:@%+=~-]+|\[[\w/.:@%+=~-]+\]", re.ASCII)
 """Programs, kernel threads (``[jbd2/rbd0-8]``) and paths."""
 _END_OF_SENTENCE: Final = (".", ":")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPE: Final = re.compile(
+    r"\\(?:(?P<itself>[\\\"])|(?P<control>[nrt])"
+    r"|x(?P<byte>[0-9a-f]{2})|u(?P<short>[0-9a-f]{4})|U(?P<long>[0-9a-f]{8}))"
+)
+_CONTROL: Final = {"n": "\n", "r": "\r", "t": "\t"}
+_MOST: Final = 4096
+"""Characters of a quotation: a whole event of kubelet, with the output of the program that failed.
+Where there is less room, :func:`rbdagent.parse.brief.brief` leaves more of it out."""
+_LONGEST_NAME: Final = 300
 _NEUTRAL: Final = "_"
 """Replaces each quoted character: neither a sentence nor a parenthesis ends there."""
 
 
 def foreign(text: str) -> str:
-    """Return a text in double quotes, on one line, with at most some 300 of its characters."""
-    escaped = shortened(text).replace("\\", "\\\\").replace('"', '\\"')
+    """Return a text in double quotes, on one line, with at most 4096 of its characters."""
+    escaped = shortened(text, _MOST).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{shown(escaped)}"'
 
 
 def foreign_name(name: str) -> str:
     """Return a name as it is if it cannot be taken for a part of a sentence, else quoted."""
-    is_plain = _NAME.fullmatch(name) and not name.endswith(_END_OF_SENTENCE) and len(name) <= 300
-    return name if is_plain else foreign(name)
+    is_plain = _NAME.fullmatch(name) and not name.endswith(_END_OF_SENTENCE)
+    return name if is_plain and len(name) <= _LONGEST_NAME else foreign(name)
 
 
 def quoted_names(names: dict[str, str]) -> dict[str, str]:
@@ -55,10 +67,36 @@ def foreign_at(text: str, position: int) -> tuple[str, int] | None:
     """Read what :func:`foreign` has quoted; None if no quoted text begins there.
 
     Returns:
-        The text, with the escapes of :func:`shown`, and the position after its last quote.
+        The text as it was before, and the position after its last quote.
     """
     match = _QUOTED.match(text, position)
-    return None if match is None else (re.sub(r"\\([\"\\])", r"\1", match[1]), match.end())
+    return None if match is None else (_unescaped(match[1]), match.end())
+
+
+def _unescaped(quoted: str) -> str:
+    return _ESCAPE.sub(_character, quoted)
+
+
+def _character(escape: re.Match[str]) -> str:
+    if escape["itself"] or escape["control"]:
+        return escape["itself"] or _CONTROL[escape["control"]]
+    return chr(int(escape["byte"] or escape["short"] or escape["long"], 16))
+
+
+def with_quotations(text: str, change: Callable[[str], str]) -> str:
+    """Return a sentence with ``change`` applied to each text of others that is quoted in it.
+
+    If a quote has no partner, nothing is changed: it is unknown what is quoted.
+    """
+    if '"' in _QUOTED.sub("", text):
+        return text
+
+    def changed(quotation: re.Match[str]) -> str:
+        known = _unescaped(quotation[1])
+        new = change(known)
+        return quotation[0] if new == known else foreign(new)
+
+    return _QUOTED.sub(changed, text)
 
 
 def without_quotations(text: str) -> str:

@@ -134,6 +134,12 @@ class Recognised(Enum):
             *_KUBE, "pkg/volume/util/operationexecutor/operation_executor.go, generateVolumeMsg"
         ),
     )
+    RPC_STATUS = (
+        # Each process that passes an error on may add one.
+        None,
+        r"\Arpc error: code = \w+ desc = ",
+        _STATUS,
+    )
     ATTACH_FAILED = (
         # The attachError of the VolumeAttachment follows verbatim.
         "RBD413",

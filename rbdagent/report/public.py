@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rbdagent.model import ProcessRef
+from rbdagent.parse.brief import brief
 from rbdagent.parse.foreign import foreign_at, foreign_name, name_at
 from rbdagent.parse.shown import shown
 
@@ -39,7 +40,7 @@ class PublicText:
         return {process.pid: process for process in _processes(self._snapshot.node)}
 
     def __call__(self, text: str) -> str:
-        """Return a sentence without command lines, with invisible characters escaped."""
+        """Return a sentence without command lines and long quotations, on one line."""
         parts, at = [], 0
         while (named := _PROCESS.search(text, at)) is not None:
             begin = named.end()
@@ -48,7 +49,7 @@ class PublicText:
             program = ProcessRef(pid=0, command=command).program
             parts += [text[at : named.end()], foreign_name(program) if program else ""]
             at = end
-        return shown("".join([*parts, text[at:]]))
+        return shown(brief("".join([*parts, text[at:]])))
 
     def _unquoted(self, text: str, named: re.Match[str]) -> tuple[str, int]:
         end = self._end_of_command(text, named)

@@ -24,6 +24,7 @@ from rbdagent.report.text.holders import answer
 from rbdagent.report.text.layout import Layout, sentences
 from rbdagent.report.text.lifecycle import headline, story
 from rbdagent.rules import coverage_gaps, diagnose
+from tests.support.cli_runner import ask
 from tests.support.recordings import recorded_snapshot
 
 if TYPE_CHECKING:
@@ -190,6 +191,32 @@ def test_details_contain_every_fact(
         assert [fact for fact in facts if words_of(fact) not in details] == []
     gaps = [gap for _, source in snapshot.sources.named for gap in source.gaps]
     assert [gap for gap in gaps if words_of(gap.reason) not in details] == []
+
+
+TOO_SMALL: Final = "image_too_small_for_its_file_system"
+CAUSE: Final = "size 2048 of data subvolume is too small, minimum 4096 blocks"
+"""In the middle of a long event: mkfs adds its usage."""
+
+
+def test_details_quote_a_whole_event(load: Callable[[str], Snapshot]) -> None:
+    assert CAUSE in words_of(diagnosed(load(TOO_SMALL), Layout(width=100, details=True)))
+
+
+@pytest.mark.parametrize("form", ["json", "html"])
+def test_other_outputs_quote_a_whole_event(form: str) -> None:
+    file = _FILES[TOO_SMALL]
+    pod = load_snapshot(file.read_text(), where=TOO_SMALL).target.argument
+    assert CAUSE in ask("diagnose", pod, "--from", str(file), "-o", form).stdout
+
+
+def test_answer_has_room_for_a_part_of_an_event(load: Callable[[str], Snapshot]) -> None:
+    diagnosis = diagnosis_of(load(TOO_SMALL))
+    (event,) = (text for text in diagnosis.findings[0].evidence if CAUSE in text)
+    long = replace(diagnosis.findings[0], message=f"It cannot start: {event}.")
+    text = answer(replace(diagnosis, findings=(long,)), load(TOO_SMALL), Layout())
+    assert CAUSE in words_of(text)
+    assert "Usage" in words_of(text)
+    assert "inobtcount" not in text
 
 
 def test_waiting_is_no_advice_for_a_step_that_fails(load: Callable[[str], Snapshot]) -> None:

@@ -247,6 +247,13 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             "life/attach_fails.json",
         ),
     ),
+    Recognised.RPC_STATUS: (
+        Quote(
+            "rpc error: code = Internal desc = no such thing here",
+            RECORDING,
+            "life/attach_fails.json",
+        ),
+    ),
     Recognised.ATTACH_FAILED: (
         of_kubelet("AttachVolume.Attach", "rpc error: code = Internal desc = no such thing here"),
     ),

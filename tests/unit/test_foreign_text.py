@@ -97,9 +97,15 @@ def test_a_quoted_text_ends_at_its_last_quote(text: str) -> None:
     assert end == len(quoted) + 1
 
 
-@given(st.text(st.characters(exclude_categories=["C", "Z"]), max_size=299))
-def test_a_text_without_invisible_characters_is_read_back(text: str) -> None:
+@given(st.text() | FORGERIES)
+def test_a_quoted_text_is_read_back(text: str) -> None:
     assert foreign_at(foreign(text), 0) == (text, len(foreign(text)))
+
+
+def test_an_event_is_quoted_as_a_whole() -> None:
+    text = "word " * 700
+    assert foreign(text) == f'"{text}"'
+    assert len(foreign(text * 100)) == 4096 + 2
 
 
 @pytest.mark.parametrize("name", ["sleep", "/usr/bin/app-1.2", "[jbd2/rbd0-8]", "ld+x", "a_b@c"])

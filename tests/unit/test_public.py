@@ -13,7 +13,7 @@ from rbdagent.model import ProcessRef, UnmapPolicy, UnmapRefusal
 from rbdagent.report.public import PublicText
 from rbdagent.unmap.executor import Attempt, UnmapContext
 from rbdagent.unmap.state_store import StateDir
-from rbdagent.verdicts.evidence import process_text
+from rbdagent.verdicts.evidence import opener_text, process_text
 from tests.support.hostile_texts import is_clean
 from tests.support.snapshots import opener, process, target, world
 from tests.support.unmap_plans import GRACE_S, LAST_CYCLE, history, seen
@@ -83,6 +83,14 @@ def test_why_a_process_was_not_observed_is_kept() -> None:
 def test_sentence_without_a_process_is_unchanged() -> None:
     for said in ("needed by default/web-0", "kubelet (process 300) has its volumes in /x"):
         assert PublicText(pinned())(said) is said
+
+
+def test_public_sentence_has_only_the_ends_of_a_long_path() -> None:
+    found = opener(path="/data/" + "x y" * 1000 + "/end", kind="fd")
+    published = PublicText(pinned())(opener_text(found))
+    assert len(published) < 400
+    assert '("/data/x yx' in published
+    assert published.endswith('yx y/end")')
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "Zs", "Cc"]), max_size=30))

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from rbdagent.commands import PROGRAM
 from rbdagent.model import Severity, Verdict
+from rbdagent.parse.brief import brief
 from rbdagent.parse.foreign import is_in_quotation, without_quotations
 from rbdagent.parse.shown import in_all_texts, shown
 
@@ -76,9 +77,12 @@ def painted(text: str, paint: str, layout: Layout) -> str:
 
 
 def wrapped(text: str, layout: Layout, *, first: str = "", rest: str = "") -> str:
-    """Wrap a text at its spaces to the width of the output; a word is never broken."""
+    """Wrap a text at its spaces to the width of the output; a word is never broken.
+
+    With details, what others wrote is complete.
+    """
     return textwrap.fill(
-        text,
+        text if layout.details else brief(text),
         layout.width,
         initial_indent=first,
         subsequent_indent=rest,
@@ -90,7 +94,7 @@ def wrapped(text: str, layout: Layout, *, first: str = "", rest: str = "") -> st
 def _fitted(text: str, layout: Layout, *, first: str, rest: str) -> str:
     """Wrap a text; without details, shorten each word that is wider than its line."""
     room = layout.width - len(rest)
-    words = text.split(" ") if not layout.details else []
+    words = brief(text).split(" ") if not layout.details else []
     text = " ".join(_narrowed(word, room) for word in words) or text
     return wrapped(text, layout, first=first, rest=rest)
 
