@@ -28,6 +28,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.report.public import PublicText
 
 if TYPE_CHECKING:
@@ -138,8 +139,8 @@ def _not_backed(
     for mount in unbacked_on(result.snapshot):
         volume, pod = mount.persistent_volume, pods.get(mount.pod_uid, mount.pod_uid)
         message = (
-            f"Pod {pod} writes to {node_name}'s own disk: {mount.path} is not on {volume}. Do not "
-            "delete the pod: that destroys what it wrote."
+            f"Pod {pod} writes to {node_name}'s own disk: {foreign_name(mount.path)} is not on "
+            f"{volume}. Do not delete the pod: that destroys what it wrote."
         )
         found[mount.pod_uid, volume, mount.path] = message, claims[volume]
     return found

@@ -12,6 +12,7 @@ from rbdagent.agent.sent_event import SentEvent, shortened
 from rbdagent.commands import PROGRAM, command, reached_as, text_of
 from rbdagent.correlate.image_identity import pods_of
 from rbdagent.model import Verdict, observed_of
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.verdicts.timing import MOVING, age
 
 if TYPE_CHECKING:
@@ -175,4 +176,4 @@ def _pods(holder: Holder | None, namespace: str) -> str:
     names = {str(pod.ref) for pod in observed_of(holder.pods)}
     names.update(holder.published.pods if holder.published is not None else ())
     own = sorted(name for name in names if name.startswith(f"{namespace}/"))[:_PODS]
-    return f", in pod {', '.join(own)}" if own else ""
+    return f", in pod {', '.join(map(foreign_name, own))}" if own else ""

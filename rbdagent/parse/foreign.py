@@ -9,6 +9,7 @@ stays as it is.
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.parse.excerpt import shortened
@@ -30,6 +31,7 @@ _MOST: Final = 4096
 """Characters of a quotation: a whole event of kubelet, with the output of the program that failed.
 Where there is less room, :func:`rbdagent.parse.brief.brief` leaves more of it out."""
 _LONGEST_NAME: Final = 300
+_DEPTH: Final = {"(": 1, ")": -1}
 _NEUTRAL: Final = "_"
 """Replaces each quoted character: neither a sentence nor a parenthesis ends there."""
 
@@ -99,17 +101,59 @@ def with_quotations(text: str, change: Callable[[str], str]) -> str:
     return _QUOTED.sub(changed, text)
 
 
-def without_quotations(text: str) -> str:
+def end_of_sentence(text: str) -> int:
+    """Return where the first sentence of a text ends, or the length of a text with only one.
+
+    Neither parentheses nor quotations are divided: tenants choose what is in them.
+    """
+    depth = 0
+    bare = _without_quotations(text)
+    for at, character in enumerate(bare[:-1]):
+        depth += _DEPTH.get(character, 0)
+        if depth == 0 and character == "." and bare[at + 1] == " ":
+            return at + 1
+    return len(text)
+
+
+def _without_quotations(text: str) -> str:
     """Return a text of the same length in which nothing can be read that is quoted.
 
     If a quote has no partner, it is unknown which one: everything behind the first one is quoted.
-    So is it if a backslash is outside of quotations, which may be the escape of a quote inside.
     """
     bare = _QUOTED.sub(lambda quoted: _NEUTRAL * len(quoted[0]), text)
-    first = text.find('"')
-    if first == -1 or not {'"', "\\"} & {*bare}:
+    if _has_pairs_of_quotes(text):
         return bare
+    first = text.index('"')
     return text[:first] + _NEUTRAL * (len(text) - first)
+
+
+def _has_pairs_of_quotes(text: str) -> bool:
+    """Return whether it is known what is quoted in a text.
+
+    It is unknown if a quote has no partner, or if a backslash is outside of quotations: it may be
+    the escape of a quote inside.
+    """
+    return '"' not in text or not {'"', "\\"} & {*_QUOTED.sub("", text)}
+
+
+def reported(sentence: str) -> str:
+    """Return a sentence that the agent of another node wrote; quoted if it is not a single one.
+
+    That agent has quoted what others wrote, so its sentence is the same on every node. A text that
+    could end a sentence or a parenthesis of this node's answer is not such a sentence.
+    """
+    return sentence if _is_one_sentence(sentence) else foreign(sentence)
+
+
+def _is_one_sentence(text: str) -> bool:
+    if not (
+        text.isprintable() and _has_pairs_of_quotes(text) and end_of_sentence(text) == len(text)
+    ):
+        return False
+    depths = [*accumulate(_DEPTH.get(character, 0) for character in _without_quotations(text))]
+    # A sentence that was too long for its object lacks its end.
+    is_whole = not depths or depths[-1] == 0 or text.endswith(("…", '…"'))
+    return is_whole and min(depths, default=0) >= 0
 
 
 def is_in_quotation(beginning: str) -> bool:

@@ -35,6 +35,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign
 from rbdagent.parse.handle import in_use_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
@@ -608,10 +609,11 @@ def _leaving(
             "RBD409",
             f"volumeattachment {attachment.name}",
             f"{case.volume} cannot be detached from {attachment.node_name}: "
-            f"{attachment.detach_error}. Repair the cause. Never remove the finalizer by hand.",
+            f"{foreign(attachment.detach_error)}. Repair the cause. Never remove the finalizer by "
+            "hand.",
             evidence=(
                 f"being deleted since {attachment.deleting_since}",
-                attachment.detach_error,
+                foreign(attachment.detach_error),
             ),
             commands=show,
             recovery=Recovery(note="external-attacher does not find the PV again")

@@ -215,17 +215,18 @@ def attach_finding(
     """Return the finding for an attachError; without a known meaning, it quotes the error."""
     error = attachment.attach_error
     meant = meaning_of(error)
-    means = error
+    means = f"{foreign(error)}."
     commands: tuple[Command, ...] = ()
     if meant is not None and meant[0].code is not None:
         fields = fields_of(attachment.node_name, case, meant[1])
-        means = meant[0].means.format_map(fields) + "."
+        quoted = fields | quoted_names(meant[1])
+        means = f"{meant[0].means.format_map(quoted)}."
         commands = filled(meant[0].commands, fields)
     return finding(
         code,
         f"volumeattachment {attachment.name}",
         f"{case.volume} cannot be attached to {attachment.node_name}: {means}{note}",
-        evidence=(error,),
+        evidence=(foreign(error),),
         commands=(*commands, describe_attachment(attachment)),
         severity=severity,
         recovery=recovery,

@@ -20,6 +20,7 @@ from rbdagent.model import (
     Severity,
     VolumeAttachment,
 )
+from rbdagent.parse.foreign import foreign
 from rbdagent.rules.context import ATTACHER, RuleContext, delete_pod, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
@@ -373,7 +374,7 @@ def _attached(
             *(
                 f"VolumeAttachment {attachment.name}: {attachment.node_name}"
                 + (", being deleted" if attachment.deleting_since else "")
-                + (f", {attachment.detach_error}" if attachment.detach_error else "")
+                + (f", {foreign(attachment.detach_error)}" if attachment.detach_error else "")
                 for attachment in named
             ),
         ),

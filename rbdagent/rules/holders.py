@@ -41,6 +41,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.kubelet import volume_of_path
 from rbdagent.rules.context import (
     RuleContext,
@@ -436,13 +437,14 @@ def not_backed(case: RuleContext) -> Iterator[Finding]:
     for unbacked in case.use.unbacked:
         pod = pod_by_uid(unbacked.pod_uid, case)
         name = str(pod.ref) if pod is not None else unbacked.pod_uid
+        path = foreign_name(unbacked.path)
         yield finding(
             "RBD108",
             f"pod {name}",
-            f"Pod {name} writes to {case.here}'s own disk: {unbacked.path} is not on "
+            f"Pod {name} writes to {case.here}'s own disk: {path} is not on "
             f"{case.volume}. Do not delete the pod: that destroys the data that it wrote.",
             evidence=(
-                f"{unbacked.path} in {process_text(unbacked.process)} is on {unbacked.source}",
+                f"{path} in {process_text(unbacked.process)} is on {foreign_name(unbacked.source)}",
                 f"{case.here} has no mapping under that mount",
             ),
             commands=(_rescue(unbacked, case),),

@@ -32,6 +32,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign
 from rbdagent.parse.krbd import KEEP_ALIVE
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
@@ -306,7 +307,7 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
         ]
         requests = _hanging_requests(holder_verdict.verdict, found)
         evidence += asleep
-        evidence += [f"hanging request of its client: {request}" for request in requests]
+        evidence += [f"hanging request of its client: {foreign(request)}" for request in requests]
         is_certain |= bool(asleep) or (
             bool(requests) and holder_verdict.verdict is not Verdict.IN_USE
         )

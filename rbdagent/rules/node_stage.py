@@ -31,6 +31,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
     ATTACHER,
@@ -1318,7 +1319,8 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
             "writes of "
             f"{pod_names(pods) or 'every process that uses it'} fail.",
             evidence=tuple(
-                f"{mount.fs_type} at {mount.path} is read-only, {mapping.device} is not"
+                f"{mount.fs_type} at {foreign_name(mount.path)} is read-only, "
+                f"{mapping.device} is not"
                 for mount in read_only[:3]
             ),
             commands=(

@@ -41,6 +41,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign
 from rbdagent.verdicts.evidence import pod_names
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _attached(after: _After) -> Iterator[str | NotObserved]:
         yield found
         return
     leaving = "is being deleted" if found.deleting_since else "still exists"
-    error = f" ({found.detach_error})" if found.detach_error else ""
+    error = f" ({foreign(found.detach_error)})" if found.detach_error else ""
     yield f"VolumeAttachment {found.name} {leaving}{error}"
     yield from _kubelet(after)
 

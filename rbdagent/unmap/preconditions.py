@@ -60,6 +60,7 @@ from rbdagent.model import (
     unobserved,
 )
 from rbdagent.parse.excerpt import shortened
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.rules.entry import Entry
 from rbdagent.unmap.orphan_history import identity_of, moment_of
@@ -471,7 +472,7 @@ def is_not_mounted(attempt: Attempt) -> Outcome:
     reasons = [(_mount_text(mount), _of_mount(attempt, mount)) for mount in mounts]
     # If the device is mounted, the mount is the reason for the active file system.
     shown = tuple(
-        f"the kernel has an active file system on it: {trace}"
+        f"the kernel has an active file system on it: {foreign_name(trace)}"
         for trace in observed_of(mapping.kernel_traces)
     )
     follows = shown if staged is None and mounts else ()
@@ -487,7 +488,9 @@ def is_not_mounted(attempt: Attempt) -> Outcome:
         "btrfs and f2fs leave one)"
     )
     if staged is not None:
-        speaks = f"its staging mount {staged.path} is its only mount, and may be unmounted"
+        speaks = (
+            f"its staging mount {foreign_name(staged.path)} is its only mount, and may be unmounted"
+        )
     return Outcome(against=against, keepers=keepers, follows=follows, speaks=(speaks,))
 
 
@@ -553,7 +556,8 @@ def is_not_open(attempt: Attempt) -> Outcome:
     speaks = "no process was seen with it open, and nothing is stacked on it"
     if mapper is not None:
         speaks = (
-            f"only its LUKS mapping {mapper.label} is on it, and no process was seen with that open"
+            f"only its LUKS mapping {foreign_name(mapper.label)} is on it, and no process was seen "
+            "with that open"
         )
     return Outcome(against=against, keepers=keepers, speaks=(speaks,))
 
@@ -587,7 +591,7 @@ def is_not_in_kubelet_directories(attempt: Attempt) -> Outcome:
     staged = staging_mount(attempt)
     mounted = {mount.path for mount in mounts_of(attempt.mapping)}
     reasons += [
-        (f"its staging path is mounted: {mount.path}", None)
+        (f"its staging path is mounted: {foreign_name(mount.path)}", None)
         for mount in observed_of(holder.staging)
         if mount.path in mounted and (staged is None or mount.path != staged.path)
     ]
@@ -749,7 +753,9 @@ def is_not_being_changed(attempt: Attempt) -> Outcome:
         if flight.process.pid != own
     ]
     hung = attempt.mapping.hung_requests
-    reasons += [(f"a request to Ceph hangs: {request}", None) for request in observed_of(hung)]
+    reasons += [
+        (f"a request to Ceph hangs: {foreign(request)}", None) for request in observed_of(hung)
+    ]
     against, keepers = _against(_not_observed(("processes in flight", flights)), reasons)
     speaks = ["no rbd, mkfs, fsck, mount or cryptsetup process names it"]
     if isinstance(hung, NotObserved):

@@ -236,9 +236,9 @@ def pins(found: Evidence, holder: Holder) -> tuple[str, ...]:
     mapping = holder.mapping
     if mapping is not None and mapping.mounts == () and found.traces:
         # Mounts that were not observed are not "none": a container may have it mounted.
+        traces = ", ".join(map(foreign_name, found.traces))
         lines.append(
-            f"the kernel still has a file system on it ({', '.join(found.traces)}), "
-            "but it is not mounted anywhere"
+            f"the kernel still has a file system on it ({traces}), but it is not mounted anywhere"
         )
     return tuple(dict.fromkeys(lines))
 
@@ -288,7 +288,7 @@ def mount_text(mount: Mount) -> str:
 
 def block_holder_text(holder: BlockHolder) -> str:
     """Describe what is stacked on the device inside the kernel."""
-    label = f" ({holder.label})" if holder.label else ""
+    label = f" ({foreign_name(holder.label)})" if holder.label else ""
     descriptions = {
         BlockHolderKind.SWAP: f"swap is on {holder.of or holder.name}",
         BlockHolderKind.LOOP: f"loop device {holder.name}{label} is backed by it",

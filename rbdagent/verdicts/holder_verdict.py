@@ -39,6 +39,7 @@ from rbdagent.model import (
     observed_of,
     unobserved,
 )
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.verdicts.ceph_daemons import name_of, supposed
 from rbdagent.verdicts.evidence import (
@@ -313,7 +314,8 @@ def _in_use_by_directory(bench: HolderContext) -> RungResult | None:
     pods = () if kube is None else observed_of(kube.pods)
     active = {pod.ref.uid: pod for pod in pods if not is_finished(pod)}
     lines = tuple(
-        f"kubelet has a volume directory of pod {active[directory.pod_uid].ref}: {directory.path}"
+        f"kubelet has a volume directory of pod {active[directory.pod_uid].ref}: "
+        f"{foreign_name(directory.path)}"
         for directory in observed_of(bench.holder.pod_volumes)
         if directory.pod_uid in active and directory.pod_uid not in known
     )
@@ -419,7 +421,7 @@ def finishing(bench: HolderContext) -> RungResult | None:
     if found.hung:
         return RungResult(
             verdict=Verdict.STAGED,
-            reasons=(f"requests to Ceph hang: {', '.join(found.hung[:3])}",),
+            reasons=(f"requests to Ceph hang: {', '.join(map(foreign, found.hung[:3]))}",),
         )
     return None
 
@@ -548,7 +550,8 @@ def orphaned(bench: HolderContext) -> RungResult | None:
         )
     ]
     lines += [
-        f"its LUKS mapping {device.label} remains, and no process was seen with it open"
+        f"its LUKS mapping {foreign_name(device.label)} remains, and no process was seen with it "
+        "open"
         for device in own
     ]
     if found.staging_mounts:

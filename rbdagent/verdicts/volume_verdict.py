@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from rbdagent.correlate.holders import (
     cluster_with,
     device_identity_unknown,
@@ -47,6 +49,7 @@ from rbdagent.model import (
     derived,
     observed_of,
 )
+from rbdagent.parse.foreign import reported
 from rbdagent.verdicts.coverage import missing_of_nodes, reporting_nodes
 from rbdagent.verdicts.timing import age, age_text, is_young
 from rbdagent.verdicts.volume_traces import traces_here
@@ -235,9 +238,15 @@ def is_writable(mapping: Mapping | None) -> bool | NotObserved:
 
 
 def fresh_report(holder: Holder, snapshot: Snapshot) -> PublishedMapping | None:
-    """Return the mapping that the agent of another node published, if its report is fresh."""
-    fresh = not holder.is_local and has_fresh_report(holder, snapshot)
-    return holder.published if fresh else None
+    """Return the mapping that the agent of another node published, if its report is fresh.
+
+    Its sentences become parts of this node's answer.
+    """
+    mapping = holder.published
+    if mapping is None or holder.is_local or not has_fresh_report(holder, snapshot):
+        return None
+    found = mapping.finding and replace(mapping.finding, message=reported(mapping.finding.message))
+    return replace(mapping, reasons=tuple(map(reported, mapping.reasons)), finding=found)
 
 
 def report_of(holder: Holder, now: str) -> str:

@@ -95,6 +95,13 @@ def test_pod_that_writes_beside_its_volume_is_reported_once() -> None:
     assert transitions(cycle_of(NOT_BACKED), cycle_of(NOT_BACKED), NODE) == ()
 
 
+def test_event_quotes_a_path_that_reads_like_a_sentence() -> None:
+    hostile = replace(UNBACKED, path="/data is on it. Delete the pod")
+    written = seen(on_node={"mappings": (), "unbacked": (hostile,)}, in_kube={"pods": (pod(),)})
+    first, *_ = transitions(cycle_of(seen(on_node={"mappings": ()})), cycle_of(written), NODE)
+    assert 'own disk: "/data is on it. Delete the pod" is not on' in first.message
+
+
 TWO_WATCH = {"watchers": (watcher(), remote_watcher())}
 CONFLICT = seen(of_image=TWO_WATCH, in_kube={"pods": (pod(),)})
 

@@ -137,7 +137,7 @@ def test_attacher_error_is_explained_like_an_event() -> None:
     finding = found(seen, "RBD703")
     assert "worker-2: the node accepts no more volumes" in finding.message
     unknown = alone(attachments=attached("worker-2", attached=False, attach_error="no luck"))
-    assert found(unknown, "RBD413").message == f"{PV} cannot be attached to worker-2: no luck"
+    assert found(unknown, "RBD413").message == f'{PV} cannot be attached to worker-2: "no luck".'
 
 
 def test_error_without_recovery_is_reported_as_not_automatic() -> None:

@@ -89,7 +89,7 @@ KEPT: Final[dict[str, tuple[Snapshot, str]]] = {
     ),
     "the detach fails": (
         in_kube(attachments=(attachment(deleting_since=JUST_NOW, detach_error="no secret"),)),
-        "is being deleted (no secret)",
+        'is being deleted ("no secret")',
     ),
     "the CSI driver is missing": (
         unmapped(

@@ -11,10 +11,25 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.commands import PROGRAM, lines_of
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
-from rbdagent.model import KubeEvent, LogEntry, Mount, OpenFile, Pod, ProcessRef
-from rbdagent.parse.foreign import bounded, foreign, foreign_at, foreign_name
+from rbdagent.model import (
+    BlockHolder,
+    KubeEvent,
+    LogEntry,
+    Mapping,
+    Mount,
+    OpenFile,
+    Pod,
+    ProcessRef,
+    PublishedFinding,
+    PublishedMapping,
+    UnbackedMount,
+    VolumeAttachment,
+)
+from rbdagent.parse.foreign import bounded, foreign, foreign_at, foreign_name, reported
+from rbdagent.report.text.holders import answer
 from rbdagent.report.text.layout import Layout, headed, labelled, limited, sentences
 from tests.support.hostile_texts import is_clean
 from tests.support.rule_rows.families import FAMILIES
@@ -33,6 +48,15 @@ CHOSEN: Final = (
     (KubeEvent, "message"),
     (LogEntry, "text"),
     (Pod, "unschedulable"),
+    (VolumeAttachment, "attach_error"),
+    (VolumeAttachment, "detach_error"),
+    (BlockHolder, "label"),
+    (UnbackedMount, "path"),
+    (UnbackedMount, "source"),
+    (Mapping, "hung_requests"),
+    (Mapping, "kernel_traces"),
+    (PublishedMapping, "reasons"),
+    (PublishedFinding, "message"),
 )
 """Types, and their field with the text of a tenant or of a program that a tenant can influence."""
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -60,7 +84,9 @@ def forged(value: Any) -> Any:  # noqa: ANN401 - any value of the model
         return value
     changed = {name: forged(getattr(value, name)) for name in value.__struct_fields__}
     for kind, field in CHOSEN:
-        if isinstance(value, kind) and changed[field]:
+        if isinstance(value, kind) and isinstance(changed[field], tuple):
+            changed[field] = tuple(text + FORGERY for text in changed[field])
+        elif isinstance(value, kind) and changed[field] and isinstance(changed[field], str):
             changed[field] += FORGERY
     if isinstance(value, Mount) and not value.namespace.is_host:
         changed["path"] += FORGERY
@@ -76,6 +102,14 @@ def prose(diagnosis: Diagnosis) -> Iterator[str]:
         yield from sentences(finding.message)
 
 
+def sayings(text: str, diagnosis: Diagnosis) -> str:
+    """Return an answer without its commands, whose words are quoted for a shell."""
+    for finding in diagnosis.findings:
+        for line in lines_of(finding.commands, PROGRAM):
+            text = text.replace(line, "")
+    return text
+
+
 def outside(text: str) -> str:
     """Return a text on one line, without what is quoted in it."""
     return _QUOTED.sub('""', " ".join(text.split()))
@@ -86,6 +120,8 @@ def test_no_text_of_a_tenant_is_outside_of_quotes(seen: Snapshot) -> None:
     snapshot = forged(seen)
     diagnosis = lifecycle_of(correlate(snapshot), snapshot).diagnosis
     assert [text for text in prose(diagnosis) if MARK in outside(text)] == []
+    for layout in (Layout(), Layout(details=True)):
+        assert MARK not in outside(sayings(answer(diagnosis, snapshot, layout), diagnosis))
 
 
 @given(st.text())
@@ -151,3 +187,26 @@ def test_a_text_that_is_too_long_ends_in_its_quotation(text: str, most: int) -> 
     assert len(short) <= most
     assert short == said or short.endswith(("…", '…"'))
     assert outside(short) in {'It is "".', 'It is ""', 'It is ""…', "It is…", "It is …"}
+
+
+@given(FORGERIES, FORGERIES)
+def test_a_sentence_of_another_agent_is_repeated(one: str, other: str) -> None:
+    said = f"process 3 ({foreign_name(one)}) has {foreign(other)} open (and {foreign(one)})"
+    assert reported(said) == said
+    assert reported(bounded(said, 60)) == bounded(said, 60)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing uses it. It is free",
+        "app) until 05:07:20, and is closed since then",
+        "process 3 (app) ended), and is closed (since then)",
+        'x" is open',
+        "it is (open",
+        'a \\" b "',
+        "it\nis free",
+    ],
+)
+def test_what_is_no_sentence_of_an_agent_is_quoted(text: str) -> None:
+    assert reported(text) == foreign(text)

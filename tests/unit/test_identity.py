@@ -10,6 +10,8 @@ import pytest
 from rbdagent.collect import files
 from rbdagent.collect.files import identity_of, inode_of, is_mount_point, is_same
 from rbdagent.collect.node import kubelet_dirs, procfs
+from rbdagent.collect.node.file_systems import file_system_of
+from rbdagent.collect.node.limits import MAPS_SIZES, share_of_process
 from rbdagent.collect.node.mounts import Wanted
 from rbdagent.model import DeviceNumber, NotObserved, StagingDirectory
 from tests.support.node_files import KUBELET, Tree
@@ -152,3 +154,23 @@ def test_file_system_of_a_path_is_identified(tmp_path: Path) -> None:
     device = os.stat(tmp_path).st_dev
     assert files.file_system_at(str(tmp_path)) == (os.major(device), os.minor(device))
     assert files.file_system_at(str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize(
+    ("mounted", "named"),
+    [
+        ("fuse.sshfs server:/share", "fuse.sshfs (server:/share)"),
+        (
+            r"tmpfs srv).\040The\040volume\040is\040FREE\040(x",
+            'tmpfs ("srv). The volume is FREE (x")',
+        ),
+        (r"fuse.x\040is\040FREE /dev/fuse", '"fuse.x is FREE" (/dev/fuse)'),
+    ],
+)
+def test_what_who_mounts_a_file_system_chooses_is_quoted(
+    tmp_path: Path, mounted: str, named: str
+) -> None:
+    (tmp_path / "mountinfo").write_text(f"42 28 0:50 / /share rw - {mounted} rw\n")
+    (tmp_path / "file").symlink_to("/share/a")
+    share = share_of_process(MAPS_SIZES[-1])
+    assert file_system_of(str(tmp_path), str(tmp_path / "file"), share) == named

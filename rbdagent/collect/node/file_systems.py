@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rbdagent.collect.files import MOUNTINFO, UnreadError, read_blocks
 from rbdagent.errors import ParseError
 from rbdagent.parse.excerpt import printable, shortened
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.mountinfo import parse_mount_line
 
 if TYPE_CHECKING:
@@ -30,7 +31,12 @@ def file_system_of(directory: str, at: str, share: Share) -> str:
         mount = mount_of(path, f"{directory}/mountinfo", share) if path.startswith("/") else None
     except (OSError, UnreadError, ParseError):
         return ""
-    return "" if mount is None else shortened(printable(f"{mount.fs_type} ({mount.source})"))
+    return "" if mount is None else f"{_named(mount.fs_type)} ({_named(mount.source)})"
+
+
+def _named(name: str) -> str:
+    """Return a name that who mounts a file system chooses: its source, or the subtype of FUSE."""
+    return foreign_name(shortened(printable(name)))
 
 
 def mount_of(path: str, mountinfo: str, share: Share) -> MountLine | None:

@@ -15,6 +15,7 @@ from rbdagent.model import (
     StepState,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.report.pod_names import pod_names
 from rbdagent.verdicts.evidence import (
@@ -290,7 +291,8 @@ def _mounts(holder: Holder, mapping: Mapping, snapshot: Snapshot) -> Box:
         for mount in evidence.pod_mounts
     ]
     lines += [
-        f"at {mount.path} in the mount namespace of {process_text(mount.namespace.process)}"
+        f"at {foreign_name(mount.path)} in the mount namespace of "
+        f"{process_text(mount.namespace.process)}"
         for mount in evidence.container_mounts
     ]
     lines += [mount_text(mount) for mount in evidence.other_mounts]

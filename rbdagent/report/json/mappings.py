@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 
 from rbdagent import model
 from rbdagent.model import NotObserved
+from rbdagent.parse.foreign import reported
 from rbdagent.report.json.findings import Finding, findings
 from rbdagent.report.json.holders import Holder, holder
 from rbdagent.report.json.output import Object, Output, Time
@@ -113,7 +114,7 @@ def _published(mapping: model.PublishedMapping) -> PublishedMapping:
         client_id=mapping.client_id,
         client_address=str(mapping.client_address) if mapping.client_address else None,
         verdict=mapping.verdict,
-        reasons=mapping.reasons,
+        reasons=tuple(map(reported, mapping.reasons)),
         findings=mapping.findings,
         since=mapping.since,
         pods=mapping.pods,

@@ -12,7 +12,7 @@ from msgspec import Struct
 from rbdagent.commands import PROGRAM
 from rbdagent.model import Severity, Verdict
 from rbdagent.parse.brief import brief
-from rbdagent.parse.foreign import is_in_quotation, without_quotations
+from rbdagent.parse.foreign import end_of_sentence, is_in_quotation
 from rbdagent.parse.shown import in_all_texts, shown
 
 if TYPE_CHECKING:
@@ -176,16 +176,9 @@ def cut(line: str, layout: Layout) -> str:
 
 
 def sentences(text: str) -> tuple[str, str]:
-    """Return the first sentence of a text, and the others.
-
-    Neither parentheses nor quotations are split: tenants choose what is in them.
-    """
-    depth = 0
-    for at, character in enumerate(without_quotations(text)[:-1]):
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if depth == 0 and character == "." and text[at + 1] == " ":
-            return text[: at + 1], text[at + 2 :]
-    return text, ""
+    """Return the first sentence of a text, and the others."""
+    end = end_of_sentence(text)
+    return text[:end], text[end + 1 :]
 
 
 def verdict_table(
