@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rbdagent.commands import command, kubectl, over_ssh
 from rbdagent.model import (
@@ -88,14 +89,39 @@ class RuleContext(Struct, frozen=True, kw_only=True):
         )
 
 
+_NO_HOLDER: Final = "RBD118"
+"""Of a volume that no client holds: never of a mapping."""
+
+
 def reported_finding(holder: Holder, snapshot: Snapshot) -> PublishedFinding | None:
     """Return the finding that the agent of another node reports for its verdict, if it is fresh."""
     from rbdagent.rules import FINDINGS
 
+    found = _reported(holder, snapshot)
+    if found is None or found.code not in FINDINGS or found.code == _NO_HOLDER:
+        return None
+    return replace(found, message=found.message or FINDINGS[found.code].summary)
+
+
+def unknown_finding(holder: Holder, snapshot: Snapshot) -> PublishedFinding | None:
+    """Return the finding of another node's agent if this version of rbdagent does not know it."""
+    from rbdagent.rules import FINDINGS
+
+    found = _reported(holder, snapshot)
+    return None if found is None or found.code in FINDINGS else found
+
+
+def _reported(holder: Holder, snapshot: Snapshot) -> PublishedFinding | None:
     mapping = fresh_report(holder, snapshot)
-    found = mapping.finding if mapping is not None and holder.mapping is None else None
-    is_known = found is not None and found.code in FINDINGS and found.severity in {*Severity}
-    return found if is_known else None
+    return mapping.finding if mapping is not None and holder.mapping is None else None
+
+
+def at_least(least: Severity, reported: str) -> Severity:
+    """Return the severity that another node's agent reports, or the least one that counts here."""
+    from rbdagent.rules import WEIGHT
+
+    known = [severity for severity in Severity if severity == reported]
+    return min([least, *known], key=WEIGHT.__getitem__)
 
 
 def finding(

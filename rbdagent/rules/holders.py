@@ -32,6 +32,7 @@ from rbdagent.model import (
     NotObserved,
     Pod,
     ProcessRef,
+    PublishedFinding,
     Recovery,
     Sentence,
     Severity,
@@ -41,11 +42,12 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
-from rbdagent.parse.foreign import foreign_name
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.kubelet import volume_of_path
 from rbdagent.rules.context import (
     RuleContext,
     agent_findings,
+    at_least,
     check_here,
     delete_pod,
     finding,
@@ -56,6 +58,7 @@ from rbdagent.rules.context import (
     reported_finding,
     subject_of,
     then_starts,
+    unknown_finding,
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.foreign_clusters import external_holders
@@ -356,7 +359,8 @@ ENTRIES: Final = (
         Severity.WARNING,
         "What a holder does, or whether a holder exists, could not be observed from here.",
         cause="The holder is on another node, or a required source was not observed: a node "
-        "without a recent report of its agent may have the image mapped without a watch.",
+        "without a recent report of its agent may have the image mapped without a watch. Or the "
+        "agent there is newer, and reports a finding that this version of rbdagent does not know.",
         evidence="The missing sources are listed with the holder.",
         risk="Unmapping on a guess destroys data.",
         remedy="Run rbdagent on the holder's own node.",
@@ -795,11 +799,7 @@ def dead_nbd(case: RuleContext) -> Iterator[Finding]:
             continue
         if isinstance(holder.blocklisted_by, BlocklistEntry):
             continue
-        in_place = [
-            user for user in case.holders_with(Verdict.IN_USE) if user.holder.node == holder.node
-        ]
-        replaced = is_left_behind(holder_verdict) and bool(in_place)
-        pods = () if replaced else evidence_of(holder).running
+        pods = _pods_of_dead_nbd(holder_verdict, case)
         advice = (
             f"Delete {pod_names(pods)}: the next stage uses another device."
             if pods
@@ -814,6 +814,14 @@ def dead_nbd(case: RuleContext) -> Iterator[Finding]:
             commands=tuple(delete_pod(pod) for pod in pods),
             severity=None if pods or mounts_of(holder.mapping) else Severity.WARNING,
         )
+
+
+def _pods_of_dead_nbd(holder_verdict: HolderVerdict, case: RuleContext) -> tuple[Pod, ...]:
+    """Return the running pods whose device it is: none if another device has replaced it."""
+    holder = holder_verdict.holder
+    in_place = (user.holder.node == holder.node for user in case.holders_with(Verdict.IN_USE))
+    is_replaced = is_left_behind(holder_verdict) and any(in_place)
+    return () if is_replaced else evidence_of(holder).running
 
 
 def lost_pod(case: RuleContext) -> Iterator[Finding]:
@@ -1317,7 +1325,11 @@ def reported(case: RuleContext) -> Iterator[Finding]:
     for holder_verdict in case.holder_verdicts:
         holder = holder_verdict.holder
         found = reported_finding(holder, case.snapshot)
-        if found is None or holder.published is None or holder.node is None:
+        if holder.published is None or holder.node is None:
+            continue
+        if unknown := unknown_finding(holder, case.snapshot):
+            yield _unknown(unknown, holder_verdict, case)
+        if found is None:
             continue
         is_leading = found.code == NOT_BACKED or holder_verdict.reported is not None
         # Ceph shows here too that the image was renamed, and which image the name leads to.
@@ -1331,7 +1343,9 @@ def reported(case: RuleContext) -> Iterator[Finding]:
                 f"{found.message}{then_starts(case, holder.node)}",
                 evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
                 commands=(query_on_node(case, holder.node),),
-                severity=Severity(found.severity),
+                severity=at_least(
+                    _least_severity(found.code, holder_verdict, case), found.severity
+                ),
                 recovery=_recovery_elsewhere(holder_verdict),
             )
         for code in holder.published.findings:
@@ -1344,6 +1358,32 @@ def reported(case: RuleContext) -> Iterator[Finding]:
                     evidence=identity_lines(case, holder),
                     commands=(query_on_node(case, holder.node),),
                 )
+
+
+def _unknown(found: PublishedFinding, holder_verdict: HolderVerdict, case: RuleContext) -> Finding:
+    """Return RBD119 for a finding that only a newer version of rbdagent knows."""
+    holder = holder_verdict.holder
+    code, severity = foreign_name(found.code), at_least(Severity.WARNING, found.severity)
+    return finding(
+        "RBD119",
+        subject_of(holder),
+        f"The agent on {holder.node} reports {code} ({severity}), which this version of "
+        f"rbdagent does not know: {foreign(found.message.rstrip('.'))}.",
+        evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
+        commands=(query_on_node(case, str(holder.node)),),
+        severity=severity,
+    )
+
+
+def _least_severity(code: str, holder_verdict: HolderVerdict, case: RuleContext) -> Severity:
+    """Return the least severity that the rule of a code gives, whatever another agent reports."""
+    from rbdagent.rules import FINDINGS
+
+    if code == "RBD104":
+        is_unused = is_left_behind(holder_verdict) and not _pods_of_dead_nbd(holder_verdict, case)
+        return Severity.WARNING if is_unused else FINDINGS[code].severity
+    # Of RBD123, it is that of a PV whose image does not exist.
+    return Severity.ERROR if code == "RBD123" else FINDINGS[code].severity
 
 
 def _recovery_elsewhere(holder_verdict: HolderVerdict) -> Recovery | None:

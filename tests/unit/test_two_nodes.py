@@ -14,7 +14,15 @@ from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.correlate.published_reports import keys_of
 from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.lifecycle.steps import lifecycle_of
-from rbdagent.model import NotObserved, PublishedNode, Snapshot, TargetKind, Verdict, VolumeData
+from rbdagent.model import (
+    NotObserved,
+    PublishedNode,
+    Severity,
+    Snapshot,
+    TargetKind,
+    Verdict,
+    VolumeData,
+)
 from rbdagent.parse import kubernetes as read
 from rbdagent.report.public import PublicText
 from rbdagent.report.rbdmapping import _is_large, mapping_statuses, rbdmapping_objects
@@ -113,6 +121,12 @@ CASES: Final[dict[str, Snapshot]] = {
         of_image={"watchers": ()},
         in_kube={"pods": (pod(),)},
     ),
+    "dead nbd, replaced and in use": world(
+        on_node={"mappings": (DEAD_NBD, mapping())}, in_kube={"pods": (pod(),)}
+    ),
+    "dead nbd that nothing uses": world(
+        on_node={"mappings": (DEAD_NBD,)}, of_image={"watchers": ()}
+    ),
     "back, and out of service": world(
         in_kube={"nodes": (node(out_of_service=True), node("worker-2"))}
     ),
@@ -132,13 +146,21 @@ def statuses_of(seen: Snapshot) -> list[dict[str, object]]:
     return [body["status"] for body in bodies.values()]
 
 
-def elsewhere(seen: Snapshot) -> Snapshot:
-    """Return the snapshot of a third node, with what the agent of worker-1 published."""
+def elsewhere(seen: Snapshot, **forged: str) -> Snapshot:
+    """Return the snapshot of a third node, with what the agent of worker-1 published.
+
+    Args:
+        seen: the snapshot of worker-1.
+        forged: changes of the published findings.
+    """
     assert seen.node is not None
+    published = tuple(read.rbd_mapping(status) for status in statuses_of(seen))
+    mappings = tuple(
+        replace(one, finding=replace(one.finding, **forged)) if one.finding else one
+        for one in published
+    )
     report = PublishedNode(
-        name=seen.node.node_name,
-        observed_at=seen.observed_at,
-        mappings=tuple(read.rbd_mapping(status) for status in statuses_of(seen)),
+        name=seen.node.node_name, observed_at=seen.observed_at, mappings=mappings
     )
     view = seen.kubernetes or kube()
     other = node_view(node_name="worker-3", mappings=(), boot_id="b003", addresses=())
@@ -152,12 +174,18 @@ def first_line(diagnosis: Diagnosis, seen: Snapshot) -> str:
     return first_lines(lead, diagnosis, seen)[0][0]
 
 
+def severity_of_lead(diagnosis: Diagnosis) -> Severity | None:
+    lead = verdict_finding(diagnosis)
+    return None if lead is None else lead.severity
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_another_node_gives_the_same_answer(name: str) -> None:
     here = CASES[name]
     there = elsewhere(here)
     ours, theirs = (diagnose(correlate(seen), seen) for seen in (here, there))
     assert theirs.verdict is ours.verdict
+    assert severity_of_lead(ours) in {severity_of_lead(theirs), None}
     assert first_line(theirs, there) == PublicText(here)(first_line(ours, here))
     assert exit_code((theirs,), "error") == exit_code((ours,), "error")
 
@@ -232,6 +260,42 @@ def test_volume_of_another_driver_is_not_named() -> None:
     other = VolumeData(driver="ebs.csi.aws.com", volume_handle="vol-1")
     seen = unmapped(of_kubelet={"staging": (), "pod_volumes": (pod_directory(volume_data=other),)})
     assert keys_of_traces((), seen) == frozenset()
+
+
+@pytest.mark.parametrize("severity", ["info", "not a severity"])
+@pytest.mark.parametrize("name", CASES)
+def test_an_agent_cannot_lower_the_severity_of_its_finding(name: str, severity: str) -> None:
+    here = CASES[name]
+    there = elsewhere(here, severity=severity)
+    ours, theirs = (diagnose(correlate(seen), seen) for seen in (here, there))
+    assert theirs.verdict is ours.verdict
+    assert exit_code((theirs,), "error") == exit_code((ours,), "error")
+
+
+@pytest.mark.parametrize(
+    ("severity", "shown"), [("info", Severity.WARNING), ("critical", Severity.CRITICAL)]
+)
+def test_a_finding_of_a_newer_agent_is_a_problem(severity: str, shown: Severity) -> None:
+    there = elsewhere(CASES["in use"], code="RBD199", severity=severity)
+    theirs = diagnose(correlate(there), there)
+    assert theirs.verdict is Verdict.IN_USE
+    (unknown,) = (found for found in theirs.findings if found.code == "RBD119")
+    assert unknown.severity is shown
+    assert f'reports RBD199 ({shown}), which this version of rbdagent does not know: "' in (
+        unknown.message
+    )
+
+
+def test_a_mapping_is_never_reported_as_without_a_holder() -> None:
+    there = elsewhere(CASES["in use"], code="RBD118", message="No client holds the volume.")
+    theirs = diagnose(correlate(there), there)
+    assert theirs.verdict is Verdict.IN_USE
+    assert "RBD118" not in {found.code for found in theirs.findings}
+
+
+def test_an_empty_sentence_is_replaced() -> None:
+    there = elsewhere(CASES["not backed, with its mapping"], message="")
+    assert "disk instead of the volume" in first_line(diagnose(correlate(there), there), there)
 
 
 def test_every_verdict_that_a_node_gives_its_mappings_has_a_case() -> None:
