@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import Template, command, filled, kubectl, template
-from rbdagent.correlate.volume_names import node_named
+from rbdagent.correlate.volume_names import are_events_observed, node_named
 from rbdagent.model import (
     Command,
     DriverPod,
@@ -680,12 +680,14 @@ def _unreported(
                 kubectl("get storageclass", found.name, options=_YAML),
             ),
         )
-    state = "has started and not finished" if begun else "has reported nothing"
+    said = f"{name} has started and not finished" if begun else f"{name} has reported nothing"
+    if not begun and not are_events_observed(case.snapshot.kubernetes):
+        said = f"What {name} has reported was not observed"
     differs = claim.provisioner not in (None, name)
     return finding(
         "RBD606",
         f"pvc {claim.ref}",
-        f"{waits}. {name} {state}.",
+        f"{waits}. {said}.",
         evidence=(
             *seen,
             *((f"the claim was handed to {claim.provisioner}",) if differs else ()),

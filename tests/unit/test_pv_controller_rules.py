@@ -429,6 +429,12 @@ def test_command_reads_the_log_of_the_leading_provisioner() -> None:
     )
 
 
+def test_provisioner_whose_events_were_not_observed_has_not_reported_nothing() -> None:
+    assert "has reported nothing" in found(life(), "RBD606").message
+    unseen = found(life(events=UNSEEN), "RBD606").message
+    assert "has reported was not observed." in unseen
+
+
 def test_feature_that_only_rbd_nbd_supports_is_named() -> None:
     finding = found(REPORTED["RBD607"]["feature"], "RBD607")
     assert "requests the image feature journaling" in finding.message
