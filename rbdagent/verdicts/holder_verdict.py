@@ -184,6 +184,10 @@ def is_watch_observed(holder: Holder, view: ImageView | None) -> bool | NotObser
     return False if unseen is None else unseen
 
 
+_MOST_PODS: Final = 5
+"""Maximum of pods that a reason names; the answer lists all of them beside their holder."""
+_LONGEST_NAMES: Final = 250
+"""Characters of their names."""
 _NO_VIEW: Final = NotObserved(reason="the watchers of its image were not observed")
 _NO_ADDRESS: Final = NotObserved(reason="the address of its client was not observed")
 
@@ -323,7 +327,13 @@ def _in_use_by_directory(bench: HolderContext) -> RungResult | None:
 
 
 def _pods(pods: tuple[Pod, ...]) -> str:
-    return f"{'pod' if len(pods) == 1 else 'pods'} {pod_names(pods)}"
+    """Name some pods of a volume: an RBDMapping has room for one reason with their names."""
+    named = pods[:_MOST_PODS]
+    while len(named) > 1 and len(pod_names(named)) > _LONGEST_NAMES:
+        named = named[:-1]
+    left = len(pods) - len(named)
+    more = f" and {left} more" if left else ""
+    return f"{'pod' if len(pods) == 1 else 'pods'} {pod_names(named)}{more}"
 
 
 def _pods_are(pods: tuple[Pod, ...]) -> str:

@@ -16,6 +16,8 @@ from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import (
     NotObserved,
+    ObjectRef,
+    Pod,
     PublishedNode,
     Severity,
     Snapshot,
@@ -39,6 +41,7 @@ from rbdagent.verdicts.volume_traces import keys_of_traces
 from tests.support.rule_rows.diagnose import DEAD_NBD, OWN_ENTRY, REPORTED
 from tests.support.rule_rows.holder_verdicts import EXPECTED
 from tests.support.snapshots import (
+    POD_UID,
     SPEC,
     UNBACKED,
     UNSEEN,
@@ -89,6 +92,13 @@ ROWS: Final = {
 } | {f"{verdict}, {name}": seen for verdict, table in EXPECTED for name, seen in table.items()}
 
 
+def replicas(count: int, name: str = "web-frontend-7d9c5b8f6d") -> tuple[Pod, ...]:
+    """Return the pods of a Deployment that share a volume on one node."""
+    uids = [f"{POD_UID[:-5]}{number:05d}" for number in range(count)]
+    refs = [ObjectRef(namespace="default", name=f"{name}-{uid[-5:]}", uid=uid) for uid in uids]
+    return tuple(pod(name=ref.name, ref=ref) for ref in refs)
+
+
 def by_image(seen: Snapshot) -> Snapshot:
     """Return a snapshot whose target is valid on another node, too: a device is not."""
     if seen.target.kind is not TargetKind.DEVICE:
@@ -110,6 +120,8 @@ CASES: Final[dict[str, Snapshot]] = {
     ),
     "in use": world(in_kube={"pods": (pod(),)}),
     "in use by a lost container": world(mapped=LOST),
+    "in use by fifty pods": world(in_kube={"pods": replicas(50)}),
+    "in use by pods with long names": world(in_kube={"pods": replicas(5, "web-of-a-tenant" * 16)}),
     "starting": world(in_kube={"pods": (waiting_pod(node="worker-1"),)}),
     "pinned, and a pod waits": world(
         mapped={"openers": (opener(),)}, in_kube={"pods": (waiting_pod(),)}
