@@ -12,11 +12,13 @@ import os
 import pty
 import re
 import runpy
+import shutil
 import signal
 import struct
 import subprocess
 import termios
 import threading
+import unicodedata
 import zipfile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,6 +30,7 @@ from rbdagent import __version__
 from rbdagent.catalog import CATALOG
 from rbdagent.cli import cli
 from rbdagent.cli.options import SEVERITIES
+from rbdagent.parse.shown import in_json
 from rbdagent.report.schema import KINDS
 from tests.documents.plugin import ELSEWHERE, PLUGIN, as_generated, help_lines
 from tests.support.cli_runner import ROOT, process, read_terminal
@@ -208,6 +211,16 @@ class Laptop:
             rest = read_terminal(leader)
             watchdog.cancel()
         return shown.decode() + rest
+
+    def verb_prints(self, raw: bytes) -> None:
+        self.verb_ends()
+        (self._directory / "exec").write_bytes(raw)
+
+    def uses(self, awk: str) -> None:
+        """Set the awk of the machine."""
+        found = shutil.which(awk)
+        assert found is not None
+        (self._directory / "awk").symlink_to(found)
 
     def remove(self, question: str) -> None:
         """Remove the answer to a question: kubectl then fails."""
@@ -726,12 +739,13 @@ def test_a_binding_that_may_not_be_listed_asks_for_the_namespace(laptop: Laptop)
 
 HOSTILE: Final = (
     "\033]52;c;cm0=\007 \033[2J\033[8mhidden \x7f \x9b31m \u202ereversed \u200b\ufeff over\rwritten"
+    " \xad\u180e\ufff9tag\U000e0041"
 )
 ESCAPED: Final = (
     r"\u001b]52;c;cm0=\u0007 \u001b[2J\u001b[8mhidden \u007f \u009b31m \u202ereversed \u200b\ufeff "
-    r"over\u000dwritten"
+    r"over\u000dwritten \u00ad\u180e\ufff9tag\udb40\udc41"
 )
-OWN: Final = "\033[31mIN USE\033[0m caf\u00e9 \u2014 \u65e5\u672c \U0001f600\ttab"
+OWN: Final = "\033[31mIN USE\033[0m caf\u00e9 \u2014 \u65e5\u672c \U0001f600 \U00020000\ttab"
 """What rbdagent prints itself: colours, and names in any language."""
 
 
@@ -740,6 +754,62 @@ def test_output_of_a_pod_is_printed_with_escapes(laptop: Laptop) -> None:
     done = laptop.run("version")
     assert (done.code, done.stdout) == (0, f"{OWN}\n{ESCAPED}\nend")
     assert done.stderr == f"{OWN} {ESCAPED}\n"
+
+
+AWKS: Final = ("mawk", "busybox")
+every_awk = pytest.mark.parametrize("awk", AWKS)
+INVISIBLE: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
+"""Categories of characters that a terminal obeys, or does not show."""
+
+
+def is_escaped(character: str) -> bool:
+    return character not in "\t\n" and unicodedata.category(character) in INVISIBLE
+
+
+@every_awk
+def test_every_invisible_character_is_escaped_and_others_are_not(dash: Laptop, awk: str) -> None:
+    """The verbs escape these, and characters without a glyph, which harm no terminal."""
+    every = [*map(chr, range(1, 0xD800)), *map(chr, range(0xE000, 0x110000))]
+    known = [one for one in every if one.isprintable()][::97]
+    chosen = [*filter(is_escaped, every), *known]
+    dash.uses(awk)
+    dash.verb_ends(stdout="".join(f"a{one}b\n" for one in chosen))
+    shown = [in_json(one) if is_escaped(one) else one for one in chosen]
+    assert dash.run("version").stdout == "".join(f"a{one}b\n" for one in shown)
+
+
+@every_awk
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b"\x9b2J \x9d0;x\x9c", r"\u009b2J \u009d0;x\u009c"),
+        ("caf\u00e9\u4e9b".encode() + b"\x9b2J", "caf\u00e9\u4e9b\\u009b2J"),
+        (b"\xc2\x1b[2J", r"\u00c2\u001b[2J"),
+        (b"\xe2\x80x \xf3\xa0\x81", r"\u00e2\u0080x \u00f3\u00a0\u0081"),
+        (b"\xc0\x9b \xe0\x82\x9b", r"\u00c0\u009b \u00e0\u0082\u009b"),
+        (b"\xed\xa0\x9b \xf4\x90\x80\x9b", r"\u00ed\u00a0\u009b \u00f4\u0090\u0080\u009b"),
+    ],
+)
+def test_bytes_that_are_no_part_of_utf_8_are_escaped(
+    dash: Laptop, awk: str, raw: bytes, shown: str
+) -> None:
+    """Some terminals obey the byte 0x9b like ESC [."""
+    dash.uses(awk)
+    dash.verb_prints(raw)
+    assert dash.run("version").stdout == shown
+
+
+def test_bytes_that_are_no_part_of_utf_8_are_escaped_on_a_terminal(dash: Laptop) -> None:
+    raw = b"\x9b2J \xf3\xa0\x81 caf\xc3\xa9 \xc2"
+    escaped = "\\u009b2J \\u00f3\\u00a0\\u0081 caf\u00e9 \\u00c2"
+    shown = {end: dash.run_in_parts(raw[:end], raw[end:], when=b"") for end in range(1, len(raw))}
+    assert {end: text for end, text in shown.items() if text != escaped} == {}
+
+
+def test_a_long_line_takes_no_time_that_grows_with_its_square(dash: Laptop) -> None:
+    """It would take minutes; a watchdog ends the call after one."""
+    dash.verb_ends(stdout="\u202e\u65e5" * 100_000)
+    assert dash.run("version").stdout == "\\u202e\u65e5" * 100_000
 
 
 def test_escapes_keep_the_data_of_json(dash: Laptop) -> None:
