@@ -432,6 +432,8 @@ def test_a_snapshot_may_come_on_stdin(laptop: Laptop) -> None:
         ("who-hold pv-1", "there is no verb who-hold: did you mean who-holds?\n"),
         ("unmpa --help", "there is no verb unmpa: did you mean unmap?\n"),
         ("frobnicate -x", "there is no verb frobnicate\n"),
+        ("help unmpa", "there is no verb unmpa: did you mean unmap?\n"),
+        ("help agent", "kubectl does not start the agent: it is a DaemonSet"),
     ],
 )
 def test_wrong_call_is_refused_before_any_call_of_kubectl(
@@ -442,7 +444,7 @@ def test_wrong_call_is_refused_before_any_call_of_kubectl(
     assert done.stderr.startswith(f"kubectl rbdagent: {words}")
 
 
-@pytest.mark.parametrize("typed", [(), ("--help",), ("-h",)])
+@pytest.mark.parametrize("typed", [(), ("--help",), ("-h",), ("help",), ("help", "--help")])
 def test_help_is_printed_without_a_cluster(laptop: Laptop, typed: tuple[str, ...]) -> None:
     done = laptop.run(*typed)
     assert (done.code, done.stderr, done.calls) == (0, "", [])
@@ -477,6 +479,13 @@ def test_help_of_a_verb_needs_no_cluster(dash: Laptop, verb: str) -> None:
     assert lines == help_lines(verb)
     assert lines[0].startswith(f"Usage: kubectl rbdagent {verb} ")
     assert own == "--node and the flags for access to the cluster: kubectl rbdagent --help"
+
+
+@pytest.mark.parametrize("verb", [name for name in VERBS if name not in ELSEWHERE])
+def test_help_and_a_verb_are_the_help_of_the_verb(dash: Laptop, verb: str) -> None:
+    """As in kubectl."""
+    asked, expected = dash.run("help", verb), dash.run(verb, "--help")
+    assert (asked.code, asked.stdout, asked.calls) == (0, expected.stdout, [])
 
 
 def test_help_is_the_same_in_every_shell(laptop: Laptop) -> None:
@@ -875,6 +884,7 @@ def test_a_reader_that_ends_early_is_no_error(laptop: Laptop) -> None:
         (("schema", "Mapping"), ["MappingList"]),
         (("explain", "RBD101"), ["RBD101\tMappingOrphaned"]),
         (("explain", "RBD101", ""), []),
+        (("help", "who"), ["who-holds"]),
         (("who-holds", "pvc", "d"), ["data", "db"]),
         (("diagnose", "-n", "shop", "PVC", ""), ["data", "db"]),
         (("who-holds", "pvc", "data", ""), []),
