@@ -22,6 +22,7 @@ from rbdagent.correlate.log_names import LogNames, Naming
 from rbdagent.model import CsiSource
 from rbdagent.parse import (
     address,
+    brief,
     ceph_keys,
     excerpt,
     faults,
@@ -403,10 +404,28 @@ def _quoted(text: str) -> object:
     found = foreign.foreign_at(quoted, 0)
     assert found is not None
     assert found[1] == len(quoted)
-    assert foreign.name_at(f"{quoted})", 0) is None
-    name = foreign.foreign_name(text)
+    return foreign.name_at(f"{quoted})", 0)
+
+
+def _as_name(text: str) -> object:
+    """Put a text where a name is expected: nothing in it is taken for the end of the name."""
+    name = foreign.quoted_names({"name": text})["name"]
     assert foreign.name_at(f"{name})", 0) in {None, (name, len(name))}
-    return foreign.quoted_names({"name": text})
+    return name
+
+
+def _briefed(text: str) -> object:
+    short = brief.brief(f"The event says {foreign.foreign(text)}.")
+    assert not foreign.is_in_quotation(short)
+    return short
+
+
+def _bounded(text: str) -> object:
+    """Put a quoted text into a sentence: the sentence ends behind it, whatever is in it."""
+    sentence = f"The event says {foreign.foreign(text)}."
+    assert foreign.end_of_sentence(f"{sentence} Next.") == len(sentence)
+    assert not foreign.is_in_quotation(foreign.bounded(sentence, 60))
+    return foreign.reported(text)
 
 
 def _messages(text: str) -> object:
@@ -493,8 +512,16 @@ TARGETS: Final = (
         foreign.foreign,
         _SECRETS,
         _quoted,
-        *(foreign.foreign_name, foreign.foreign_at, foreign.name_at, foreign.quoted_names),
+        foreign.foreign_at,
     ),
+    _target(foreign.foreign_name, _SECRETS, _as_name, foreign.name_at, foreign.quoted_names),
+    _target(
+        brief.brief,
+        _SECRETS,
+        _briefed,
+        *(foreign.with_quotations, foreign.is_in_quotation),
+    ),
+    _target(foreign.bounded, _SECRETS, _bounded, foreign.end_of_sentence, foreign.reported),
     _of_object(kubernetes.version_of, _RBD_NODE),
     _of_object(kubernetes.revision_of, '{"metadata": {"uid": "u", "resourceVersion": "12345"}}'),
     _target(times.age, _STAMPS, _of_text(times.age, now="2026-11-21T00:46:43Z")),
