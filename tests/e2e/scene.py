@@ -536,13 +536,21 @@ class Scene:
         return answer.partition(". ")[0], done.exit_code
 
     def assert_same_elsewhere(self, target: str, node: str, verdict: str) -> None:
-        """Assert that the answer of another node begins as the one of the mapping's node.
+        """Wait until the answer of another node begins as the one of the mapping's node.
 
-        The agent of that node publishes what another node can know.
+        The agent of that node publishes what another node can know: its RBDMapping, and then its
+        RBDNode, which leads to it. Until then, the API alone may give the same verdict.
         """
         other = {"worker-1": "worker-2", "worker-2": "worker-1"}[node]
         self.wait_verdict(other, target, verdict)
-        assert self.first_sentence(other, target) == self.first_sentence(node, target)
+
+        def is_same() -> bool:
+            here, there = self.first_sentence(node, target), self.first_sentence(other, target)
+            if here != there:
+                raise LabError(f"{node}: {here}, {other}: {there}")
+            return True
+
+        wait_until(is_same, timeout_s=60, what=f"{target} to have one answer", interval_s=3)
 
     def wait_verdict(
         self, node: str, target: str, verdict: str, *flags: str, timeout_s: float = 90

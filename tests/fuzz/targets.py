@@ -415,14 +415,14 @@ def _as_name(text: str) -> object:
 
 
 def _briefed(text: str) -> object:
-    short = brief.brief(f"The event says {foreign.foreign(text)}.")
+    short = brief.brief(f"An event has {foreign.foreign(text)}.")
     assert not foreign.is_in_quotation(short)
     return short
 
 
 def _bounded(text: str) -> object:
     """Put a quoted text into a sentence: the sentence ends behind it, whatever is in it."""
-    sentence = f"The event says {foreign.foreign(text)}."
+    sentence = f"An event has {foreign.foreign(text)}."
     assert foreign.end_of_sentence(f"{sentence} Next.") == len(sentence)
     assert not foreign.is_in_quotation(foreign.bounded(sentence, 60))
     return foreign.reported(text)
