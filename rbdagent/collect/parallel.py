@@ -28,8 +28,14 @@ _QUICK_S: Final = 0.05
 _MOST_HUNG: Final = 64
 """Limit of items that begin to hang in one call."""
 _MOST_THREADS: Final = 192
-"""Limit of all items that hang: the systemd unit allows 256 threads (``TasksMax=``)."""
-MOST_OF_GROUP: Final = 3
+"""Limit of all items that hang, apart from the next number: the systemd unit allows 256 threads
+(``TasksMax=``)."""
+_FEWEST_HUNG: Final = 16
+"""So many items may be slow at once, or begin to hang, in each call: however many hang already."""
+_MOST_OF_GROUP: Final = 3
+_MANY_HUNG: Final = 96
+"""From this number of items that hang on, the limit of a group is 1: then the number of threads
+grows only by groups of which nothing hangs yet, and by items without a group."""
 
 
 def all_of(calls: Sequence[Callable[[], _T]], deadline: float) -> list[_T | BaseException | None]:
@@ -151,7 +157,7 @@ class Left(NamedTuple, Generic[_Item]):
     waiting: list[_Item]
     """Items that were not started: the deadline had passed, or too many items hang."""
     skipped: list[_Item]
-    """Items that were not started, because `MOST_OF_GROUP` items of their group hang."""
+    """Items that were not started, because other items of their group hang."""
 
 
 class InTurn(Generic[_Item]):
@@ -159,8 +165,8 @@ class InTurn(Generic[_Item]):
 
     An item that hangs stays in its thread, and is not started again while it hangs. So only items
     that hang keep a thread. These threads end with the process. Items that hang since an earlier
-    call do not reduce the number that may hang in this one: otherwise, a sufficient number of them
-    would prevent every later call.
+    call never prevent this one: some items may always begin to hang. Otherwise, a sufficient number
+    of them would make every later call end at its first slow items.
     """
 
     def __init__(self) -> None:
@@ -185,18 +191,20 @@ class InTurn(Generic[_Item]):
             work: processes an item, and never raises; it may end after this call has returned.
             patience_s: the time limit of one item.
             deadline: of the monotonic clock, for all items.
-            group_of: returns the group of an item. While `MOST_OF_GROUP` items of a group are slow,
-                its other items are not started. None is the group without this limit.
+            group_of: returns the group of an item, also of one that hangs since an earlier call.
+                While three items of a group are slow, its other items are not started. None is the
+                group without this limit.
             quick_s: after this time, an item is slow: others continue beside it.
         """
         quick_s = _QUICK_S if quick_s is None else quick_s
         self._hung = {item: runner for item, runner in self._hung.items() if runner.is_alive()}
         self.notes = {item: note for item, note in self.notes.items() if item in self._hung}
         known = [item for item in items if item in self._hung]
-        todo = _Todo([item for item in items if item not in self._hung], group_of)
+        of_group = _MOST_OF_GROUP if len(self._hung) < _MANY_HUNG else 1
+        todo = _Todo([item for item in items if item not in self._hung], group_of, of_group)
         for item in self._hung:
             todo.block(item)
-        most = max(1, min(_MOST_HUNG, _MOST_THREADS - len(self._hung)))
+        most = min(_MOST_HUNG, max(_FEWEST_HUNG, _MOST_THREADS - len(self._hung)))
         runners = [_Runner.started(todo, work)]
         while not todo.is_over.wait(quick_s):
             if time.monotonic() > deadline or len(runners) > most:
@@ -224,9 +232,12 @@ def _is_awaited(runner: _Runner[_Item], patience_s: float) -> bool:
 class _Todo(Generic[_Item]):
     """The items that are not started, for several threads."""
 
-    def __init__(self, items: Sequence[_Item], group_of: Callable[[_Item], Hashable]) -> None:
+    def __init__(
+        self, items: Sequence[_Item], group_of: Callable[[_Item], Hashable], most_of_group: int
+    ) -> None:
         self._items = deque(items)
         self._group_of = group_of
+        self._most_of_group = most_of_group
         self._slow: Counter[Hashable] = Counter()
         """The number of slow items by group."""
         self._blocked: dict[Hashable, list[_Item]] = {}
@@ -246,7 +257,7 @@ class _Todo(Generic[_Item]):
                 while self._items:
                     item = self._items.popleft()
                     group = self._group_of(item)
-                    if group is None or self._slow[group] < MOST_OF_GROUP:
+                    if group is None or self._slow[group] < self._most_of_group:
                         # Another thread reads both fields, so the time must be set before the item.
                         runner.since = time.monotonic()
                         runner.item = item

@@ -43,7 +43,7 @@ class Hang:
     """Blocks every reader of one file or one link, and counts them."""
 
     def __init__(self) -> None:
-        self.path = ""
+        self.path: str | tuple[str, ...] = ""
         self.only: Container[int] | None = None
         self.times = 0
         self.released = threading.Event()
@@ -226,6 +226,35 @@ def test_three_hung_processes_of_a_pod_skip_only_the_rest_of_this_pod(
         assert not isinstance(view.in_flight, NotObserved)
         assert [found.process.pid for found in view.in_flight] == [78, 300]
     assert threading.active_count() == before + 3
+
+
+def test_hung_processes_of_a_pod_count_for_the_later_parts(tree: Tree, hang: Hang) -> None:
+    """Otherwise, the number of threads of a pod would grow with that of the parts."""
+    pids = range(200, 210)
+    for pid in pids:
+        tree.process(pid, "/evil", pod=OTHER_POD)
+    turns, before = Turns(), threading.active_count()
+    hang.path, hang.only = ("/maps", "/cmdline"), pids
+    for _ in range(3):
+        view, source = tree.observe(turns)
+        assert threading.active_count() == before + 3
+    assert "other processes of its pod do not answer" in gap_of(source, COMMAND_LINES).reason
+    assert {process.pid for process in view.processes} == {66, 77}
+
+
+def test_hung_processes_of_a_pod_do_not_count_for_the_earlier_parts(tree: Tree, hang: Hang) -> None:
+    pids = range(200, 210)
+    for pid in pids:
+        tree.process(pid, "/evil", pod=OTHER_POD)
+    tree.write("proc/209/maps", "7f0000000000-7f0000001000 r--p 00000000 fc:20 12 /data/file\n")
+    turns = Turns()
+    hang.path, hang.only = "/cmdline", pids
+    for _ in range(3):
+        view, source = tree.observe(turns)
+    assert hang.times == 3
+    assert FILES not in {gap.fact for gap in source.gaps}
+    assert not isinstance(view.mappings, NotObserved)
+    assert [opener.process.pid for opener in observed_of(view.mappings[2].openers)] == [209]
 
 
 def test_the_reasons_why_files_are_not_observed_stay_apart(

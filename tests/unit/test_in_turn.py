@@ -142,6 +142,41 @@ def test_hung_items_of_earlier_runs_do_not_count(
     assert work.ended == ["g", "h"]
 
 
+def test_slow_items_continue_however_many_hang_since_earlier_runs(
+    hung: Callable[..., Work], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Release the first two items from the third one, which begins when both are slow."""
+    monkeypatch.setattr(parallel, "_MOST_THREADS", 3)
+    turns = InTurn[str]()
+    run(turns, "ABCDE", hung(*"ABCDE"))
+    work = hung("a", "b")
+    work_off = work.__call__
+
+    def releasing(item: str) -> None:
+        if item == "c":
+            work.released.set()
+        work_off(item)
+
+    left = turns.run([*"abc", "d"], releasing, patience_s=60, deadline=math.inf)
+    assert left == Left([], [], [])
+    assert sorted(work.ended) == [*"abcd"]
+
+
+def test_one_hung_item_skips_the_rest_of_its_group_if_many_hang(
+    hung: Callable[..., Work], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of threads then grows by one for each group at most."""
+    monkeypatch.setattr(parallel, "_MANY_HUNG", 2)
+    items = ["a0", "a1", "b0", "b1"]
+    work, turns = hung(*items), InTurn[str]()
+    assert run_groups(turns, ["a0", "b0"], work) == Left(["a0", "b0"], [], [])
+    items += ["c0", "c1", "d"]
+    work.hanging |= {"c0", "c1"}
+    left = run_groups(turns, items, work)
+    assert left == Left(["a0", "b0", "c0"], [], ["a1", "b1", "c1"])
+    assert work.ended == ["d"]
+
+
 def test_three_hung_items_of_a_group_skip_the_rest_of_it(hung: Callable[..., Work]) -> None:
     items = [f"a{number}" for number in range(9)]
     work, turns = hung(*items), InTurn[str]()

@@ -50,7 +50,7 @@ from rbdagent.collect.node.limits import (
     share_of_process,
 )
 from rbdagent.collect.node.mounts import Namespace, Shown, Wanted, read_mounts
-from rbdagent.collect.parallel import MOST_OF_GROUP, InTurn
+from rbdagent.collect.parallel import InTurn
 from rbdagent.model import (
     DeviceNumber,
     InFlight,
@@ -289,10 +289,15 @@ class ProcessPass:
         entry = self._entries.get(pid)
         return entry.process.pod_uid if entry else None
 
-    def _group_of(self, item: tuple[str, int]) -> tuple[str, str] | None:
-        what, pid = item
-        pod = self._pod_of(pid)
-        return None if pod is None else (what, pod)
+    def _groups_at(self, what: str) -> Callable[[tuple[str, int]], str | None]:
+        """Return a function that returns the pod of an item, for one part of the observation.
+
+        An item that hangs counts for its own part and for the later ones, so that the number of
+        threads of a pod does not grow with that of the parts. It does not count for the earlier
+        ones: a command line that does not answer hides no file.
+        """
+        part = _PARTS[what]
+        return lambda item: self._pod_of(item[1]) if _PARTS[item[0]] <= part else None
 
     def _run_by_size(
         self,
@@ -318,7 +323,7 @@ class ProcessPass:
             lambda item: self._contained(item[1], observe),
             patience_s=_PATIENCE_S,
             deadline=self._deadline,
-            group_of=self._group_of,
+            group_of=self._groups_at(what),
         )
         for _, pid in left.waiting if what != "place" else ():
             self._mark_late(pid)
@@ -341,7 +346,7 @@ class ProcessPass:
             lambda item: self._contained(item[1], self._observe_command),
             patience_s=patience_s,
             deadline=self._deadline,
-            group_of=self._group_of,
+            group_of=self._groups_at("command"),
             quick_s=_QUICK_COMMAND_S,
         )
         self._note(left.hung)
@@ -820,7 +825,7 @@ def _skipped(entry: ProcessEntry) -> str:
     return _SKIPPED if entry.is_skipped else ""
 
 
-_SKIPPED: Final = f"not read, because {MOST_OF_GROUP} processes of its pod do not answer"
+_SKIPPED: Final = "not read, because other processes of its pod do not answer"
 _LATE: Final = "not observed in time"
 
 
@@ -953,6 +958,15 @@ MOST_NAMED: Final = 3
 _OFTEN: Final = 256
 _MOST_ALIKE: Final = 100
 """Limit of open files per process and device: more files would add no evidence."""
+_PARTS: Final = {
+    **dict.fromkeys(("place", "process"), 0),
+    **dict.fromkeys(("namespace", "mounts", "host"), 1),
+    **dict.fromkeys(("files", "shared files"), 2),
+    **dict.fromkeys(("maps", "shared maps"), 3),
+    "threads": 4,
+    "command": 5,
+}
+"""The parts of the observation, from the one that the others need most to the last one."""
 _DIRECTORIES: Final = (("cwd", OpenKind.CWD), ("root", OpenKind.ROOT))
 _LINKS: Final = (*_DIRECTORIES, ("exe", OpenKind.EXECUTABLE))
 
