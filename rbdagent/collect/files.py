@@ -115,32 +115,82 @@ def read_blocks(path: str | Path, most: float, share: Share | None = None) -> It
         TooLargeError: the file is larger than ``most``.
         UnreadError: the file was not read to its end.
     """
-    _LAST[0] = path
+    blocks = Blocks(path)
     try:
-        descriptor = os.open(path, _FLAGS)
-    except OSError as error:
-        raise UnreadError(failure(path, error), error.errno) from error
-    rest, left = b"", most
-    try:
-        # The kernel returns at most a page per read (seq_read_iter() in fs/seq_file.c).
-        while chunk := os.read(descriptor, _CHUNK):
-            left -= len(chunk)
-            if left < 0:
-                raise TooLargeError(_too_large(path, most))
-            block, newline, tail = (rest + chunk).rpartition(b"\n")
-            if newline:
-                yield block
-            rest = tail
-            if len(rest) > _LINE:
-                raise UnreadError(NotObserved(reason=f"{path}: a line of more than 1 MiB"))
-            if share is not None and share.is_over_after(len(chunk)):
-                raise UnreadError(NotObserved(reason=share.reason(str(path))))
-    except OSError as error:
-        raise UnreadError(failure(path, error), error.errno) from error
+        yield from blocks.up_to(most, share)
     finally:
-        os.close(descriptor)
-    if rest:
-        yield rest
+        blocks.close()
+
+
+class Blocks:
+    """A file of /proc that is read in one or several parts, each in blocks of whole lines.
+
+    A large file is read in parts, with parts of other files in between. To read it from its
+    beginning each time would nearly double the time.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Store the path; the first part opens the file."""
+        self._path = path
+        self._descriptor: int | None = None
+        self._size = 0
+        self._rest = b""
+        """The bytes that were read, and are not part of a block yet."""
+
+    def up_to(self, most: float, share: Share | None = None) -> Iterator[bytes]:
+        """Yield the next blocks.
+
+        A file may end where the last part ended because the process has executed another program,
+        or has ended: its memory was released, and with it the file. So this file is opened again.
+
+        Args:
+            most: the limit of the whole file, as for `read_bytes`.
+            share: the time limit.
+
+        Raises:
+            TooLargeError: the file is larger than ``most``; a call with a higher limit continues.
+            UnreadError: the file was not read to its end.
+        """
+        _LAST[0] = self._path
+        before = self._size
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, _FLAGS)
+            yield from self._complete(most)
+            # The kernel returns at most a page per read (seq_read_iter() in fs/seq_file.c).
+            while chunk := os.read(self._descriptor, _CHUNK):
+                self._size += len(chunk)
+                self._rest += chunk
+                yield from self._complete(most)
+                if share is not None and share.is_over_after(len(chunk)):
+                    raise UnreadError(NotObserved(reason=share.reason(str(self._path))))
+        except OSError as error:
+            raise UnreadError(failure(self._path, error), error.errno) from error
+        rest, self._rest = self._rest, b""
+        if rest:
+            yield rest
+        if self._size == before > 0:
+            self.close()
+            yield from self.up_to(most, share)
+
+    def _complete(self, most: float) -> Iterator[bytes]:
+        """Yield the block of whole lines that were read, if there is one."""
+        if self._size > most:
+            raise TooLargeError(_too_large(self._path, most))
+        block, newline, self._rest = self._rest.rpartition(b"\n")
+        if newline:
+            yield block
+        if len(self._rest) > _LINE:
+            raise UnreadError(NotObserved(reason=f"{self._path}: a line of more than 1 MiB"))
+
+    def close(self) -> None:
+        """Close the file; the next part begins at its beginning."""
+        descriptor, self._descriptor, self._size = self._descriptor, None, 0
+        if descriptor is not None:
+            os.close(descriptor)
+
+    __del__ = close
+    """An observation may end while a part of a file is read, which takes too long."""
 
 
 def _too_large(path: str | Path, most: float) -> NotObserved:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,6 +14,8 @@ from rbdagent.collect.files import (
     ARGUMENTS,
     COMMAND_LINE,
     SMALL,
+    Blocks,
+    TooLargeError,
     UnreadError,
     read_blocks,
     read_bytes,
@@ -136,6 +139,53 @@ def test_blocks_before_the_bound_are_followed_by_an_error(tmp_path: Path) -> Non
         list(blocks)
     assert caught.value.what is not None
     assert caught.value.number is None
+
+
+@given(
+    content=st.lists(st.sampled_from([b"", b"a", b"bc\r", b"\n", b"def\n"])).map(b"".join),
+    sizes=st.lists(st.integers(min_value=0, max_value=30)).map(sorted),
+)
+def test_parts_of_a_file_are_its_lines(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, sizes: list[int]
+) -> None:
+    """If the last part has nothing new, it is the whole file again."""
+    path = tmp_path_factory.getbasetemp() / "parts"
+    path.write_bytes(content)
+    blocks, found = Blocks(path), Counted()
+    lines: list[bytes] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "read", lambda descriptor, _: found.read(descriptor, 3))
+        for most in [*(size for size in sizes if size < len(content)), len(content)]:
+            with pytest.raises(TooLargeError) if most < len(content) else nullcontext():
+                for block in blocks.up_to(most):
+                    lines += block.split(b"\n")
+    whole = content.removesuffix(b"\n").split(b"\n") if content else []
+    assert lines[-len(whole) :] == whole
+    assert (len(lines), found.bytes) in {
+        (len(whole), len(content)),
+        (len(lines), 2 * len(content)),
+    }
+
+
+@pytest.mark.parametrize("content", [b"new\n", None])
+def test_a_file_that_ends_between_two_parts_is_opened_again(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """The process executes another program, or ends."""
+    path = tmp_path / "maps"
+    path.write_bytes(b"old\n" * 1000)
+    blocks = Blocks(path)
+    with pytest.raises(TooLargeError):
+        list(blocks.up_to(100))
+    os.truncate(path, 0)
+    path.unlink()
+    if content is None:
+        with pytest.raises(UnreadError) as caught:
+            list(blocks.up_to(HUGE))
+        assert caught.value.what is None
+    else:
+        path.write_bytes(content)
+        assert list(blocks.up_to(HUGE))[-1] == b"new"
 
 
 # --------------------------------------------------------------------------------------------------

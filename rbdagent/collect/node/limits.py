@@ -11,27 +11,46 @@ the pods in turn, within one time limit for all pods together (`Limits`): a pod 
 or many such pods, cannot delay the observation further. What exceeds the limit is not observed, and
 names its process. The time is processor time of the thread that reads: a node that is slow or busy,
 or another process that hangs, must not hide what a pod has.
+
+The limit must not hide what ordinary pods have either: while a process is not observed, the agent
+unmaps nothing that seems to be unused. A search engine has 30,000 areas or more, and so may look
+like a hostile process. So the limit is what the rest of the observation leaves of `OBSERVATION_S`,
+and it grows with the number of pods.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.collect.files import MAPS, MOUNTINFO
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PROCESS_S: Final = 2.0
 """Processor time for one kind of files of a process without a pod."""
-LARGE_S: Final = 0.08
-"""Processor time for the large files of mounts and of memory mappings, of all pods together.
+OBSERVATION_S: Final = 0.25
+"""Processor time for the processes of a node, with the large files of mounts and of memory mappings
+of all pods together.
 
-An observation of a small node takes 0.11 s (`./dev bench hostile`), and pods must not make it take
-twice as long. The namespace of a CSI plugin with 250 volumes, some 2,000 mounts, takes 0.01 s, and
-so do 10,000 areas of memory.
+An answer about a small node takes 0.29 s, of which its processes take 0.03 s (`./dev bench
+hostile`), and pods must not make it take twice as long. 10,000 areas of memory take 0.01 s, and so
+does the namespace of a CSI plugin with 250 volumes, some 2,000 mounts.
+"""
+POD_S: Final = 0.003
+"""The large files may take this time for each pod, if that is more: on a node with 110 pods, the
+time of 300,000 areas.
+"""
+LEAST_S: Final = 0.08
+"""The large files may take this time in any case. All else that ten pods with 100 processes each
+have takes 0.2 s, so that an answer beside them still takes less than twice as long.
 """
 DESCRIPTORS_S: Final = 1.0
-"""The same for large tables of descriptors, and for threads. A descriptor takes 4 us."""
+"""Processor time for threads and large tables of descriptors, of all pods together. A descriptor
+takes 4 us.
+"""
 UNTIMED: Final = 256 << 10
 """Bytes of mountinfo for each pod that are of the usual size.
 
@@ -51,27 +70,30 @@ ROOM: Final = 20_000
 class Budget:
     """Processor time for one kind of files, of one process or of all pods together."""
 
-    def __init__(self, most_s: float, whose: str) -> None:
-        """Set the limit, and what it is about: the subject of a sentence, with its verb."""
+    def __init__(self, why: str, most_s: Callable[[], float]) -> None:
+        """Set the limit.
+
+        Args:
+            why: a clause that states that the limit is exceeded. It is the same in each
+                observation, also if the limit is not: agents publish a reason that changes.
+            most_s: returns the limit.
+        """
+        self._why = why
         self._most_s = most_s
-        self._whose = whose
-        self._used_s = 0.0
+        self.used_s = 0.0
 
     def use(self, seconds: float) -> None:
         """Count time."""
-        self._used_s += seconds
+        self.used_s += seconds
 
     @property
     def is_over(self) -> bool:
         """Whether the limit is exceeded."""
-        return self._used_s > self._most_s
+        return self.used_s > self._most_s()
 
     def reason(self, path: str) -> str:
         """Return why a file was not read to its end."""
-        return (
-            f"{path}: not read to its end, because {self._whose} longer than {self._most_s:g} s"
-            " of processor time"
-        )
+        return f"{path}: not read to its end, because {self._why}"
 
 
 class Room:
@@ -136,7 +158,8 @@ class Share:
 
 def share_of_process(most: float) -> Share:
     """Return the share of a process without a pod: it does not depend on other processes."""
-    return Share(Budget(PROCESS_S, "it takes"), Room(), most=most, untimed=UNTIMED)
+    why = f"it takes longer than {PROCESS_S:g} s of processor time"
+    return Share(Budget(why, lambda: PROCESS_S), Room(), most=most, untimed=UNTIMED)
 
 
 class Limits:
@@ -144,11 +167,22 @@ class Limits:
 
     def __init__(self) -> None:
         """Begin with the whole time."""
-        self._large = Budget(LARGE_S, "the large files of all pods together take")
+        self._begun_s = time.process_time()
+        self._large = Budget(
+            "the large files of all pods together take too much processor time", self._most_large_s
+        )
         self._descriptors = Budget(
-            DESCRIPTORS_S, "the threads and large descriptor tables of all pods together take"
+            "the threads and large descriptor tables of all pods together take longer than"
+            f" {DESCRIPTORS_S:g} s of processor time",
+            lambda: DESCRIPTORS_S,
         )
         self._rooms: dict[str, Room] = {}
+        """By pod: those of which something was read."""
+
+    def _most_large_s(self) -> float:
+        """Return the limit for the large files of all pods together."""
+        others_s = time.process_time() - self._begun_s - self._large.used_s
+        return max(LEAST_S, OBSERVATION_S - others_s, POD_S * len(self._rooms))
 
     def of_mounts(self, pod: str | None, most: int | None) -> Share:
         """Return the share for a mountinfo; of the usual size if ``most`` is None."""

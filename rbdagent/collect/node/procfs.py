@@ -27,13 +27,13 @@ from rbdagent.collect.files import (
     COMMAND_LINE,
     LISTS,
     SMALL,
+    Blocks,
     TooLargeError,
     UnreadError,
     file_system_at,
     identity_of,
     inode_of,
     is_same,
-    read_blocks,
     read_bytes,
     read_head,
 )
@@ -223,6 +223,8 @@ class ProcessPass:
         self._larger_mounts: dict[int, list[tuple[str, int]]] = {}
         """The same for mount namespaces: directory and inode, by process."""
         self._large_layouts: set[tuple[object, ...]] = set()
+        self._begun_maps: dict[int, Blocks] = {}
+        """The maps of which a part was read, by process."""
         self._first: dict[tuple[Kind, int], int] = {}
         """The process that was read instead of another one, because they share what was read."""
         self._kcmp = Kcmp.of(procfs)
@@ -250,6 +252,7 @@ class ProcessPass:
             self._run("shared files", self._joined(Kind.FILES), self._join_shared_files)
             self._run_by_size("maps", living, MAPS_SIZES, self._join_mappings)
             self._run("shared maps", self._joined(Kind.VM), self._join_shared_mappings)
+            self._begun_maps.clear()
         self._observe_commands(living, max(_COMMAND_S, (time.monotonic() - begun) / 4))
         return self._scan()
 
@@ -676,15 +679,18 @@ class ProcessPass:
             TooLargeError: the file is larger than ``most``.
         """
         entry.at = f"{entry.directory}/maps"
+        blocks = self._begun_maps.pop(entry.process.pid, None) or Blocks(entry.at)
         share = self._limits.of_maps(entry.process.pod_uid, most)
         if share.is_over():
             entry.beyond = share.reason(entry.at)
             return
         known = {opener.device for opener in entry.openers if opener.kind is OpenKind.MAPPING}
         try:
-            for opener in _mappings(entry, entry.at, self._columns, known, share):
+            for opener in _mappings(entry, blocks.up_to(share.most, share), self._columns, known):
                 _add(entry, opener, share)
         except TooLargeError:
+            if len(self._begun_maps) < _MOST_BEGUN:
+                self._begun_maps[entry.process.pid] = blocks
             raise
         except UnreadError as error:
             if error.number is not None:
@@ -953,6 +959,8 @@ several times as long, or those of a slow node would seem to hang.
 """
 _QUICK_COMMAND_S: Final = 0.005
 _MOST_PLACES: Final = 3
+_MOST_BEGUN: Final = 64
+"""Limit of files that are open between the parts in which they are read. Others are read again."""
 MOST_NAMED: Final = 3
 """Limit of processes that are named in one reason."""
 _OFTEN: Final = 256
@@ -1159,11 +1167,7 @@ def _started_at(boot: int | None, ticks: int) -> str | None:
 
 
 def _mappings(
-    entry: ProcessEntry,
-    path: str,
-    columns: _Columns,
-    known: Iterable[DeviceNumber],
-    share: Share,
+    entry: ProcessEntry, blocks: Iterable[bytes], columns: _Columns, known: Iterable[DeviceNumber]
 ) -> Iterator[OpenFile]:
     """Yield one opener per device that has the file of a memory mapping.
 
@@ -1172,17 +1176,12 @@ def _mappings(
 
     Args:
         entry: the process.
-        path: its maps.
+        blocks: parts of its maps, in whole lines.
         columns: the devices to search.
         known: the devices that were found already.
-        share: the limits.
-
-    Raises:
-        TooLargeError: the file is larger than the limit.
-        UnreadError: the file was not read to its end.
     """
     left = {column: device for column, device in columns.columns.items() if device not in known}
-    for block in read_blocks(path, share.most, share):
+    for block in blocks:
         if not any(major in block for major in columns.majors):
             continue
         for line in block.split(b"\n"):
