@@ -12,6 +12,7 @@ from rbdagent.collect.node.mounts import Wanted, read_mounts
 from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber, NotObserved, observed_of
 from tests.support.node_files import ROOT_MOUNT, Tree
+from tests.support.snapshots import POD_UID
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,3 +138,25 @@ def test_command_line_that_cannot_be_masked_is_a_gap_of_its_process(
     assert gap == "process 17 (odd): secrets could not be masked: ValueError"
     commands = {entry.process.pid: entry.ref.command for entry in scan.entries}
     assert (commands[17], commands[18]) == ("odd", "/bin/app --token=***")
+
+
+def test_command_lines_of_few_processes_of_a_pod_are_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod may have any number of processes with open files, and long command lines."""
+    tree = Tree(tmp_path)
+    count = procfs._MOST_COMMANDS + 5
+    for pid in range(100, 100 + count):
+        tree.process(pid, "/bin/app", "--flag", pod=POD_UID, namespace="host")
+        tree.write(f"proc/{pid}/maps", "7f00-7f10 r--p 00000000 fc:00 12 /data/db\n")
+    masked: list[tuple[str, ...]] = []
+
+    def mask(arguments: tuple[str, ...]) -> str:
+        masked.append(arguments)
+        return " ".join(arguments)
+
+    monkeypatch.setattr(procfs, "command_without_secrets", mask)
+    scan = ProcessPass(tree.roots.procfs, RBD0).scan()
+    commands = [opener.process.command for opener in scan.openers]
+    assert commands == ["/bin/app --flag"] * procfs._MOST_COMMANDS + ["app"] * 5
+    assert masked.count(("/bin/app", "--flag")) == procfs._MOST_COMMANDS

@@ -16,6 +16,7 @@ import os
 import re
 import stat
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -466,7 +467,9 @@ class ProcessPass:
         return ProcessScan(
             entries=entries,
             namespaces=list(namespaces.values()),
-            openers=[opener for entry in entries for opener in _openers_of(entry)],
+            openers=[
+                opener for entry in _with_few_commands(entries) for opener in _openers_of(entry)
+            ],
             unknown=[f"the state of {process} cannot be read" for process in hidden] + unknown,
             denied_mounts=hidden + _named_some(entries, lambda entry: entry.has_denied_mounts),
             denied_files=hidden + _named_some(entries, lambda entry: entry.has_denied_files),
@@ -856,6 +859,22 @@ def _copy(entry: ProcessEntry, twin: ProcessEntry, kind: OpenKind, share: Share)
     entry.has_denied_files |= twin.has_denied_files
 
 
+def _with_few_commands(entries: Iterable[ProcessEntry]) -> Iterator[ProcessEntry]:
+    """Yield the processes, of each pod only the first ones with their command lines.
+
+    To mask the secrets of a command line takes 1 ms per KiB, and a pod may have any number of
+    processes with open files. The others are shown with their names.
+    """
+    commands: Counter[str] = Counter()
+    for entry in entries:
+        pod = entry.process.pod_uid
+        if pod is not None and entry.openers:
+            commands[pod] += 1
+            if commands[pod] > _MOST_COMMANDS:
+                entry.command_line = ()
+        yield entry
+
+
 def _openers_of(entry: ProcessEntry) -> Iterator[OpenFile]:
     """Yield the open files of a process, with its command line, which was read after them."""
     for opener in entry.openers:
@@ -959,6 +978,8 @@ several times as long, or those of a slow node would seem to hang.
 """
 _QUICK_COMMAND_S: Final = 0.005
 _MOST_PLACES: Final = 3
+_MOST_COMMANDS: Final = 16
+"""Limit of the processes of one pod whose command lines are shown because they have open files."""
 _MOST_BEGUN: Final = 64
 """Limit of files that are open between the parts in which they are read. Others are read again."""
 MOST_NAMED: Final = 3
