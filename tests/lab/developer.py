@@ -519,12 +519,16 @@ def _founding_with_cephcsi() -> list[Outcome]:
     if program is None:
         return []
     os.environ["RBDAGENT_CEPHCSI"] = str(program)
+    chosen = os.environ.get("RBDAGENT_LAB_NODE", "")
+    # In each run of all tests on the kernel of a distribution, too.
+    os.environ["RBDAGENT_LAB_NODE"] = "qemu"
     try:
         # The sidecars around it are built only for it.
         install_lab(Narrator())
         print("\n=== e2e, the founding incident with a real ceph-csi", flush=True)
         return [_pytest("e2e", ["-k", "test_founding_incident"], name="e2e-cephcsi")]
     finally:
+        os.environ["RBDAGENT_LAB_NODE"] = chosen
         del os.environ["RBDAGENT_CEPHCSI"]
 
 

@@ -36,11 +36,11 @@ class File:
     mode: int = 0o644
 
 
-def initramfs(modules: Path, given: Mapping[str, File], *, disk: bool = False) -> bytes:
+def initramfs(modules: Path | None, given: Mapping[str, File], *, disk: bool = False) -> bytes:
     """Return the archive for one boot.
 
     Args:
-        modules: the kernel's module directory, with modules.dep.
+        modules: the kernel's module directory, with modules.dep; None if all are built in.
         given: absolute path in the guest -> its content.
         disk: the guest's own layer is on a disk.
 
@@ -52,10 +52,10 @@ def initramfs(modules: Path, given: Mapping[str, File], *, disk: bool = False) -
         "bin/busybox": File(data=BUSYBOX.read_bytes(), mode=0o755),
     }
     wanted: tuple[str, ...] = _MODULES
-    if disk:
+    if disk and modules is not None:
         wanted += tuple(name for name in _DISK_MODULES_OF_OLD if has_module(modules, name))
         wanted += _DISK_MODULES
-    order = load_order(modules, wanted)
+    order = () if modules is None else load_order(modules, wanted)
     files["modules/order"] = File(data="".join(f"{_stem(path)}.ko\n" for path in order).encode())
     for path in order:
         files[f"modules/{_stem(path)}.ko"] = File(data=_module(path))

@@ -30,6 +30,8 @@ from tests.lab.kubernetes import kubernetes_module
 from tests.lab.parts import DEFAULT_KUBERNETES, USERLANDS, chosen_parts, image_base
 from tests.lab.roots import PACKAGES as ROOT_PACKAGES
 from tests.lab.roots import image_root, root_is_made, root_of
+from tests.lab.uml import PACKAGES as UML_PACKAGES
+from tests.lab.uml import uml_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,6 +67,7 @@ LAB_PACKAGES = (
     "prometheus",  # with promtool: the tests run the alerts and the dashboard on the real one
     "qemu-system-x86",
     "zstd",
+    *UML_PACKAGES,
 )
 RELEASE_PACKAGES = (
     "debootstrap",  # the file system of the image
@@ -420,6 +423,9 @@ def _install_parts(narrator: Narrator, further: Sequence[Suite]) -> None:
     """Create the roots of the chosen Ceph and Debian, and the files of the node VMs."""
     parts = chosen_parts()
     _install_roots(narrator, (parts.ceph, parts.debian, *further))
+    if parts.node == "uml":
+        with narrator.step("the nodes' kernel of User Mode Linux (once; 7 minutes on two cores)"):
+            uml_kernel(cache_dir())
     with narrator.step("the node VMs' kernel, containerd, runc, CNI plugins and Python packages"):
         node_tree(cache_dir(), parts)
 
@@ -439,7 +445,10 @@ def parts_line() -> str:
     """
     parts = chosen_parts()
     ceph = root_of(cache_dir(), parts.ceph).version_of("ceph-mon")
-    kernel = kernel_of(cache_dir(), parts.kernel).release
+    if parts.node == "uml":
+        kernel = f"{uml_kernel(cache_dir()).release} (User Mode Linux)"
+    else:
+        kernel = kernel_of(cache_dir(), parts.kernel).release
     driver = "ceph-csi" if given_cephcsi() else CSI_DRIVER
     return (
         f"parts: Ceph {ceph} (keys {parts.keys}), kernel {kernel}, Kubernetes {parts.kubernetes},"

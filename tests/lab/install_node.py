@@ -15,6 +15,7 @@ from tests.lab.kernels import Kernel, kernel_of, unpack
 from tests.lab.once import made_once
 from tests.lab.parts import Parts, Suite, chosen_parts
 from tests.lab.roots import Root, root_of
+from tests.lab.uml import UmlKernel, uml_kernel
 from tests.lab.venvs import venv_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class NodeTree:
     """The files from which the VMs of one lab are made."""
 
     kernel: Kernel
+    uml: UmlKernel | None
+    """Runs the nodes as User Mode Linux, in place of QEMU."""
     root: Root
     """Has the guest's programs, but not the container runtime."""
     runtime: Path
@@ -62,6 +65,7 @@ def node_tree(cache: Path, parts: Parts | None = None) -> NodeTree:
     root = root_of(cache, chosen.debian)
     return NodeTree(
         kernel=kernel_of(cache, chosen.kernel),
+        uml=uml_kernel(cache) if chosen.node == "uml" else None,
         root=root,
         runtime=_runtime(cache, chosen.debian),
         venv=venv_of(cache, chosen.debian),

@@ -86,6 +86,8 @@ def _is_chosen(cell: Cell, names: Sequence[str]) -> bool:
 def _run(cell: Cell, cephcsi: Path | None) -> Result:
     """Run one cell; its parts are made first, and that time is not counted."""
     os.environ |= {name: cell.parts.get(flag, "") for flag, name in VARIABLE.items()}
+    # Each cell names the kernel of a distribution.
+    os.environ["RBDAGENT_LAB_NODE"] = "qemu"
     os.environ["RBDAGENT_CEPHCSI"] = str(cephcsi) if cell.cephcsi else ""
     narrator = Narrator()
     install_lab(narrator, SUITES[-1:])

@@ -61,7 +61,8 @@ class Cell:
 
     def chosen_parts(self) -> Parts:
         """Return the parts of this cell's lab."""
-        return chosen_parts({VARIABLE[flag]: value for flag, value in self.parts.items()})
+        given = {VARIABLE[flag]: value for flag, value in self.parts.items()}
+        return chosen_parts({"RBDAGENT_LAB_NODE": "qemu"} | given)
 
 
 CEPH_TABLE: Final = "Ceph: bindings and servers"

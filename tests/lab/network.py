@@ -89,6 +89,25 @@ class Network:
         self._inside("link", "set", tap, "up")
         return tap
 
+    def add_cable(self, name: str, *, plugged: bool = True) -> str:
+        """Add a cable, and return the name of its far end; a second call is no error.
+
+        The near end is ``tap-NAME``, on the bridge, or ``ctl-NAME`` without it.
+        """
+        near, far = (f"tap-{name}", f"nic-{name}") if plugged else (f"ctl-{name}", f"ctn-{name}")
+        if near not in self._links():
+            self._inside("link", "add", near, "type", "veth", "peer", "name", far)
+            if plugged:
+                self._inside("link", "set", near, "master", _BRIDGE)
+        for end in (near, far):
+            self._inside("link", "set", end, "up")
+        return far
+
+    def lead_alone(self, address: str, *, through: str, own: str) -> None:
+        """Route one address through the near end of a cable that is not on the bridge."""
+        self._inside("addr", "replace", f"{own}/32", "dev", f"ctl-{through}")
+        self._inside("route", "replace", address, "dev", f"ctl-{through}", "src", own)
+
     def add_machine(self, address: str) -> str:
         """Create a machine that is no VM, and return the name of its namespace, on the bridge.
 

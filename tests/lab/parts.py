@@ -49,6 +49,9 @@ SUITES: Final = (
 MONITORS: Final = {"both": ("v2", "v1"), "v1": ("v1",), "v2": ("v2",)}
 """Versions of the messenger that the monitors support, by the name of the choice."""
 
+NODES: Final = ("uml", "qemu")
+"""As programs with the kernel of User Mode Linux, or emulated with the kernel of a suite."""
+
 USERLANDS: Final = tuple(suite for suite in SUITES if suite.debian != "11")
 """Suites whose Python runs rbdagent (3.11 and later)."""
 
@@ -71,6 +74,8 @@ class Parts:
     """One of :data:`MONITORS`."""
     network: str
     """One of :data:`~tests.lab.addresses.NETWORKS`."""
+    node: str
+    """How the nodes run: one of :data:`NODES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +131,13 @@ OPTIONS: Final = (
         metavar="|".join(NETWORKS),
         help="addresses of the machines; by default ipv4; Ceph has an IPv6 address in the others",
     ),
+    Option(
+        flag="--node",
+        variable="RBDAGENT_LAB_NODE",
+        metavar="|".join(NODES),
+        help="how the nodes run: as User Mode Linux (Linux 7.2), by default if no --debian and no "
+        "--kernel is given, else emulated by QEMU with a distribution's kernel",
+    ),
 )
 
 
@@ -136,6 +148,10 @@ def chosen_parts(environment: Mapping[str, str] = os.environ) -> Parts:
         LabError: there is no such part; with those that exist.
     """
     given = {option.flag: environment.get(option.variable, "") for option in OPTIONS}
+    own_kernel = bool(given["--debian"] or given["--kernel"])
+    node = _one_of("--node", given["--node"] or ("qemu" if own_kernel else "uml"), NODES)
+    if node == "uml" and given["--kernel"]:
+        raise LabError("--kernel needs --node qemu: User Mode Linux has its own kernel")
     debian = _by("--debian", given["--debian"] or _DEFAULT_DEBIAN)
     ceph = _by("--ceph", given["--ceph"] or debian.ceph)
     return Parts(
@@ -146,6 +162,7 @@ def chosen_parts(environment: Mapping[str, str] = os.environ) -> Parts:
         keys=_keys(given["--keys"] or "aes", ceph),
         monitors=_one_of("--monitors", given["--monitors"] or "both", MONITORS),
         network=_one_of("--network", given["--network"] or "ipv4", NETWORKS),
+        node=node,
     )
 
 

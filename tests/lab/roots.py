@@ -72,6 +72,33 @@ done
 shift
 """
 _EXPORT = f'{_MOUNT}exec "$@"'
+# As _MOUNT, read-only but for the directory $2; with the devices that a kernel in user mode needs.
+_CONTAIN = """\
+set -e
+root=$1
+writable=$2
+shift 2
+mount --bind "$root" "$root"
+while [ "$1" != -- ]; do
+  mkdir -p "$root$2"
+  mount --bind "$1" "$root$2"
+  mount -o remount,bind,ro "$root$2"
+  shift 2
+done
+shift
+mount --bind "$writable" "$root$writable"
+mount --bind /proc "$root/proc"
+mount -o remount,bind,ro "$root/proc"
+mount -t tmpfs -o mode=755 dev "$root/dev"
+for name in null zero random urandom; do
+  : >"$root/dev/$name"
+  mount --bind "/dev/$name" "$root/dev/$name"
+done
+mkdir "$root/dev/shm"
+mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
+mount -o remount,bind,ro "$root"
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/dev/shm HOME=/ chroot "$root" "$@"
+"""
 _ENTER = f'{_MOUNT}exec chroot "$root" /usr/bin/env "$@"'
 _KERNEL_TREES = tuple(map(Path, ("/proc", "/sys", "/dev")))
 
@@ -125,6 +152,23 @@ class Root:
         """
         words = [str(word) for word in argv]
         return words if self.is_own else self._with_mounts(_EXPORT, mounted, words)
+
+    def contained(
+        self, argv: Sequence[str | Path], *, mounted: Mapping[Path, Path], writable: Path
+    ) -> list[str]:
+        """Return the command that runs ``argv`` in the root, where it can write to one directory.
+
+        A kernel of User Mode Linux has all rights of its user on all files that it sees.
+
+        Args:
+            argv: program and arguments.
+            mounted: path in the root -> directory of the machine that is seen there.
+            writable: the directory, below one of those.
+        """
+        pairs = [str(path) for place, source in mounted.items() for path in (source, place)]
+        unshare = ["unshare", "-m", "--propagation", "private", "sh", "-c", _CONTAIN, "mount"]
+        words = [str(word) for word in argv]
+        return [*unshare, str(self.path), str(writable), *pairs, "--", *words]
 
     def _with_mounts(
         self, script: str, mounted: Mapping[Path, Path], words: Sequence[str]

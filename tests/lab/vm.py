@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tests.lab.install_node import NodeTree
     from tests.lab.network import Network
     from tests.lab.processes import Process, Processes
+    from tests.lab.uml import UmlKernel
 
 LOG_DIR = "/var/log/lab"
 """Where a service's output goes in the guest; on the disk, where the guest has one."""
@@ -43,6 +44,7 @@ _SETTINGS = "/etc/lab"
 _SERVICES = f"{_SETTINGS}/services"
 _GUEST = Path(__file__).parent / "guest"
 _CONTROL_GUEST = "10.0.2.15"  # QEMU's user network gives the guest this address
+_CONTROL_HOST = "10.0.2.2"
 _CONTROL_PORT = 2222
 _READY_S = 90.0
 _GRACE_S = 15.0
@@ -77,7 +79,7 @@ _SYSTEMD_ARGUMENTS = (
 _BOOT = f"/bin/busybox sh {_SETTINGS}/boot.sh"
 _CONTROL = (
     f"/bin/sh -c '. {_SETTINGS}/environment;"
-    f" exec /usr/bin/python3 -I -S {_SETTINGS}/control.py {_CONTROL_GUEST}'"
+    f" exec /usr/bin/python3 -I -S {_SETTINGS}/control.py $LAB_CONTROL_ADDRESS'"
 )
 
 
@@ -148,6 +150,10 @@ class Vm:
             _make_disk(self._disk)
         ramdisk = self._dir / "initramfs"
         given = self._given()
+        if self._uml is not None:
+            ramdisk.write_bytes(initramfs(None, given))
+            self._processes.start(self._process_name, self._uml_command(ramdisk), netns=self._netns)
+            return
         ramdisk.write_bytes(initramfs(self._tree.kernel.modules, given, disk=self._systemd))
         tap = self._network.add_tap(self.name)
         command = self._tree.root.exported(self._qemu(ramdisk, tap), mounted=self._mounted())
@@ -296,6 +302,43 @@ class Vm:
         return process
 
     @property
+    def _uml(self) -> UmlKernel | None:
+        return self._tree.uml
+
+    @property
+    def _control(self) -> str:
+        """The guest's address on the control channel."""
+        return _CONTROL_GUEST if self._uml is None else f"10.0.2.{self.number}"
+
+    @property
+    def _channel(self) -> tuple[str, int]:
+        """Address and port that lead to the control channel, in the network's namespace."""
+        if self._uml is None:
+            return "127.0.0.1", 22000 + self.number
+        return self._control, _CONTROL_PORT
+
+    def _uml_command(self, ramdisk: Path) -> list[str]:
+        assert self._uml is not None
+        cluster = self._network.add_cable(self.name)
+        control = self._network.add_cable(self.name, plugged=False)
+        self._network.lead_alone(self._control, through=self.name, own=_CONTROL_HOST)
+        systemd = _SYSTEMD_ARGUMENTS.split() if self._systemd else []
+        arguments = [
+            str(self._uml.program),
+            f"mem={self._memory_mib}M", f"umid={self.name}", f"uml_dir={self._dir}",
+            f"initrd={ramdisk}", "lab.uml", *systemd, "seccomp=on", "ncpus=1",
+            "con=null", "con0=null,fd:1", "con1=null", "ssl=null", "quiet", "panic=-1",
+            *([] if self._disk is None else [f"ubd0={self._disk}"]),
+            *(
+                f"vec{card}:transport=raw,ifname={name},mac={mac}:{self.number:02x},depth=64,gro=1"
+                for card, (name, mac) in enumerate(
+                    ((cluster, "52:54:00:4d:00"), (control, "52:54:00:4d:01"))
+                )
+            ),
+        ]  # fmt: skip
+        return self._tree.root.contained(arguments, mounted=self._mounted(), writable=self._dir)
+
+    @property
     def _port(self) -> int:
         return 22000 + self.number
 
@@ -340,8 +383,12 @@ class Vm:
         environment = {
             "LAB_NAME": self.name,
             "LAB_ADDRESSES": " ".join(self._network.addresses(self.number)),
-            "LAB_CONTROL_ADDRESS": _CONTROL_GUEST,
-            "LAB_MODULES": str(self._tree.kernel.modules.parent),
+            "LAB_CONTROL_ADDRESS": self._control,
+            "LAB_MACHINE": "qemu" if self._uml is None else "uml",
+            "LAB_DISK_DEVICE": "/dev/vda" if self._uml is None else "/dev/ubda",
+            "LAB_MODULES": str(
+                self._tree.kernel.modules.parent if self._uml is None else self._uml.modules
+            ),
             "LAB_DISK": "no" if self._disk is None or self._systemd else "yes",
             "LAB_VISIBLE": f"{CHECKOUT} {cache_dir()}",
             "HOME": "/root",
@@ -374,7 +421,7 @@ class Vm:
         """Make the guest run ``argv``; return its exit code (None: timeout) and its output."""
         request = {"argv": argv, "stdin": len(stdin), "timeout_s": timeout_s}
         try:
-            with self._network.connect("127.0.0.1", self._port, timeout_s=_CONNECT_S) as connection:
+            with self._network.connect(*self._channel, timeout_s=_CONNECT_S) as connection:
                 # Before the first byte: an emulated machine reads a package slowly, and the timeout
                 # is that of all bytes together.
                 connection.settimeout(timeout_s + grace_s)

@@ -41,8 +41,26 @@ def test_ceph_and_kernel_default_to_those_of_the_debian_suite(
 
 
 @pytest.mark.parametrize(
+    ("given", "node"),
+    [
+        ({}, "uml"),
+        ({"CEPH": "20.2"}, "uml"),
+        ({"DEBIAN": "13"}, "qemu"),
+        ({"KERNEL": "5.10"}, "qemu"),
+        ({"NODE": "qemu"}, "qemu"),
+        ({"DEBIAN": "12", "NODE": "uml"}, "uml"),
+    ],
+)
+def test_kernel_of_a_distribution_is_emulated(given: dict[str, str], node: str) -> None:
+    parts = chosen_parts({f"RBDAGENT_LAB_{name}": value for name, value in given.items()})
+    assert parts.node == node
+
+
+@pytest.mark.parametrize(
     ("given", "words"),
     [
+        ({"NODE": "uml", "KERNEL": "6.1"}, "--kernel needs --node qemu"),
+        ({"NODE": "kvm"}, "--node kvm: .* choose from uml, qemu"),
         ({"CEPH": "17.2"}, "--ceph 17.2: there is no such part; choose from 14.2, 16.2, 18.2"),
         ({"KERNEL": "6.8"}, "--kernel 6.8: .* choose from 5.10, 6.1, 6.12, 7"),
         ({"DEBIAN": "11"}, "--debian 11: .* choose from 12, 13, forky"),

@@ -10,7 +10,12 @@ exec >/run/lab/boot.log 2>&1
 trap 'code=$?; [ $code = 0 ] || { echo "failed: exit $code"; cat /run/lab/boot.log >/dev/console; : >/run/lab/failed; }' EXIT
 set -x
 
-/sbin/modprobe virtio_net
+if [ "$LAB_MACHINE" = uml ]; then
+  ip link set vec0 name eth0
+  ip link set vec1 name eth1
+else
+  /sbin/modprobe virtio_net
+fi
 hostname "$LAB_NAME"
 ip link set lo up
 ip addr add "$LAB_CONTROL_ADDRESS/24" dev eth1
@@ -55,11 +60,11 @@ done
 # Without a disk the same directories are in memory.
 mkdir -p /var/lib/lab /var/lib/kubelet /var/lib/containerd /var/log/lab
 # In the order of the recorded nodes: vda, dm-0 and rbd0 then get the major numbers 254, 253, 252.
-/sbin/modprobe -a virtio_blk dm_crypt rbd ext4 loop nbd
+[ "$LAB_MACHINE" = uml ] || /sbin/modprobe -a virtio_blk dm_crypt rbd ext4 loop nbd
 if [ "$LAB_DISK" = yes ]; then
   # Neither kubelet nor containerd syncs all it writes: pulling the plug in the first half minute
   # would leave empty files (kubelet.crt: kubelet never starts again). So write back at once.
-  mount -t ext4 -o nodelalloc,commit=1 /dev/vda /var/lib/lab
+  mount -t ext4 -o nodelalloc,commit=1 "$LAB_DISK_DEVICE" /var/lib/lab
   mkdir -p /var/lib/lab/kubelet /var/lib/lab/containerd /var/lib/lab/log
   mount --bind /var/lib/lab/kubelet /var/lib/kubelet
   mount --bind /var/lib/lab/containerd /var/lib/containerd

@@ -9,10 +9,16 @@ set -e
 while read -r module; do
   /bin/busybox insmod "/modules/$module"
 done </modules/order
-/bin/busybox mount -t 9p -o ro,trans=virtio,version=9p2000.L,cache=loose,msize=512000 host /host
+if /bin/busybox grep -qw lab.uml /proc/cmdline; then
+  disk=/dev/ubda
+  /bin/busybox mount -t hostfs -o ro none /host
+else
+  disk=/dev/vda
+  /bin/busybox mount -t 9p -o ro,trans=virtio,version=9p2000.L,cache=loose,msize=512000 host /host
+fi
 systemd=$(/bin/busybox grep -ow lab.systemd /proc/cmdline || :)
 if [ -n "$systemd" ]; then
-  /bin/busybox mount -t ext4 /dev/vda /layer
+  /bin/busybox mount -t ext4 "$disk" /layer
 else
   /bin/busybox mount -t tmpfs layer /layer
 fi

@@ -1,0 +1,87 @@
+"""A kernel of User Mode Linux for the nodes: it runs as a program, without emulation.
+
+It is built once from Debian's source of the kernel. Standard library only, like
+:mod:`tests.lab.install`, which calls this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.lab.apt import Apt
+from tests.lab.commands import output
+from tests.lab.kernels import unpack
+from tests.lab.once import made_once
+from tests.lab.parts import SUITES
+
+if TYPE_CHECKING:
+    from tests.lab.parts import Suite
+
+PACKAGES: Final = ("bc", "bison", "flex", "gcc", "libc6-dev", "make", "patch", "xz-utils")
+"""What the build needs."""
+_SOURCE: Final = "linux-source-7.2"
+_CONFIG: Final = Path(__file__).with_name("uml.config")
+_PATCH: Final = Path(__file__).with_name("uml-cpuinfo.patch")
+_BUILD_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UmlKernel:
+    """A kernel that was built for ARCH=um; all that it needs is built in."""
+
+    program: Path
+    modules: Path
+    """Has a directory of the release with modules.builtin: modprobe then succeeds."""
+
+    @property
+    def release(self) -> str:
+        """What ``uname -r`` prints."""
+        (found,) = self.modules.iterdir()
+        return found.name
+
+
+def uml_kernel(cache: Path) -> UmlKernel:
+    """Return the kernel, built on first use (12 minutes of processor time).
+
+    Args:
+        cache: the project's cache directory.
+
+    Raises:
+        LabError: the source is not available, or the build failed.
+    """
+    parts = (_SOURCE.encode(), _CONFIG.read_bytes(), _PATCH.read_bytes())
+    key = hashlib.sha256(b"\n".join(parts)).hexdigest()
+    made = made_once(cache / "uml", key, lambda new: _make(cache, SUITES[-1], new))
+    return UmlKernel(program=made / "linux", modules=made / "modules")
+
+
+def _make(cache: Path, suite: Suite, directory: Path) -> None:
+    apt = Apt(cache, suite)
+    apt.update()
+    unpack(apt, (_SOURCE,), directory / "package")
+    (archive,) = (directory / "package" / "usr" / "src").glob(f"{_SOURCE}.tar.*")
+    output("tar", "-x", "-C", directory, "-f", archive)
+    source, build = directory / _SOURCE, directory / "build"
+    output("patch", "-p1", "-d", source, "-i", _PATCH)
+    make = ("make", "-C", source, "ARCH=um", f"O={build}")
+    build.mkdir()
+    output(*make, f"KCONFIG_ALLCONFIG={_CONFIG}", "alldefconfig")
+    output(*make, f"-j{len(os.sched_getaffinity(0))}", "linux", timeout_s=_BUILD_S)
+    release = output(*make, "-s", "kernelrelease").split()[-1]
+    shutil.copy(build / "linux", directory / "linux")
+    modules = directory / "modules" / release
+    modules.mkdir(parents=True)
+    for name in ("modules.builtin", "modules.builtin.modinfo"):
+        shutil.copy(build / name, modules / name)
+    (modules / "modules.order").touch()
+    # depmod looks below lib/modules.
+    (directory / "depmod" / "lib").mkdir(parents=True)
+    (directory / "depmod" / "lib" / "modules").symlink_to(modules.parent)
+    output("depmod", "-b", directory / "depmod", release)
+    for made in (source, build, directory / "package", directory / "depmod"):
+        shutil.rmtree(made)
