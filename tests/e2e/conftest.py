@@ -21,9 +21,10 @@ import pytest
 from tests.e2e.scene import Scene
 from tests.lab.install import default_state_dir
 from tests.lab.lab import Lab, running_lab
+from tests.lab.parts import chosen_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 _ALONE_IN_FIRST_LAB: Final = frozenset({"test_scenarios_on_nodes.py", "test_unmap.py"})
@@ -42,11 +43,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select the tests of this lab, and put the tests with the mark ``alone`` last."""
     items.sort(key=_is_alone)
+    if chosen_parts().node == "uml":
+        _deselect(config, items, lambda item: item.get_closest_marker("qemu") is not None)
     lab = config.getoption("--lab")
     if lab != "both":
-        others = [item for item in items if _lab_of(item) != lab]
-        items[:] = [item for item in items if _lab_of(item) == lab]
-        config.hook.pytest_deselected(items=others)
+        _deselect(config, items, lambda item: _lab_of(item) != lab)
+
+
+def _deselect(
+    config: pytest.Config, items: list[pytest.Item], is_other: Callable[[pytest.Item], bool]
+) -> None:
+    others = [item for item in items if is_other(item)]
+    items[:] = [item for item in items if not is_other(item)]
+    config.hook.pytest_deselected(items=others)
 
 
 def _lab_of(item: pytest.Item) -> str:
