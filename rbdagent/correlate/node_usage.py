@@ -364,11 +364,7 @@ def names_without_volume(
     by_name = {target.name} if target.kind is TargetKind.PERSISTENT_VOLUME else set()
     names = replace(names, handles=names.handles | by_handle, former_volumes=frozenset(by_name))
     names, found = known_names(None, names, directories)
-    volumes = {
-        *(directory.persistent_volume for directory in observed_of(found.staging)),
-        *(entry.persistent_volume for entry in observed_of(found.pod_volumes)),
-    }
-    return replace(names, former_volumes=names.former_volumes | (volumes - {None}))
+    return replace(names, former_volumes=names.former_volumes | _volumes_in(found))
 
 
 def known_names(
@@ -403,6 +399,11 @@ def volumes_on_node(mapping: Mapping, directories: Directories) -> frozenset[str
     handles = frozenset() if backend is None else frozenset({("", backend)})
     names = VolumeNames(image=identity_of_mapping(mapping), handles=handles)
     _, found = known_names(mapping, names, directories)
+    return _volumes_in(found)
+
+
+def _volumes_in(found: VolumeDirectories) -> frozenset[str]:
+    """Return the PVs that directories name."""
     volumes = {
         *(directory.persistent_volume for directory in observed_of(found.staging)),
         *(entry.persistent_volume for entry in observed_of(found.pod_volumes)),

@@ -90,7 +90,7 @@ def with_quotations(text: str, change: Callable[[str], str]) -> str:
 
     If a quote has no partner, nothing is changed: it is unknown what is quoted.
     """
-    if '"' in _QUOTED.sub("", text):
+    if is_in_quotation(text):
         return text
 
     def changed(quotation: re.Match[str]) -> str:

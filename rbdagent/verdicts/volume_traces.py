@@ -18,7 +18,6 @@ from rbdagent.correlate.node_usage import (
 )
 from rbdagent.correlate.volume_names import in_volumes_in_use, names_of_use, node_named
 from rbdagent.model import (
-    KubeletView,
     NotObserved,
     PodVolumeDirectory,
     StagingDirectory,
@@ -62,10 +61,8 @@ def keys_of_traces(diagnoses: Iterable[Diagnosis], snapshot: Snapshot) -> frozen
 
     An agent publishes them, so that no other node takes these volumes for free.
     """
-    directories = kubelet_of(snapshot)
-    kubelet = directories if isinstance(directories, KubeletView) else None
-    devices = mappings_of(snapshot.node)
-    if kubelet is None or first_unobserved(
+    kubelet, devices = kubelet_of(snapshot), mappings_of(snapshot.node)
+    if isinstance(kubelet, NotObserved) or first_unobserved(
         (kubelet.staging, kubelet.pod_volumes, *(device.mounts for device in devices))
     ):
         return frozenset({labels.UNKNOWN_VOLUME})

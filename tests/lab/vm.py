@@ -314,7 +314,7 @@ class Vm:
     def _channel(self) -> tuple[str, int]:
         """Address and port that lead to the control channel, in the network's namespace."""
         if self._uml is None:
-            return "127.0.0.1", 22000 + self.number
+            return "127.0.0.1", self._port
         return self._control, _CONTROL_PORT
 
     def _uml_command(self, ramdisk: Path) -> list[str]:
