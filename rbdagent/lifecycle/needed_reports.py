@@ -18,6 +18,7 @@ from rbdagent.correlate.cluster_index import (
     clients_in,
     disputed_clients,
     with_common_only,
+    with_reports,
 )
 from rbdagent.correlate.snapshot_slice import WantedReports, wanted_reports
 from rbdagent.lifecycle.triage import Triage, targets_to_diagnose
@@ -59,12 +60,22 @@ def needed_reports(
 ) -> tuple[PublishedNode, ...]:
     """Return all reports with only the mappings in the parts of suspects.
 
+    A mapping of a PV may name another image than the PV: the mappings of that image are needed too.
+
     Args:
         index: the snapshot of a cluster, with its :func:`suspicious_reports`, or with those that
             were needed before Ceph answered.
         scope: of the targets.
-        reports: of all agents.
+        reports: of all agents; they are read twice.
     """
+    named = _of_suspects(index, scope, reports)
+    return _of_suspects(with_reports(index, named), scope, reports)
+
+
+def _of_suspects(
+    index: ClusterIndex, scope: Scope, reports: Iterable[PublishedNode]
+) -> tuple[PublishedNode, ...]:
+    """Return all reports with only the mappings in the parts of suspects, as an index has them."""
     wanted = _Wanted(
         wanted_reports(index, targets_to_diagnose(index, scope)), index.published.disputed
     )

@@ -218,6 +218,15 @@ def test_reports_of_each_suspect_are_kept(
     assert kept(maker) == {(NODES[number % 3], f"/dev/rbd{number}") for number in numbers}
 
 
+def test_reports_of_an_image_that_a_report_names_are_kept_before_ceph_answers() -> None:
+    """The report of the suspect's PV is not suspicious itself, and its image has another id."""
+    maker = healthy_with(in_use(0, NODES[0], image_id="id-1"), *HEALTHY[1:])
+    _kill_pod(maker)
+    before = before_ceph(maker.from_afar(), Scope())
+    reports = {report.name: report for report in observed_of(kube_of(before.snapshot).published)}
+    assert [one.device for one in observed_of(reports[NODES[1]].mappings)] == ["/dev/rbd1"]
+
+
 def test_reports_without_observed_volumes_are_those_of_no_target() -> None:
     maker = healthy_with(*HEALTHY)
     maker.of_kube["persistent_volumes"] = UNSEEN
