@@ -599,8 +599,8 @@ def _silence_cure(cluster: Cluster) -> str:
     """
     shown = line_of(command("ceph auth get", f"client.{cluster.access.client_id}"))
     return (
-        "ceph health detail shows placement groups and OSDs that are down; OSDs never answer a "
-        f"user without osd caps, which {shown} shows"
+        "ceph health detail shows placement groups and OSDs that are down; OSDs of most "
+        f"releases never answer a user without osd caps, which {shown} shows"
     )
 
 
