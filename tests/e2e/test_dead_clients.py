@@ -40,6 +40,8 @@ def test_blocklist_entry_makes_all_volumes_of_a_node_dead(scene: Scene) -> None:
     assert "/dev/rbd0" in text
     assert "/dev/rbd1" in text
     assert not any("blocklist rm" in command for command in dead.next)
+    with scene.agent("worker-2"):
+        scene.assert_same_elsewhere(first, "worker-2", "Dead")
 
     # 51: the kernel shares one client among all mappings of a node, so a new mapping fails too.
     scene.claim("-3")

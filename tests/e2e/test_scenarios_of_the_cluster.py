@@ -215,6 +215,7 @@ def test_file_system_kept_only_by_the_kernel_pins_the_device(scene: Scene) -> No
     assert not any("force" in given["command"] for given in finding["commands"])
 
 
+@pytest.mark.alone
 def test_container_writing_to_the_node_disk_is_not_backed(scene: Scene) -> None:
     """scenarios.md 12 (ceph-csi#4762), recording 26: unmounted by hand, and the container restarts.
 
@@ -233,3 +234,5 @@ def test_container_writing_to_the_node_disk_is_not_backed(scene: Scene) -> None:
     assert report.exit_code == 3
     assert "Do not delete the pod: that destroys the data that it wrote" in finding["message"]
     assert report.next[0].endswith("/root ./data")
+    with scene.agent(_ASKED):
+        scene.assert_same_elsewhere(volume, _ASKED, "NotBacked")

@@ -40,7 +40,7 @@ from tests.lab.install_node import NodeTree, node_tree
 from tests.lab.kubelet import MEMORY_MIB, node_files
 from tests.lab.network import Network
 from tests.lab.parts import chosen_parts
-from tests.lab.processes import Process, Processes, wait_until
+from tests.lab.processes import Process, Processes, patience, wait_until
 from tests.lab.venvs import inside
 from tests.lab.vm import (
     WARM,
@@ -255,9 +255,7 @@ class Lab:
                 [service_file("csi", csi), start_file("60-csi", service_command("csi", "start"))]
             ),
             _RBDAGENT_KUBECONFIG: self.control_plane.kubeconfig(RBDAGENT_USER).read_bytes(),
-            "/etc/rbdagent/config.toml": (
-                f'node-name = "{name}"\nkubeconfig = "{_RBDAGENT_KUBECONFIG}"\n'
-            ).encode(),
+            "/etc/rbdagent/config.toml": _rbdagent_config(name).encode(),
         }
 
     def plugin_command(self, node: str) -> list[str]:
@@ -431,6 +429,15 @@ def running_lab(state_dir: Path | None = None, *, nodes: Sequence[str] = NODES) 
         yield lab
     finally:
         lab.down()
+
+
+def _rbdagent_config(node: str) -> str:
+    """Return the configuration of rbdagent on a node."""
+    config = f'node-name = "{node}"\nkubeconfig = "{_RBDAGENT_KUBECONFIG}"\n'
+    if chosen_parts().node == "qemu":
+        # An emulated node may need more than the default of 10 seconds for one call.
+        config += f'kube-timeout = "{10 * patience():g}s"\ntimeout = "{30 * patience():g}s"\n'
+    return config
 
 
 def guest_program(name: str, *arguments: str) -> list[str]:

@@ -26,7 +26,7 @@ PACKAGES: Final = ("bc", "bison", "flex", "gcc", "libc6-dev", "make", "patch", "
 """What the build needs."""
 _SOURCE: Final = "linux-source-7.2"
 _CONFIG: Final = Path(__file__).with_name("uml.config")
-_PATCH: Final = Path(__file__).with_name("uml-cpuinfo.patch")
+_PATCH: Final = Path(__file__).with_name("uml.patch")
 _BUILD_S: Final = 3600.0
 
 

@@ -326,9 +326,10 @@ class Vm:
         arguments = [
             str(self._uml.program),
             f"mem={self._memory_mib}M", f"umid={self.name}", f"uml_dir={self._dir}",
-            f"initrd={ramdisk}", "lab.uml", *systemd, "seccomp=on", "ncpus=1",
-            "con=null", "con0=null,fd:1", "con1=null", "ssl=null", "quiet", "panic=-1",
-            "noreboot",
+            f"initrd={ramdisk}", "lab.uml", *systemd, "seccomp=on",
+            "con=null", "con0=null,fd:1", "con1=null", "ssl=null", "panic=-1", "noreboot",
+            # With the traces that kernel errors print.
+            "loglevel=5",
             *([] if self._disk is None else [f"ubd0={self._disk}"]),
             *(
                 f"vec{card}:transport=raw,ifname={name},mac={mac}:{self.number:02x},depth=64,gro=1"
