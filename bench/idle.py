@@ -205,7 +205,7 @@ def _observed_at(lab: Lab) -> str:
         ).stdout
         for address in (_OURS, _THEIRS)
     )
-    (at,) = re.findall(rf"^{_OBSERVED_AT} (\S+)$", ours, re.MULTILINE)
+    (at,) = re.findall(rf"^{_OBSERVED_AT}{{.*}} (\S+)$", ours, re.MULTILINE)
     return str(at)
 
 

@@ -1053,6 +1053,7 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
     is_thread = bool(int(fields[6]) & _KERNEL_THREAD)
     living = _running_thread(directory) if fields[0] in _ENDED else directory
     cgroup = b"" if is_thread else read_bytes(f"{root}/{pid}/cgroup")
+    # The processes of a container have one text.
     pod_uid, container = _container_of(cgroup)
     return ProcessEntry(
         process=ProcessRef(
@@ -1168,6 +1169,7 @@ def _running_thread(directory: str) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=256)
 def _container_of(cgroup: object) -> tuple[str | None, str | None]:
     if not isinstance(cgroup, bytes) or b"pod" not in cgroup:
         return None, None
