@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hypothesis import settings
 
 import rbdagent
+from tests.support import rows
 from tests.support.run_summary import PRINTED
 
 if TYPE_CHECKING:
@@ -32,21 +33,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rows", type=int, metavar="N", help="run at most N rows of a test function")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Read ``--rows`` for the tests that run a table in one case."""
+    if (most := config.getoption("--rows")) is not None:
+        rows.chosen["most"] = most
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep at most ``--rows`` rows of each test function, evenly from its table."""
-    most = config.getoption("--rows")
-    if most is None:
-        return
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
         tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    chosen = {
-        rows[number * len(rows) // most] if len(rows) > most else row
-        for rows in tables.values()
-        for number, row in enumerate(rows[:most])
-    }
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = [item for item in items if item in chosen]
+    kept = {row for table in tables.values() for row in rows.some_of(table)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def pytest_collection_finish() -> None:

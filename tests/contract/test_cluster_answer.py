@@ -26,6 +26,7 @@ from rbdagent.rules import FINDINGS
 from tests.lab.many import many
 from tests.support.cli_runner import ROOT
 from tests.support.hostile_texts import TURNED, is_clean
+from tests.support.rows import each_row
 from tests.support.sample_pages import SCENES, ParsedPage, named
 
 WHOLE: Final = Target(argument="-A", kind=TargetKind.NONE)
@@ -90,8 +91,8 @@ def test_cut_cell_keeps_how_long_a_pod_waits() -> None:
     assert all("…" in end for end in ends)
 
 
-every_name = pytest.mark.parametrize("name", NAMES)
-every_width = pytest.mark.parametrize("width", [40, 80, 120, 200])
+every_name = each_row("name", NAMES)
+every_width = each_row("width", [40, 80, 120, 200])
 
 
 # --------------------------------------------------------------------------------------------------

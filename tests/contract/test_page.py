@@ -21,6 +21,7 @@ from rbdagent.report.html.chain import chain_of
 from rbdagent.report.html.markup import Html, el, visible
 from tests.support.cli_runner import ORPHAN, ROOT, process
 from tests.support.recordings import recorded_snapshot
+from tests.support.rows import each_row
 from tests.support.sample_pages import (
     PALETTE,
     PALETTES,
@@ -339,8 +340,8 @@ _PAIRS: Final = (
 )
 
 
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-@pytest.mark.parametrize(("text", "ground"), _PAIRS)
+@each_row("scheme", [0, 1], ids=["light", "dark"])
+@each_row(("text", "ground"), _PAIRS)
 def test_text_has_enough_contrast(text: str, ground: str, scheme: int) -> None:
     assert contrast(rgb(PALETTES[scheme][text]), rgb(PALETTES[scheme][ground])) >= 4.5
 

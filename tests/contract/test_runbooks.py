@@ -13,6 +13,7 @@ from rbdagent.commands import sentence_of
 from rbdagent.rules.entry import runbook
 from tests.documents.runbooks import MARKER, ROOT, alerts, pages
 from tests.documents.runbooks import RUNBOOKS as FOLDER
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +49,7 @@ def test_handwritten_text_is_kept_when_a_page_is_generated(
     assert page.endswith(f"{MARKER}\nOur storage team: 555.\n")
 
 
-@pytest.mark.parametrize("code", CATALOG)
+@each_row("code", CATALOG)
 def test_page_of_a_finding_contains_the_text_of_explain(code: str) -> None:
     page = (FOLDER / f"{code}.md").read_text()
     title = page.partition("\n")[0].removeprefix("# ")
@@ -77,7 +78,7 @@ def test_every_link_between_pages_leads_to_a_file() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", [*CATALOG, *alerts()])
+@each_row("name", [*CATALOG, *alerts()])
 def test_link_of_a_finding_or_an_alert_leads_to_a_page(name: str) -> None:
     assert (FOLDER / runbook(name).removeprefix(RUNBOOKS)).exists()
     assert RUNBOOKS.endswith(f"/blob/main/{FOLDER.relative_to(ROOT)}/")

@@ -8,12 +8,11 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pytest
-
 from rbdagent.catalog import CATALOG
 from rbdagent.model import Verdict
 from tests.support.cli_runner import ROOT
 from tests.support.lifecycle_states import CODES, CODES_ON_NODES
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -91,19 +90,19 @@ def test_the_counts_are_those_of_the_table() -> None:
     assert stated == (len(ROWS), counted["real"], counted["recorded"], counted["built"])
 
 
-@pytest.mark.parametrize("row", ROWS, ids=_number)
+@each_row("row", ROWS, ids=_number)
 def test_each_test_exists(row: Row) -> None:
     for test in row.tests:
         path, _, function = test.partition("::")
         assert function in _functions(path), test
 
 
-@pytest.mark.parametrize("row", ROWS, ids=_number)
+@each_row("row", ROWS, ids=_number)
 def test_verdicts_and_codes_exist(row: Row) -> None:
     assert [word for word in row.said if word not in CATALOG and word not in {*Verdict}] == []
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.parts == "real"], ids=_number)
+@each_row("row", [row for row in ROWS if row.parts == "real"], ids=_number)
 def test_real_scenarios_are_tested_in_the_lab(row: Row) -> None:
     assert all(test.startswith(("tests/e2e/", "tests/integration/")) for test in row.tests)
     asserted = " ".join(_asserted(test) for test in row.tests)

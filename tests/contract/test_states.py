@@ -20,6 +20,7 @@ from tests.support.lifecycle_states import (
     RECOVERY,
     lifecycle_of,
 )
+from tests.support.rows import each_row
 
 _ROW: Final = re.compile(
     r"^\| (?P<text>[^|]+) \| (?P<codes>RBD\d+(?:, RBD\d+)*)(?P<info> \(info\))? "
@@ -74,7 +75,7 @@ def test_each_state_made_by_controllers_has_one_row() -> None:
     assert sum(row.made.startswith("controllers") for row in ROWS) == len(made)
 
 
-@pytest.mark.parametrize("state", BY_CONTROLLERS)
+@each_row("state", BY_CONTROLLERS)
 def test_the_codes_of_a_recorded_state_are_those_in_the_table(state: str) -> None:
     row = BY_CONTROLLERS[state]
     if row.info:
@@ -87,7 +88,7 @@ def test_the_codes_of_a_recorded_state_are_those_in_the_table(state: str) -> Non
     assert ("recovery" in row.made) is (state in RECOVERY)
 
 
-@pytest.mark.parametrize("row", [entry for entry in ROWS if entry.made == "built"], ids=_ids)
+@each_row("row", [entry for entry in ROWS if entry.made == "built"], ids=_ids)
 def test_built_state_is_in_the_table_of_its_test(row: Row) -> None:
     named = _BUILT.fullmatch(row.shown)
     assert named is not None

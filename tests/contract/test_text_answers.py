@@ -26,6 +26,7 @@ from rbdagent.report.text.lifecycle import headline, story
 from rbdagent.rules import coverage_gaps, diagnose
 from tests.support.cli_runner import ask
 from tests.support.recordings import recorded_snapshot
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,9 +122,9 @@ def words_of(text: str) -> str:
 
 
 VERBS: Final = (who_holds, diagnosed)
-every_name = pytest.mark.parametrize("name", NAMES)
-every_width = pytest.mark.parametrize("width", [80, 200])
-every_verb = pytest.mark.parametrize("verb", VERBS)
+every_name = each_row("name", NAMES)
+every_width = each_row("width", [80, 200])
+every_verb = each_row("verb", VERBS)
 
 
 @every_verb
@@ -272,7 +273,7 @@ def test_plugin_starts_every_verb_that_a_text_names(
     assert not _TYPED_ON_A_NODE.search(details)
 
 
-@pytest.mark.parametrize("code", CATALOG)
+@each_row("code", CATALOG)
 def test_plugin_starts_every_verb_that_an_explanation_names(code: str) -> None:
     assert not _TYPED_ON_A_NODE.search(explanation(code, ("kubectl", "rbdagent")))
 

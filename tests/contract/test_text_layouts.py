@@ -18,10 +18,11 @@ from rbdagent.report.text.mappings import mapping_table
 from rbdagent.report.text.unmap import unmap_plan, unmap_refusal
 from rbdagent.rules import diagnose
 from tests.support.cli_runner import on_terminal, process
+from tests.support.rows import each_row
 from tests.support.snapshots import FAILED, NOWHERE, POD_PATH, mount, opener, pod, world
 from tests.support.unmap_plans import LEAVE, history, planned, seen
 
-every_width = pytest.mark.parametrize("width", [60, 80, 200])
+every_width = each_row("width", [60, 80, 200])
 _COMMANDS: Final = ("  rbdagent ", "          -> ", "  -> ")
 """The beginnings of lines to copy, which are never wrapped."""
 
@@ -200,7 +201,7 @@ def test_verdict_of_a_row_has_its_colour() -> None:
 
 
 @every_width
-@pytest.mark.parametrize("code", CATALOG)
+@each_row("code", CATALOG)
 def test_explanation_has_the_width_of_the_terminal(code: str, width: int) -> None:
     text = explanation_lines(explanation(code), Layout(width=width))
     assert too_wide(text, width) == []
@@ -208,7 +209,7 @@ def test_explanation_has_the_width_of_the_terminal(code: str, width: int) -> Non
 
 
 @every_width
-@pytest.mark.parametrize("code", CATALOG)
+@each_row("code", CATALOG)
 def test_list_of_codes_has_every_word_of_a_summary(code: str, width: int) -> None:
     lines = list_lines(CATALOG[code], Layout(width=width))
     assert too_wide(lines, width) == []

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 from tests.support.cli_runner import ROOT
 from tests.support.printed_texts import printed_texts
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +34,7 @@ def test_every_row_begins_with_one_message() -> None:
     assert len(MESSAGES) > 40
 
 
-@pytest.mark.parametrize("message", MESSAGES)
+@each_row("message", MESSAGES)
 def test_message_is_in_the_program(message: str) -> None:
     assert any(message in text for text in printed_texts())
 

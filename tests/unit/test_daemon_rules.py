@@ -20,6 +20,7 @@ from rbdagent.model import (
     Verdict,
 )
 from rbdagent.report.json.holders import holder_report
+from tests.support.rows import each_row
 from tests.support.rule_rows.holder_verdicts import EXPECTED as HOLDERS
 from tests.support.rule_rows.target_verdicts import EXPECTED as TARGETS
 from tests.support.snapshots import (
@@ -199,8 +200,8 @@ WORLDS: Final = {
 }
 
 
-@pytest.mark.parametrize("seen", WORLDS.values(), ids=WORLDS)
-@pytest.mark.parametrize(
+@each_row("seen", WORLDS.values(), ids=WORLDS)
+@each_row(
     ("in_ceph", "unsaid", "hint"),
     [
         pytest.param(NO_CLIENTS_OF_THE_MGR, {"tasks": ()}, {"tasks": ("flatten",)}, id="mgr"),

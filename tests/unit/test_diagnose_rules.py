@@ -37,6 +37,7 @@ from rbdagent.report.text.holders import answer
 from rbdagent.report.text.layout import Layout
 from rbdagent.rules.context import delete_pod
 from rbdagent.unmap.preconditions import CONDITIONS
+from tests.support.rows import each_row
 from tests.support.rule_rows.diagnose import (
     BEING_USED,
     EXISTS,
@@ -139,7 +140,7 @@ ANSWERED: Final = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "seen"),
     [
         pytest.param(code, seen, id=f"{code}: {name}")
@@ -678,7 +679,7 @@ def test_claim_is_not_looked_up_without_the_permission_to_read_claims() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", CATALOG)
+@each_row("code", CATALOG)
 def test_every_code_is_explained_in_full(code: str) -> None:
     known = CATALOG[code]
     remedy = sentence_of(known.remedy)

@@ -14,6 +14,7 @@ from rbdagent.model import (
     Snapshot,
     Verdict,
 )
+from tests.support.rows import each_row
 from tests.support.rule_rows.holder_verdicts import BY_DEVICE, EXPECTED
 from tests.support.snapshots import (
     ADDRESS,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tests.support.rule_tables import Table
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expected", "seen"),
     [
         pytest.param(expected, seen, id=f"{expected}: {name}")

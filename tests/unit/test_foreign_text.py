@@ -32,6 +32,7 @@ from rbdagent.parse.foreign import bounded, foreign, foreign_at, foreign_name, r
 from rbdagent.report.text.holders import answer
 from rbdagent.report.text.layout import Layout, headed, labelled, limited, sentences
 from tests.support.hostile_texts import is_clean
+from tests.support.rows import each_row
 from tests.support.rule_rows.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def outside(text: str) -> str:
     return _QUOTED.sub('""', " ".join(text.split()))
 
 
-@pytest.mark.parametrize("seen", rows())
+@each_row("seen", rows())
 def test_no_text_of_a_tenant_is_outside_of_quotes(seen: Snapshot) -> None:
     snapshot = forged(seen)
     diagnosis = lifecycle_of(correlate(snapshot), snapshot).diagnosis

@@ -12,6 +12,7 @@ from rbdagent.commands import NOT_PRINTED, line_of, text_of
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from tests.support.rows import each_row
 from tests.support.rule_rows import diagnose
 from tests.support.rule_rows.families import FAMILIES
 from tests.support.snapshots import DRIVER, HANDLE, POD_UID, PV, SPEC
@@ -83,7 +84,7 @@ def commands_of(seen: Snapshot) -> list[Command]:
     return [given for finding in life.findings for given in finding.commands]
 
 
-@pytest.mark.parametrize("seen", rows())
+@each_row("seen", rows())
 def test_command_with_a_hostile_name_stays_one_command(seen: Snapshot) -> None:
     for number, name in enumerate(NAMES):
         hostile = HOSTILE[number % len(HOSTILE)]

@@ -20,6 +20,7 @@ from tests.support.lifecycle_states import (
     lifecycle_of,
     ways,
 )
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from rbdagent.rules.entry import Entry
@@ -31,14 +32,14 @@ def test_recordings_are_exactly_those_of_the_known_states() -> None:
     assert CODES.keys().isdisjoint(CODES_ON_NODES)
 
 
-@pytest.mark.parametrize("state", [*CODES, *CODES_ON_NODES])
+@each_row("state", [*CODES, *CODES_ON_NODES])
 def test_recorded_state_is_reported_without_contradiction(state: str) -> None:
     diagnosis = lifecycle_of(state).diagnosis
     assert list(contradictions(diagnosis)) == []
     assert advice_that_loses_data(diagnosis.findings) == []
 
 
-@pytest.mark.parametrize("entry", CATALOG.values(), ids=CATALOG)
+@each_row("entry", CATALOG.values(), ids=CATALOG)
 def test_catalogue_remedy_keeps_the_data(entry: Entry) -> None:
     assert not loses_data(sentence_of(entry.remedy))
 
@@ -58,7 +59,7 @@ def test_remedy_that_loses_data_is_recognised(remedy: str, *, loses: bool) -> No
     assert loses_data(remedy) is loses
 
 
-@pytest.mark.parametrize("state", CODES)
+@each_row("state", CODES)
 def test_recorded_state_has_its_codes(state: str) -> None:
     assert set(codes_of(state)) == CODES[state]
 
@@ -71,7 +72,7 @@ def test_recorded_state_of_a_node_has_its_codes_and_its_first(state: str) -> Non
     assert set(codes) == {first, *others}
 
 
-@pytest.mark.parametrize("state", [*CODES, *CODES_ON_NODES])
+@each_row("state", [*CODES, *CODES_ON_NODES])
 def test_state_is_listed_if_its_remedy_changes_something(state: str) -> None:
     (first, *_) = lifecycle_of(state).findings
     first_way, _ = ways(lines_of(first.commands))

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from rbdagent.commands import lines_of
 from rbdagent.model import ContainerState, ObjectRef, Snapshot
+from tests.support.rows import each_row
 from tests.support.rule_rows import (
     attach_detach,
     foreign_clusters,
@@ -201,7 +202,7 @@ KINDS: Final = (
 )
 
 
-@pytest.mark.parametrize("seen", EVERY)
+@each_row("seen", EVERY)
 def test_missing_source_leads_to_no_further_cause(seen: Snapshot) -> None:
     view = seen.kubernetes or kube()
     less = [replace(seen, kubernetes=replace(view, **{kind: UNSEEN})) for kind in KINDS]
@@ -218,7 +219,7 @@ DANGEROUS: Final = re.compile(
 """Commands that may lose data or leave orphans if they are run at the wrong time."""
 
 
-@pytest.mark.parametrize("seen", EVERY)
+@each_row("seen", EVERY)
 def test_no_command_is_dangerous(seen: Snapshot) -> None:
     for finding in diagnosis_of(seen).findings:
         for command in lines_of(finding.commands):
@@ -227,7 +228,7 @@ def test_no_command_is_dangerous(seen: Snapshot) -> None:
             assert "None" not in command
 
 
-@pytest.mark.parametrize("seen", EVERY)
+@each_row("seen", EVERY)
 def test_each_problem_states_its_recovery(seen: Snapshot) -> None:
     for finding in diagnosis_of(seen).findings:
         if finding.severity != "info" and finding.code.startswith("RBD7"):

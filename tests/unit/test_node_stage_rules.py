@@ -15,6 +15,7 @@ from rbdagent.model import (
     Severity,
     Snapshot,
 )
+from tests.support.rows import each_row
 from tests.support.rule_rows.node_stage import (
     BEING_USED,
     MAP,
@@ -60,7 +61,7 @@ from tests.support.snapshots import (
 )
 
 
-@pytest.mark.parametrize(("code", "seen", "beside"), reported_rows(REPORTED))
+@each_row(("code", "seen", "beside"), reported_rows(REPORTED))
 def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:

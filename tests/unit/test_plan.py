@@ -28,6 +28,7 @@ from rbdagent.model import (
 )
 from rbdagent.unmap.preconditions import CONDITIONS
 from tests.support.orphan_variations import IN_FLIGHT, ON_TOP
+from tests.support.rows import each_row
 from tests.support.snapshots import (
     FAILED,
     JUST_NOW,
@@ -248,7 +249,7 @@ REFUSED_BY_WHAT_IS_SEEN: Final[tuple[tuple[str, str, Snapshot], ...]] = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "look"),
     [pytest.param(code, look, id=f"{code} {why}") for code, why, look in REFUSED_BY_WHAT_IS_SEEN],
 )

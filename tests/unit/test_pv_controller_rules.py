@@ -20,6 +20,7 @@ from rbdagent.model import (
 )
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.rules import finalizers, provisioner, pv_reclaim, pvc_lost, pvc_pending
+from tests.support.rows import each_row
 from tests.support.rule_rows.pv_controller import (
     BEING_USED,
     BOUND,
@@ -83,7 +84,7 @@ def of_family(seen: Snapshot) -> set[str]:
     return codes(seen) & FAMILY
 
 
-@pytest.mark.parametrize(("code", "seen"), cases(REPORTED))
+@each_row(("code", "seen"), cases(REPORTED))
 def test_state_is_reported_with_its_code_only(code: str, seen: Snapshot) -> None:
     finding = found(seen, code)
     assert of_family(seen) == {code}
@@ -92,7 +93,7 @@ def test_state_is_reported_with_its_code_only(code: str, seen: Snapshot) -> None
     assert "None" not in finding.message
 
 
-@pytest.mark.parametrize(("code", "seen"), cases(NOT_REPORTED))
+@each_row(("code", "seen"), cases(NOT_REPORTED))
 def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
@@ -152,7 +153,7 @@ def test_every_code_of_the_family_has_a_table() -> None:
     assert NOT_REPORTED.keys() | INFO_ONLY.keys() <= FAMILY
 
 
-@pytest.mark.parametrize("code", sorted(FAMILY))
+@each_row("code", sorted(FAMILY))
 def test_every_problem_code_has_a_recovery_and_a_step(code: str) -> None:
     entry = CATALOG[code]
     if entry.severity is not Severity.INFO:
@@ -167,7 +168,7 @@ def test_every_problem_code_has_a_recovery_and_a_step(code: str) -> None:
 FORBIDDEN: Final = ("finalizers", "--force", "--grace-period", "delete pv", "delete pvc", "unmap")
 
 
-@pytest.mark.parametrize(("code", "seen"), cases(REPORTED, INFO_ONLY))
+@each_row(("code", "seen"), cases(REPORTED, INFO_ONLY))
 def test_commands_parse_and_remove_nothing_by_force(code: str, seen: Snapshot) -> None:
     for line in lines_of(found(seen, code).commands):
         words = shlex.split(line)

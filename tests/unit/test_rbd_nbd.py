@@ -20,6 +20,7 @@ from rbdagent.model import (
 from rbdagent.parse.rbd_nbd import served_image
 from tests.support.node_files import Tree
 from tests.support.rbd_nbd import COMMAND, IMAGE, REFUSED, SERVED, WITHOUT_POOL
+from tests.support.rows import each_row
 from tests.support.snapshots import (
     POD_PATH,
     SPEC,
@@ -44,8 +45,8 @@ def served(line: str, command: str = "map") -> ImageSpec | None:
     return served_image(("rbd-nbd", *line.replace(COMMAND, command).split()))
 
 
-@pytest.mark.parametrize("command", ["map", "attach"])
-@pytest.mark.parametrize("line", SERVED)
+@each_row("command", ["map", "attach"])
+@each_row("line", SERVED)
 def test_image_is_that_of_the_program(line: str, command: str) -> None:
     assert served(line, command) == SERVED[line]
 

@@ -14,6 +14,7 @@ from rbdagent.rules import ERROR_TEXTS
 from rbdagent.rules.error_texts import ErrorText, meaning_of
 from tests.lab.install import CHECKOUT
 from tests.support.quoted_messages import PLAYS, QUOTES, Proof, Quote, pod_event
+from tests.support.rows import each_row
 from tests.support.snapshots import codes
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ def test_every_row_of_the_table_is_quoted_and_has_an_origin() -> None:
         assert all(origin.project and origin.version and origin.where for origin in row.origins)
 
 
-@pytest.mark.parametrize(("row", "quote"), rows(QUOTES))
+@each_row(("row", "quote"), rows(QUOTES))
 def test_real_text_is_recognised(row: Recognised, quote: Quote) -> None:
     assert row.is_in(quote.text)
 
 
-@pytest.mark.parametrize(("row", "quote"), rows(QUOTES))
+@each_row(("row", "quote"), rows(QUOTES))
 def test_quote_with_a_fixture_is_in_that_fixture(row: Recognised, quote: Quote) -> None:
     assert (quote.proof is Proof.RECORDING) == bool(quote.fixture)
     if quote.fixture:
@@ -52,9 +53,7 @@ def test_quote_with_a_fixture_is_in_that_fixture(row: Recognised, quote: Quote) 
         assert quote.text in recorded or json.dumps(quote.text)[1:-1] in recorded
 
 
-@pytest.mark.parametrize(
-    ("row", "quote"), rows(kind for kind in Recognised if kind.code is not None)
-)
+@each_row(("row", "quote"), rows(kind for kind in Recognised if kind.code is not None))
 def test_real_text_leads_to_the_finding_of_its_row(row: Recognised, quote: Quote) -> None:
     play = PLAYS.get(row, pod_event)
     expected = set() if row is Recognised.OF_VOLUMES else {row.code}
@@ -66,14 +65,14 @@ def test_real_text_leads_to_the_finding_of_its_row(row: Recognised, quote: Quote
 BY_RULE: Final = {row for text in ERROR_TEXTS for row in text.kinds if isinstance(row, Recognised)}
 
 
-@pytest.mark.parametrize(("row", "quote"), rows(kind for kind in Recognised if kind in BY_RULE))
+@each_row(("row", "quote"), rows(kind for kind in Recognised if kind in BY_RULE))
 def test_real_text_matches_no_row_before_its_own(row: Recognised, quote: Quote) -> None:
     meant = meaning_of(quote.text)
     assert meant is not None
     assert row in meant[0].kinds
 
 
-@pytest.mark.parametrize("text", ERROR_TEXTS, ids=lambda text: f"{text.code} {text.kinds[0]}")
+@each_row("text", ERROR_TEXTS, ids=lambda text: f"{text.code} {text.kinds[0]}")
 def test_error_text_has_the_code_of_its_rows(text: ErrorText) -> None:
     rows = [kind for kind in text.kinds if isinstance(kind, Recognised)]
     assert text.code is None or {row.code for row in rows} <= {text.code, None}
@@ -161,7 +160,7 @@ CATEGORIES: Final = {
 }
 
 
-@pytest.mark.parametrize("row", Recognised)
+@each_row("row", Recognised)
 def test_each_pattern_takes_linear_time(row: Recognised) -> None:
     assert [what for what, is_linear in unbounded(row.pattern) if not is_linear] == []
 

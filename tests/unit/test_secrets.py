@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rbdagent.parse.ceph_keys import MASK, without_keys
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
+from tests.support.rows import each_row
 
 WORDS: Final = (
     # Ceph
@@ -279,7 +280,7 @@ FORMS: Final = tuple(
     )
     for template in templates
 )
-EVERY_FORM: Final = pytest.mark.parametrize(
+EVERY_FORM: Final = each_row(
     ("show", "template"), FORMS, ids=[f"{show.__name__}-{form}" for show, form in FORMS]
 )
 

@@ -60,6 +60,7 @@ from rbdagent.parse.selector import parse_selector
 from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, Many, many
 from tests.support.random_clusters import GIB, Maker, address, some_cluster
 from tests.support.random_reports import reported_cluster
+from tests.support.rows import each_row
 from tests.support.rule_rows.families import FAMILIES
 from tests.support.snapshots import DRIVER, FSID, JUST_NOW, LONG_AGO, NOW, UNSEEN, event
 
@@ -312,7 +313,7 @@ def rows_of_the_tables() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("seen", rows_of_the_tables())
+@each_row("seen", rows_of_the_tables())
 def test_rule_row_passes_triage_whatever_was_not_observed(seen: Snapshot) -> None:
     """Assert that `diagnose -A` reports what each target alone reports, also without pods."""
     for parts in ((), ("pods",), ("node",), ("node", "pods"), ("node", "ceph", "pods")):

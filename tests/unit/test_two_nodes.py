@@ -38,6 +38,7 @@ from rbdagent.report.text.headline import (
 from rbdagent.report.text.lifecycle import _first_lines, _word
 from rbdagent.rules import diagnose
 from rbdagent.verdicts.volume_traces import keys_of_traces
+from tests.support.rows import each_row
 from tests.support.rule_rows.diagnose import DEAD_NBD, OWN_ENTRY, REPORTED
 from tests.support.rule_rows.holder_verdicts import EXPECTED
 from tests.support.snapshots import (
@@ -191,7 +192,7 @@ def severity_of_lead(diagnosis: Diagnosis) -> Severity | None:
     return None if lead is None else lead.severity
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_another_node_gives_the_same_answer(name: str) -> None:
     here = CASES[name]
     there = elsewhere(here)
@@ -202,7 +203,7 @@ def test_another_node_gives_the_same_answer(name: str) -> None:
     assert exit_code((theirs,), "error") == exit_code((ours,), "error")
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_diagnose_on_another_node_begins_in_the_same_way(name: str) -> None:
     here = CASES[name]
     there = elsewhere(here)
@@ -274,8 +275,8 @@ def test_volume_of_another_driver_is_not_named() -> None:
     assert keys_of_traces((), seen) == frozenset()
 
 
-@pytest.mark.parametrize("severity", ["info", "not a severity"])
-@pytest.mark.parametrize("name", CASES)
+@each_row("severity", ["info", "not a severity"])
+@each_row("name", CASES)
 def test_an_agent_cannot_lower_the_severity_of_its_finding(name: str, severity: str) -> None:
     here = CASES[name]
     there = elsewhere(here, severity=severity)
@@ -323,7 +324,7 @@ def test_every_verdict_that_a_node_gives_its_mappings_has_a_case() -> None:
     assert judged == given
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_published_finding_has_code_severity_and_one_sentence(name: str) -> None:
     for status in statuses_of(CASES[name]):
         found = status["finding"]
