@@ -32,7 +32,8 @@ from tests.lab.workloads import claim, pod
 _NODE: Final = "worker-1"
 _VOLUMES_OF_A_POD: Final = 10
 _SCRAPE_S: Final = 15
-_SETTLE_S: Final = 30
+_SETTLE_S: Final = 330
+"""Beyond the first heartbeat, which reads each object that was written before it."""
 _REQUESTS_A_MINUTE: Final = 2.0
 _PERCENT: Final = 0.2
 _MIB: Final = 85.0
