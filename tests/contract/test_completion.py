@@ -20,7 +20,7 @@ import pytest
 
 from rbdagent.catalog import CATALOG
 from rbdagent.report.schema import KINDS
-from tests.lab.install import SHELL_PACKAGES
+from tests.lab.install import TEST_PACKAGES
 from tests.support.cli_runner import ORPHAN, ROOT, VOLUME
 from tests.support.fake_api import VOLUME as LISTED
 from tests.support.fake_api import FakeApi, kubeconfig, refuse
@@ -228,4 +228,4 @@ def test_tab_completes_the_word(tmp_path: Path, shell: str, line: str, typed: st
 
 
 def test_developer_script_installs_the_shells() -> None:
-    assert set(SHELLS) <= set(SHELL_PACKAGES)
+    assert set(SHELLS) <= set(TEST_PACKAGES)

@@ -1,1 +1,1 @@
-"""The lab: real Ceph, a real Kubernetes control plane, two node VMs with real krbd and kubelet."""
+"""The lab: real Ceph, a real Kubernetes control plane, two nodes with real krbd and kubelet."""

@@ -17,7 +17,7 @@ from tests.lab.install import (
     CHECKOUT,
     Narrator,
     install_lab,
-    lab_programs_installed,
+    minutes_of_building,
     parts_line,
     venv_python,
 )
@@ -48,7 +48,7 @@ def main() -> int:
         _install()
         print(parts_line(), flush=True)
         _headline(
-            "The lab starts: real Ceph, a real control plane, two VMs with real kubelet and krbd."
+            "The lab starts: real Ceph, a real control plane, two nodes with real kubelet and krbd."
         )
         with running_lab() as lab:
             _Demo(lab, record).show()
@@ -61,7 +61,9 @@ def main() -> int:
 
 def _install() -> None:
     """Build what is missing; meanwhile show the same incident from a recording."""
-    if lab_programs_installed():
+    minutes = minutes_of_building()
+    print(_forecast(minutes), flush=True)
+    if minutes == 0:
         install_lab(Narrator())
         return
     failures: list[LabError] = []
@@ -79,6 +81,13 @@ def _install() -> None:
     builder.join()
     if failures:
         raise failures[0]
+
+
+def _forecast(minutes: int) -> str:
+    """Return how long the demo takes on two idle cores."""
+    if minutes == 0:
+        return "This takes about a minute."
+    return f"This takes about {minutes + 1} minutes: the lab is built first, once."
 
 
 def _show_recorded() -> None:

@@ -31,7 +31,7 @@ from tests.lab.parts import DEFAULT_KUBERNETES, USERLANDS, chosen_parts, image_b
 from tests.lab.roots import PACKAGES as ROOT_PACKAGES
 from tests.lab.roots import image_root, root_is_made, root_of
 from tests.lab.uml import PACKAGES as UML_PACKAGES
-from tests.lab.uml import uml_kernel
+from tests.lab.uml import uml_kernel, uml_kernel_is_made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,26 +48,29 @@ PYTHON_PACKAGES = (
     "python3-rados",  # the bindings of librados and librbd are not on PyPI
     "python3-rbd",
     "python3-venv",
-    "systemd",  # systemd-analyze rates the units, and reads them as systemd does
 )
-SHELL_PACKAGES = (
+TEST_PACKAGES = (
     "bash",  # with zsh and fish: the shells for which rbdagent has completion
-    "busybox-static",  # a sh for the kubectl plugin; the guests' initramfs, the pods' image
+    "busybox-static",  # a sh for the kubectl plugin
     "fish",
     "jq",  # runs the filters that docs/json.md shows
     "shellcheck",
+    "systemd",  # systemd-analyze rates the units, and reads them as systemd does
     "zsh",
 )
 LAB_PACKAGES = (
     *ROOT_PACKAGES,  # the nodes run on this machine's own root if it has their Debian
+    "busybox-static",  # the guests' initramfs, the pods' image
     "cpio",
     "debootstrap",
     "etcd-server",
     "openssl",
-    "prometheus",  # with promtool: the tests run the alerts and the dashboard on the real one
-    "qemu-system-x86",
     "zstd",
-    *UML_PACKAGES,
+)
+NODE_PACKAGES = {"qemu": ("qemu-system-x86",), "uml": UML_PACKAGES}
+LAB_TEST_PACKAGES = (
+    *(name for names in NODE_PACKAGES.values() for name in names),
+    "prometheus",  # with promtool: the tests run the alerts and the dashboard on the real one
 )
 RELEASE_PACKAGES = (
     "debootstrap",  # the file system of the image
@@ -91,6 +94,10 @@ _GO_VERSION = "1.26.8"
 _GO_SHA256 = "30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7"
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _QUIET_S = 30.0
+# On two idle cores.
+_KUBERNETES_MINUTES = 5
+_UML_MINUTES = 10
+_ROOT_MINUTES = 4
 
 
 def cache_dir() -> Path:
@@ -213,10 +220,17 @@ def run(argv: Sequence[str | Path], log: Path, **env: str) -> None:
         )
 
 
-def install_python(narrator: Narrator) -> None:
-    """Create the virtual environment: enough for lint and unit tests."""
+def install_rbdagent(narrator: Narrator) -> None:
+    """Create the virtual environment: enough to run rbdagent."""
     with _one_at_a_time():
-        _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES))
+        _install_packages(narrator, PYTHON_PACKAGES)
+        _install_venv(narrator)
+
+
+def install_python(narrator: Narrator) -> None:
+    """Install what lint and unit tests need."""
+    with _one_at_a_time():
+        _install_packages(narrator, (*PYTHON_PACKAGES, *TEST_PACKAGES))
         _install_venv(narrator)
 
 
@@ -235,7 +249,7 @@ def install_helm(narrator: Narrator) -> None:
 def install_release(narrator: Narrator) -> None:
     """Install what builds and checks the files of a release: programs, and a root per Debian."""
     with _one_at_a_time():
-        _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES, *RELEASE_PACKAGES))
+        _install_packages(narrator, (*PYTHON_PACKAGES, *TEST_PACKAGES, *RELEASE_PACKAGES))
         _install_venv(narrator)
         _install_helm(narrator)
         _install_roots(narrator, USERLANDS)
@@ -246,33 +260,57 @@ def install_release(narrator: Narrator) -> None:
 def install_browser(narrator: Narrator) -> None:
     """Install the browser that takes the pictures."""
     with _one_at_a_time():
-        _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES, *BROWSER_PACKAGES))
+        _install_packages(narrator, (*PYTHON_PACKAGES, *TEST_PACKAGES, *BROWSER_PACKAGES))
         _install_venv(narrator)
 
 
-def install_lab(narrator: Narrator, further: Sequence[Suite] = ()) -> None:
-    """Install everything that the lab needs: packages, programs, the guests' trees.
+def install_lab(narrator: Narrator) -> None:
+    """Install everything that the lab needs: packages, programs, the guests' trees."""
+    with _one_at_a_time():
+        packages = (*PYTHON_PACKAGES, *LAB_PACKAGES, *NODE_PACKAGES[chosen_parts().node])
+        _install_packages(narrator, tuple(dict.fromkeys(packages)))
+        _install_venv(narrator)
+        _install_kubernetes(narrator)
+        _install_csi_driver(narrator)
+        if given_cephcsi() is not None:
+            _install_sidecars(narrator)
+        _install_parts(narrator)
+
+
+def install_lab_tests(narrator: Narrator, further: Sequence[Suite] = ()) -> None:
+    """Install the lab, and what only its tests need.
 
     Args:
         narrator: announces each step.
         further: suites whose roots are needed in addition to those of the chosen parts.
     """
     with _one_at_a_time():
-        packages = (*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES, *BROWSER_PACKAGES)
-        _install_packages(narrator, tuple(dict.fromkeys(packages)))
+        _install_packages(
+            narrator, (*PYTHON_PACKAGES, *TEST_PACKAGES, *LAB_TEST_PACKAGES, *BROWSER_PACKAGES)
+        )
         _install_venv(narrator)
-        _install_kubernetes(narrator)
         _install_helm(narrator)
-        _install_csi_driver(narrator)
-        if given_cephcsi() is not None:
-            _install_sidecars(narrator)
-        _install_parts(narrator, further)
+        _install_roots(narrator, further)
+    install_lab(narrator)
 
 
 def lab_programs_installed() -> bool:
     """Return whether the one-time Go build has been done."""
     key = _kubernetes_key()
     return _stamp("kubernetes").exists() and _stamp("kubernetes").read_text() == key
+
+
+def minutes_of_building() -> int:
+    """Return about how long two idle cores build what the lab still lacks."""
+    parts = chosen_parts()
+    roots = {parts.ceph, parts.debian}
+    missing = sum(not root_is_made(cache_dir(), suite) for suite in roots)
+    minutes = _ROOT_MINUTES * missing
+    if not lab_programs_installed():
+        minutes += _KUBERNETES_MINUTES
+    if parts.node == "uml" and not uml_kernel_is_made(cache_dir()):
+        minutes += _UML_MINUTES
+    return minutes
 
 
 @contextlib.contextmanager
@@ -371,7 +409,7 @@ def _install_kubernetes(narrator: Narrator) -> None:
     for name, path in given.items():
         _replace(bin_dir() / name, path)
     version = chosen_parts().kubernetes
-    with narrator.step(f"Kubernetes {version} from source (once; 5 minutes on two cores)") as log:
+    with narrator.step(f"Kubernetes {version} from source ({_once(_KUBERNETES_MINUTES)})") as log:
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in wanted]
         _go_build(go, packages, log, module=kubernetes_module(cache_dir(), GO_MODULE, version))
         stamp.write_text(key)
@@ -419,12 +457,12 @@ def _install_csi_driver(narrator: Narrator) -> None:
         stamp.write_text(key)
 
 
-def _install_parts(narrator: Narrator, further: Sequence[Suite]) -> None:
+def _install_parts(narrator: Narrator) -> None:
     """Create the roots of the chosen Ceph and Debian, and the files of the node VMs."""
     parts = chosen_parts()
-    _install_roots(narrator, (parts.ceph, parts.debian, *further))
+    _install_roots(narrator, (parts.ceph, parts.debian))
     if parts.node == "uml":
-        with narrator.step("the nodes' kernel of User Mode Linux (once; 7 minutes on two cores)"):
+        with narrator.step(f"the nodes' kernel of User Mode Linux ({_once(_UML_MINUTES)})"):
             uml_kernel(cache_dir())
     with narrator.step("the node VMs' kernel, containerd, runc, CNI plugins and Python packages"):
         node_tree(cache_dir(), parts)
@@ -433,7 +471,7 @@ def _install_parts(narrator: Narrator, further: Sequence[Suite]) -> None:
 def _install_roots(narrator: Narrator, suites: Sequence[Suite]) -> None:
     for suite in dict.fromkeys(suites):
         if not root_is_made(cache_dir(), suite):
-            with narrator.step(f"root of Debian {suite.debian} (once; 4 minutes on two cores)"):
+            with narrator.step(f"root of Debian {suite.debian} ({_once(_ROOT_MINUTES)})"):
                 root_of(cache_dir(), suite)
 
 
@@ -455,6 +493,10 @@ def parts_line() -> str:
         f" Debian {parts.debian.debian}, driver {driver}, monitors {parts.monitors},"
         f" network {parts.network}"
     )
+
+
+def _once(minutes: int) -> str:
+    return f"once; {minutes} minutes on two cores"
 
 
 def _kubernetes_key() -> str:

@@ -28,9 +28,8 @@ _RUNTIME = ("containerd", "runc", "containernetworking-plugins")
 class NodeTree:
     """The files from which the VMs of one lab are made."""
 
-    kernel: Kernel
-    uml: UmlKernel | None
-    """Runs the nodes as User Mode Linux, in place of QEMU."""
+    kernel: Kernel | UmlKernel
+    """For QEMU, or the program that is a node."""
     root: Root
     """Has the guest's programs, but not the container runtime."""
     runtime: Path
@@ -64,8 +63,7 @@ def node_tree(cache: Path, parts: Parts | None = None) -> NodeTree:
     chosen = chosen_parts() if parts is None else parts
     root = root_of(cache, chosen.debian)
     return NodeTree(
-        kernel=kernel_of(cache, chosen.kernel),
-        uml=uml_kernel(cache) if chosen.node == "uml" else None,
+        kernel=uml_kernel(cache) if chosen.node == "uml" else kernel_of(cache, chosen.kernel),
         root=root,
         runtime=_runtime(cache, chosen.debian),
         venv=venv_of(cache, chosen.debian),

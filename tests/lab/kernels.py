@@ -51,6 +51,11 @@ class Kernel:
         return found[0]
 
     @property
+    def all_modules(self) -> Path:
+        """The directory of which the guest makes /lib/modules."""
+        return self.modules.parent
+
+    @property
     def modules(self) -> Path:
         """The directory of this kernel's modules, with modules.dep."""
         # Debian 13's packages are usrmerged, Debian 12's are not.

@@ -20,7 +20,7 @@ from tests.lab.install import (
     bin_dir,
     cache_dir,
     given_cephcsi,
-    install_lab,
+    install_lab_tests,
     shared_cephcsi,
     venv_python,
 )
@@ -90,7 +90,7 @@ def _run(cell: Cell, cephcsi: Path | None) -> Result:
     os.environ["RBDAGENT_LAB_NODE"] = "qemu"
     os.environ["RBDAGENT_CEPHCSI"] = str(cephcsi) if cell.cephcsi else ""
     narrator = Narrator()
-    install_lab(narrator, SUITES[-1:])
+    install_lab_tests(narrator, SUITES[-1:])
     with narrator.step(f"roots for {cell.name} (once each; 4 minutes on two cores)"):
         needed = _made(cell)
     junit = cache_dir() / "junit" / f"{cell.name.replace('/', '-')}.xml"

@@ -23,15 +23,16 @@ from tests.lab.errors import LabError
 from tests.lab.initramfs import File, initramfs
 from tests.lab.install import CHECKOUT, cache_dir
 from tests.lab.processes import patience, wait_until
+from tests.lab.uml import UmlKernel
 from tests.lab.venvs import venv_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tests.lab.install_node import NodeTree
+    from tests.lab.kernels import Kernel
     from tests.lab.network import Network
     from tests.lab.processes import Process, Processes
-    from tests.lab.uml import UmlKernel
 
 LOG_DIR = "/var/log/lab"
 """Where a service's output goes in the guest; on the disk, where the guest has one."""
@@ -149,14 +150,15 @@ class Vm:
         if self._disk is not None and not self._disk.exists():
             _make_disk(self._disk)
         ramdisk = self._dir / "initramfs"
-        given = self._given()
-        if self._uml is not None:
+        given, kernel = self._given(), self._tree.kernel
+        if isinstance(kernel, UmlKernel):
             ramdisk.write_bytes(initramfs(None, given))
-            self._processes.start(self._process_name, self._uml_command(ramdisk), netns=self._netns)
-            return
-        ramdisk.write_bytes(initramfs(self._tree.kernel.modules, given, disk=self._systemd))
-        tap = self._network.add_tap(self.name)
-        command = self._tree.root.exported(self._qemu(ramdisk, tap), mounted=self._mounted())
+            command = self._uml_command(kernel, ramdisk)
+        else:
+            ramdisk.write_bytes(initramfs(kernel.modules, given, disk=self._systemd))
+            tap = self._network.add_tap(self.name)
+            qemu = self._qemu(kernel, ramdisk, tap)
+            command = self._tree.root.exported(qemu, mounted=self._mounted())
         self._processes.start(self._process_name, command, netns=self._netns)
 
     def wait_until_ready(self, timeout_s: float = _READY_S) -> None:
@@ -302,29 +304,28 @@ class Vm:
         return process
 
     @property
-    def _uml(self) -> UmlKernel | None:
-        return self._tree.uml
+    def _is_uml(self) -> bool:
+        return isinstance(self._tree.kernel, UmlKernel)
 
     @property
     def _control(self) -> str:
         """The guest's address on the control channel."""
-        return _CONTROL_GUEST if self._uml is None else f"10.0.2.{self.number}"
+        return f"10.0.2.{self.number}" if self._is_uml else _CONTROL_GUEST
 
     @property
     def _channel(self) -> tuple[str, int]:
         """Address and port that lead to the control channel, in the network's namespace."""
-        if self._uml is None:
-            return "127.0.0.1", self._port
-        return self._control, _CONTROL_PORT
+        if self._is_uml:
+            return self._control, _CONTROL_PORT
+        return "127.0.0.1", self._port
 
-    def _uml_command(self, ramdisk: Path) -> list[str]:
-        assert self._uml is not None
+    def _uml_command(self, kernel: UmlKernel, ramdisk: Path) -> list[str]:
         cluster = self._network.add_cable(self.name)
         control = self._network.add_cable(self.name, plugged=False)
         self._network.lead_alone(self._control, through=self.name, own=_CONTROL_HOST)
         systemd = _SYSTEMD_ARGUMENTS.split() if self._systemd else []
         arguments = [
-            str(self._uml.program),
+            str(kernel.program),
             f"mem={self._memory_mib}M", f"umid={self.name}", f"uml_dir={self._dir}",
             f"initrd={ramdisk}", "lab.uml", *systemd, "seccomp=on",
             "con=null", "con0=null,fd:1", "con1=null", "ssl=null", "panic=-1", "noreboot",
@@ -344,7 +345,7 @@ class Vm:
     def _port(self) -> int:
         return 22000 + self.number
 
-    def _qemu(self, ramdisk: Path, tap: str) -> list[str | Path]:
+    def _qemu(self, kernel: Kernel, ramdisk: Path, tap: str) -> list[str | Path]:
         mac = f"52:54:00:4d:00:{self.number:02x}"
         forward = f"hostfwd=tcp:127.0.0.1:{self._port}-{_CONTROL_GUEST}:{_CONTROL_PORT}"
         disk: tuple[str, ...] = ()
@@ -361,7 +362,7 @@ class Vm:
             *("-accel", "tcg", "-cpu", _CPU, "-smp", "1"),
             *("-m", str(self._memory_mib), "-nodefaults", "-no-user-config", "-no-reboot"),
             *("-display", "none", "-serial", "stdio"),
-            *("-kernel", self._tree.kernel.image, "-initrd", ramdisk, "-append", arguments),
+            *("-kernel", kernel.image, "-initrd", ramdisk, "-append", arguments),
             "-virtfs",
             f"local,path={self._tree.root.path},{_EXPORT}",
             # Without an option ROM: loading one costs seconds.
@@ -386,11 +387,9 @@ class Vm:
             "LAB_NAME": self.name,
             "LAB_ADDRESSES": " ".join(self._network.addresses(self.number)),
             "LAB_CONTROL_ADDRESS": self._control,
-            "LAB_MACHINE": "qemu" if self._uml is None else "uml",
-            "LAB_DISK_DEVICE": "/dev/vda" if self._uml is None else "/dev/ubda",
-            "LAB_MODULES": str(
-                self._tree.kernel.modules.parent if self._uml is None else self._uml.modules
-            ),
+            "LAB_MACHINE": "uml" if self._is_uml else "qemu",
+            "LAB_DISK_DEVICE": "/dev/ubda" if self._is_uml else "/dev/vda",
+            "LAB_MODULES": str(self._tree.kernel.all_modules),
             "LAB_DISK": "no" if self._disk is None or self._systemd else "yes",
             "LAB_VISIBLE": f"{CHECKOUT} {cache_dir()}",
             "HOME": "/root",
