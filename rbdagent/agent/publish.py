@@ -34,6 +34,8 @@ class Publisher:
         self._path = f"{RBD_NODES}/{segment(node_name)}"
         self._written: Json | None = None
         """What the API server has; None if that is unknown."""
+        self._observed_at: str | None = None
+        """The time in the object as it was last read or written."""
         self._version: str | None = None
 
     @property
@@ -68,6 +70,7 @@ class Publisher:
         """Read the object, and return what the API server has."""
         item = api.ask(self._path).answer()
         self._written, self._version = _content(item), version_of(item)
+        self._observed_at = (item.get("status") or {}).get("observedAt")
         return self._written
 
     def forget(self) -> None:
@@ -109,9 +112,9 @@ class Publisher:
                 return False
             # Stored before it is sent: the watch may report the write before its answer comes.
             self._written = content
-            self._version = version_of(
-                api.patch(self._path, _as_patch(body, before["labels"])).answer()
-            )
+            patch = _as_patch(body, before["labels"], known_at=self._observed_at)
+            self._version = version_of(api.patch(self._path, patch).answer())
+            self._observed_at = body["status"].get("observedAt")
         except StatusError as error:
             self._written = None
             if error.status != NOT_FOUND or node_uid is None:
@@ -127,6 +130,7 @@ class Publisher:
         try:
             api.create(RBD_NODES, self._object(body, node_uid)).answer()
             self._version = version_of(api.patch(self._path, _WITHOUT_MANAGED_FIELDS).answer())
+            self._observed_at = body["status"].get("observedAt")
         except SourceError:
             self._written = None
             raise
@@ -152,10 +156,21 @@ def _content(item: Json) -> Json:
     return {"labels": published_labels(item["metadata"].get("labels") or {}), "status": status}
 
 
-def _as_patch(body: Json, labels: Json) -> Json:
-    """Return a merge patch, in which null removes the labels of images that are gone."""
-    changed = {"labels": dict.fromkeys(labels) | body["metadata"]["labels"]}
-    metadata = changed | _WITHOUT_MANAGED_FIELDS["metadata"]
+def _as_patch(body: Json, labels: Json, *, known_at: str | None) -> Json:
+    """Return a merge patch, in which null removes the labels of images that are gone.
+
+    Readers learn from managedFields when the API server stored the time of the observation
+    (:func:`rbdagent.parse.kubernetes.rbd_node`). A second write of the same second does not change
+    that time, and must not clear the entry that has it.
+
+    Args:
+        body: labels and status of the object.
+        labels: of the object that the API server has.
+        known_at: the time of the observation there; None if it is unknown.
+    """
+    metadata: Json = {"labels": dict.fromkeys(labels) | body["metadata"]["labels"]}
+    if known_at is None or known_at != body["status"].get("observedAt"):
+        metadata |= _WITHOUT_MANAGED_FIELDS["metadata"]
     return {"metadata": metadata, "status": body["status"]}
 
 

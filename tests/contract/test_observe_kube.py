@@ -678,6 +678,22 @@ def missing_once(api: FakeApi, key: str) -> Callable[[BaseHTTPRequestHandler], N
     return refuse_once
 
 
+def test_second_write_of_a_second_keeps_when_the_api_server_stored_its_time(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """Else readers take the creation of the object for that time, and the clock to be ahead."""
+    publisher = Publisher(access, "n1")
+    for at, mapped in (("1", 1), ("1", 0), ("2", 0), ("2", 1)):
+        publisher.publish(body_of({"observedAt": at, "mapped": mapped}, _OF_KEY), node_uid="u")
+        if mapped == 0 and at == "2":
+            publisher.forget()
+    sent = [body for method, path, body in api.writes if (method, path) == ("PATCH", _RBD_NODE)]
+    cleared = ["managedFields" in body["metadata"] for body in sent]
+    times = [body["status"]["observedAt"] for body in sent]
+    assert cleared == [index == 0 or times[index - 1] != at for index, at in enumerate(times)]
+    assert set(cleared) == {True, False}
+
+
 def test_missing_rbdnode_is_created_with_its_node_as_owner(
     api: FakeApi, access: KubeAccess
 ) -> None:
