@@ -18,7 +18,7 @@ chosen: dict[str, int] = {}
 
 
 def some_of(rows: Sequence[_T]) -> Sequence[_T]:
-    """Return at most as many rows of a table as ``--rows`` says, evenly from it."""
+    """Return at most ``--rows`` rows of a table, evenly from it."""
     most = chosen.get("most", len(rows))
     if len(rows) <= most:
         return rows
