@@ -86,8 +86,8 @@ def _install() -> None:
 def _forecast(minutes: int) -> str:
     """Return how long the demo takes on two idle cores."""
     if minutes == 0:
-        return "This takes about a minute."
-    return f"This takes about {minutes + 1} minutes: the lab is built first, once."
+        return "This takes about two minutes."
+    return f"This takes about {minutes + 2} minutes: the lab is built first, once."
 
 
 def _show_recorded() -> None:
