@@ -24,11 +24,11 @@ from rbdagent.correlate.snapshot_slice import WantedReports, wanted_reports
 from rbdagent.lifecycle.triage import Triage, targets_to_diagnose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rbdagent.correlate.cluster_index import ClientKey, ClusterClient, ClusterIndex
     from rbdagent.lifecycle.targets import Scope
-    from rbdagent.model import PublishedMapping, PublishedNode
+    from rbdagent.model import PublishedMapping, PublishedNode, Target
 
 
 def suspicious_reports(
@@ -68,17 +68,17 @@ def needed_reports(
         scope: of the targets.
         reports: of all agents; they are read twice.
     """
-    named = _of_suspects(index, scope, reports)
-    return _of_suspects(with_reports(index, named), scope, reports)
+    # Further reports of the suspects make no further suspect.
+    targets = targets_to_diagnose(index, scope)
+    named = _in_parts(index, targets, reports)
+    return _in_parts(with_reports(index, named), targets, reports)
 
 
-def _of_suspects(
-    index: ClusterIndex, scope: Scope, reports: Iterable[PublishedNode]
+def _in_parts(
+    index: ClusterIndex, targets: Sequence[Target], reports: Iterable[PublishedNode]
 ) -> tuple[PublishedNode, ...]:
-    """Return all reports with only the mappings in the parts of suspects, as an index has them."""
-    wanted = _Wanted(
-        wanted_reports(index, targets_to_diagnose(index, scope)), index.published.disputed
-    )
+    """Return all reports with only the mappings in the parts that an index has for targets."""
+    wanted = _Wanted(wanted_reports(index, targets), index.published.disputed)
     return _reduced(index, reports, wanted.has)
 
 
