@@ -416,6 +416,12 @@ def test_a_reboot_keeps_the_disk_and_nothing_else(vm: Vm, ceph: CephCluster) -> 
     assert vm.run("ls /srv/lost /dev/rbd0", check=False).stdout == ""
 
 
+def test_a_boot_that_hangs_shows_its_step_and_its_processes(vm: Vm) -> None:
+    vm.run("rm /run/lab/ready")
+    with pytest.raises(LabError, match=r"(?s)\+ hostname bare\n.*/etc/lab/control\.py"):
+        vm.wait_until_ready(timeout_s=0.5)
+
+
 def test_a_machine_without_power_does_not_answer(vm: Vm) -> None:
     vm.power_off()
     assert not vm.running

@@ -174,11 +174,18 @@ class Vm:
             process=self._process,
         )
         # The guest itself waits: a request costs an emulated processor as much as an answer.
-        self.run(
-            "until [ -e /run/lab/ready ] || [ -e /run/lab/failed ]; do sleep 0.2; done;"
-            " [ -e /run/lab/ready ] || { cat /run/lab/boot.log >&2; exit 1; }",
-            timeout_s=timeout_s,
-        )
+        try:
+            self.run(
+                "until [ -e /run/lab/ready ] || [ -e /run/lab/failed ]; do sleep 0.2; done;"
+                " [ -e /run/lab/ready ]",
+                timeout_s=timeout_s,
+            )
+        except LabError as error:
+            # A step that hangs is the last one there, and its processes show where.
+            seen = self.run(
+                "cat /run/lab/boot.log; ps -eo pid,ppid,stat,wchan:32,args", check=False
+            )
+            raise LabError(f"{error}\n{seen.stdout}") from error
 
     @property
     def running(self) -> bool:
