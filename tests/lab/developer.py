@@ -69,6 +69,11 @@ _SOME_ROWS = ("--rows", "16")
 """Of `floors` among other tiers: a third of its tests, because a few tables have hundreds of rows.
 ``./dev floors`` runs every row.
 """
+_BESIDE = (*_OF_ONE_DEBIAN, _FLOORS)
+"""Tiers that run after those tests of e2e that must be alone, next to the other ones.
+
+floors comes last: it needs processors, and the tests of e2e next to it wait most of the time.
+"""
 _NOT_OF_FLOORS = "tests/contract/test_requirements.py"
 """It compares lists with what is installed; what is installed here is another list."""
 _FURTHER_ROOTS = {"integration": (SUITES[-1],)}
@@ -79,7 +84,7 @@ _AT_ONCE = {
     "unit": _PROCESSORS,
     "contract": _PROCESSORS,
     _FLOORS: _PROCESSORS,
-    "integration": 2,
+    "integration": 3,
     "e2e": 4,
 }
 """Tests that run at the same time; ``-n 0`` among a tier's arguments runs them one by one."""
@@ -413,7 +418,7 @@ def _outcomes(
         and os.environ.get("RBDAGENT_TEST_LAB") != "kept"
         and _memory_gib() >= 2 * _LAB_MEMORY_GIB
     )
-    beside = [tier for tier in tiers if tier in _OF_ONE_DEBIAN and obstacles[tier] is None]
+    beside = [tier for tier in _BESIDE if tier in tiers and obstacles[tier] is None]
     with contextlib.ExitStack() as stack:
         # From the start: lint, unit and contract leave a third of two processors idle.
         second = stack.enter_context(_in_second_lab(beside)) if takes_two_labs else None
@@ -477,17 +482,17 @@ def _in_second_lab(tiers: Sequence[str]) -> Iterator[Callable[[], list[Outcome]]
 
 
 def _second_lab(args: list[str]) -> int:
-    """Run the tests of a second lab: those that must be alone, ceph-csi, and other Debians.
+    """Run the tests of a second lab: those that must be alone, ceph-csi, other Debians, floors.
 
     Args:
-        args: the file of the results, and the tiers of one Debian.
+        args: the file of the results, and the tiers of :data:`_BESIDE`.
     """
     results, *tiers = args
     print(f"{parts_line()}\n=== {_ALONE}", flush=True)
     outcomes = [_pytest("e2e", _SECOND_LAB, name=_ALONE), *_founding_with_cephcsi()]
     for tier in tiers:
         print(f"\n=== {tier}", flush=True)
-        outcomes.append(_of_parts(tier, ()))
+        outcomes.append(_of_parts(tier, _SOME_ROWS if tier == _FLOORS else ()))
     Path(results).write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
     return 0
 
