@@ -10,16 +10,13 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 
 import rbdagent
-from tests.support import rows
+from tests.support import programs, rows
 from tests.support.run_summary import PRINTED
-
-if TYPE_CHECKING:
-    import pytest
 
 # Without a database a run depends only on its seed, not on the runs before it.
 _PLAIN = settings(deadline=None, database=None, print_blob=True)
@@ -31,6 +28,7 @@ settings.load_profile("fuzz" if "RBDAGENT_FUZZ_SEED" in os.environ else "tier")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Define ``--rows``: the rows of long tables differ in the product's own rules."""
     parser.addoption("--rows", type=int, metavar="N", help="run at most N rows of a test function")
+    parser.addoption("--quick", action="store_true", help="skip tests whose programs are missing")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,6 +45,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = {row for table in tables.values() for row in rows.some_of(table)}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+    if config.getoption("--quick"):
+        for item in items:
+            if missing := sorted(programs.missing_for(item)):
+                item.add_marker(pytest.mark.skip(reason=f"{', '.join(missing)}: not installed"))
 
 
 def pytest_collection_finish() -> None:

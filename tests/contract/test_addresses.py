@@ -30,6 +30,7 @@ def test_copy_is_the_address_of_the_module(copy: Copy) -> None:
     assert as_generated(copy, text) == text
 
 
+@pytest.mark.needs("git")
 def test_no_file_has_another_address() -> None:
     assert {
         f"{name}: {found}"
@@ -40,6 +41,7 @@ def test_no_file_has_another_address() -> None:
     } == set()
 
 
+@pytest.mark.needs("git")
 def test_only_copies_and_the_module_have_addresses() -> None:
     """A further file with an address is a further row of the table."""
     found = {name for name in tracked_files() if ADDRESS.search(text_of(name))}

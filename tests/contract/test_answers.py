@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.needs("jq")
 @pytest.mark.parametrize("document", quoting(), ids=lambda path: path.stem)
 def test_quoted_answer_is_the_current_output(document: Path) -> None:
     assert snapshots(document)

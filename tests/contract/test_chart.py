@@ -25,6 +25,8 @@ from tests.support.chart import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.needs("helm")
+
 Json = dict[str, Any]
 
 DIGEST: Final = f"sha256:{'ab' * 32}"

@@ -1114,6 +1114,7 @@ def test_list_of_an_unobserved_node_is_not_a_success(ask: Ask, flags: tuple[str,
 TABLES: Final = '[[ceph]]\nname = "a"\nconf = "/none/a.conf"\n'
 
 
+@pytest.mark.needs(module="rados")
 @pytest.mark.usefixtures("config")
 def test_a_file_may_name_clusters(ask: Ask, tmp_path: Path) -> None:
     file = str(written(tmp_path, TABLES))
@@ -1123,6 +1124,7 @@ def test_a_file_may_name_clusters(ask: Ask, tmp_path: Path) -> None:
     assert "/none/a.conf" in done.stdout
 
 
+@pytest.mark.needs(module="rados")
 @pytest.mark.usefixtures("config")
 def test_flag_for_a_cluster_outranks_the_clusters_of_the_file(ask: Ask, tmp_path: Path) -> None:
     file = str(written(tmp_path, TABLES))

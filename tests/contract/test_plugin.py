@@ -34,6 +34,7 @@ from rbdagent.parse.shown import in_json
 from rbdagent.report.schema import KINDS
 from tests.documents.plugin import ELSEWHERE, PLUGIN, as_generated, help_lines
 from tests.support.cli_runner import ROOT, process, read_terminal
+from tests.support.programs import needing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -236,7 +237,7 @@ class Laptop:
         return [call.split("\x1e")[:-1] for call in calls]
 
 
-@pytest.fixture(params=SHELLS)
+@pytest.fixture(params=needing(SHELLS))
 def laptop(request: pytest.FixtureRequest, tmp_path: Path) -> Laptop:
     return Laptop(tmp_path, request.param)
 
@@ -766,7 +767,7 @@ def test_output_of_a_pod_is_printed_with_escapes(laptop: Laptop) -> None:
 
 
 AWKS: Final = ("mawk", "busybox")
-every_awk = pytest.mark.parametrize("awk", AWKS)
+every_awk = pytest.mark.parametrize("awk", needing(AWKS))
 INVISIBLE: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
 """Categories of characters that a terminal obeys, or does not show."""
 
@@ -919,6 +920,7 @@ def test_kubectl_finds_the_completion_beside_the_plugin(dash: Laptop) -> None:
     assert done.stdout == b"check\n:4\n"
 
 
+@pytest.mark.needs("shellcheck")
 @pytest.mark.parametrize("script", [PLUGIN, COMPLETION], ids=lambda path: path.name)
 def test_shellcheck_finds_nothing(script: Path) -> None:
     done = subprocess.run(

@@ -83,12 +83,14 @@ def settings(name: str) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.needs("systemd-analyze")
 def test_systemd_verify_reports_nothing(installed: Callable[[str], Path], mode: str) -> None:
     # Without the option it also reads the units of this machine, and prints their errors.
     done = analyze("--recursive-errors=no", "verify", installed(mode))
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.needs("systemd-analyze")
 def test_exposure_does_not_increase(installed: Callable[[str], Path], mode: str) -> None:
     """The limits are those of ``MODES``: at most 2.0 in mode observe."""
     limit = round(MODES[mode][1] * 10)
@@ -134,6 +136,7 @@ def test_each_mode_has_only_the_capabilities_that_it_needs() -> None:
     assert settings(STAGED)["CapabilityBoundingSet"] == ["CAP_SYS_CHROOT"]
 
 
+@pytest.mark.needs("systemd-analyze")
 def test_unit_files_of_a_mode_leave_only_its_capabilities(
     installed: Callable[[str], Path], mode: str
 ) -> None:

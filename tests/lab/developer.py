@@ -34,6 +34,7 @@ from tests.lab.install import (
     install_lab,
     install_lab_tests,
     install_python,
+    install_quick,
     install_rbdagent,
     install_release,
     parts_line,
@@ -42,7 +43,7 @@ from tests.lab.install import (
 )
 from tests.lab.junit import count
 from tests.lab.parts import OPTIONS, SUITES, chosen_parts
-from tests.lab.venvs import FLOORS, REQUIREMENTS, floors_place
+from tests.lab.venvs import FLOORS, REQUIREMENTS, floors_place, quick_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,6 +70,8 @@ _SOME_ROWS = ("--rows", "16")
 """Of `floors` among other tiers: a third of its tests, because a few tables have hundreds of rows.
 ``./dev floors`` runs every row.
 """
+_QUICK = "quick"
+_OF_QUICK = ("tests/unit", "tests/contract", "--quick")
 _BESIDE = (*_OF_ONE_DEBIAN, _FLOORS)
 """Tiers that run after those tests of e2e that must be alone, next to the other ones.
 
@@ -84,6 +87,7 @@ _AT_ONCE = {
     "unit": _PROCESSORS,
     "contract": _PROCESSORS,
     _FLOORS: _PROCESSORS,
+    _QUICK: _PROCESSORS,
     "integration": 3,
     "e2e": 4,
 }
@@ -109,6 +113,9 @@ verbs:
   demo                   the founding incident on real parts, and rbdagent's answers
   test [TIER ...]        all tests, or those tiers: lint unit contract floors integration e2e
                          oldest newest
+  test quick             lint, and unit and contract with at most 16 rows of each table of tests: on
+                         any Linux with Python 3.11 or later, without root, and without the tests
+                         whose programs are missing
   lint, unit, contract, floors, integration, e2e, oldest, newest [PYTEST ARGS]
                          one tier; further arguments go to pytest (./dev e2e -k founding).
                          floors is contract with the oldest allowed version of each package;
@@ -378,9 +385,22 @@ def _one_tier(tier: str) -> Callable[[list[str]], int]:
 
 
 def _test(args: list[str]) -> int:
+    if args == ["quick"]:
+        return _quick()
     if unknown := [tier for tier in args if tier not in TIERS]:
         raise LabError(f"no tier {unknown[0]!r}; there are: {' '.join(TIERS)}")
     return _run_tiers([tier for tier in TIERS if tier in args or not args], [])
+
+
+def _quick() -> int:
+    """Run what needs neither root nor a lab, on any Linux, with a part of the long tables."""
+    python = install_quick(Narrator())
+    started = time.monotonic()
+    outcomes = [_lint(python)]
+    print(f"\n=== {_QUICK}", flush=True)
+    os.environ.setdefault("RBDAGENT_FUZZ_STATES", "10000")
+    outcomes.append(_pytest(_QUICK, _SOME_ROWS))
+    return _conclude(outcomes, seconds=time.monotonic() - started)
 
 
 def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
@@ -432,7 +452,7 @@ def _outcomes(
             args = _FIRST_LAB if takes_two_labs and tier == "e2e" else pytest_args
             if tier == _FLOORS and len(tiers) > 1:
                 args = _SOME_ROWS
-            outcomes.append(_lint() if tier == "lint" else _of_parts(tier, args))
+            outcomes.append(_lint(venv_python()) if tier == "lint" else _of_parts(tier, args))
             if tier == "e2e" and not pytest_args and not takes_two_labs:
                 outcomes += _founding_with_cephcsi()
         if second is not None:
@@ -585,8 +605,8 @@ def _not_run(tier: str, why: str) -> Outcome:
     )
 
 
-def _lint() -> Outcome:
-    venv = venv_python().parent
+def _lint(python: Path) -> Outcome:
+    venv = python.parent
     # Name, command; each counts as one test.
     checks: Mapping[str, Sequence[str]] = {
         "ruff check": ("ruff", "check", "."),
@@ -635,12 +655,15 @@ def _command(tier: str, args: Sequence[str], *, name: str) -> tuple[list[str], P
 def _tests(tier: str) -> tuple[str, ...]:
     if tier == _FLOORS:
         return *_OF_FLOORS, f"--ignore={_NOT_OF_FLOORS}"
+    if tier == _QUICK:
+        return _OF_QUICK
     return _OF_ONE_DEBIAN[tier][1] if tier in _OF_ONE_DEBIAN else (f"tests/{tier}",)
 
 
 def _python_of(tier: str) -> Path:
     """Return the Python of the virtual environment that a tier runs in."""
-    return floors_place(cache_dir()) / "bin" / "python" if tier == _FLOORS else venv_python()
+    places = {_FLOORS: floors_place(cache_dir()), _QUICK: quick_place(cache_dir())}
+    return places[tier] / "bin" / "python" if tier in places else venv_python()
 
 
 def _outcome(name: str, junit: Path, code: int, *, seconds: float) -> Outcome:

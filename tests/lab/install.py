@@ -94,6 +94,7 @@ _GO_VERSION = "1.26.8"
 _GO_SHA256 = "30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7"
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _QUIET_S = 30.0
+_OLDEST_PYTHON = (3, 11)
 # On two idle cores.
 _KUBERNETES_MINUTES = 5
 _UML_MINUTES = 10
@@ -232,6 +233,17 @@ def install_python(narrator: Narrator) -> None:
     with _one_at_a_time():
         _install_packages(narrator, (*PYTHON_PACKAGES, *TEST_PACKAGES))
         _install_venv(narrator)
+
+
+def install_quick(narrator: Narrator) -> Path:
+    """Return a Python with the packages from PyPI alone, for any Linux and any user."""
+    if sys.version_info < _OLDEST_PYTHON:
+        oldest = ".".join(map(str, _OLDEST_PYTHON))
+        raise LabError(f"rbdagent needs Python {oldest} or later; {sys.executable} is older")
+    venv = venvs.quick_place(cache_dir())
+    with _one_at_a_time():
+        _install_venv(narrator, venv, system_packages=False)
+    return venv / "bin" / "python"
 
 
 def install_floors(narrator: Narrator) -> None:
@@ -379,9 +391,13 @@ def _enabled_units() -> set[Path]:
 
 
 def _install_venv(
-    narrator: Narrator, venv: Path | None = None, requirements: Path = venvs.REQUIREMENTS
+    narrator: Narrator,
+    venv: Path | None = None,
+    requirements: Path = venvs.REQUIREMENTS,
+    *,
+    system_packages: bool = True,
 ) -> None:
-    """Create a virtual environment on Debian's Python, with its packages visible."""
+    """Create a virtual environment on the system's Python, by default with its packages visible."""
     venv = venv or venvs.venv_place(cache_dir())
     python = venv / "bin" / "python"
     key = _digest(venvs.made_from(requirements), platform.python_version().encode())
@@ -390,7 +406,8 @@ def _install_venv(
         return
     with narrator.step(f"{venv.name}: virtual environment, and rbdagent in it") as log:
         if not python.exists():
-            run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", venv], log)
+            visible = ["--system-site-packages"] if system_packages else []
+            run(["/usr/bin/python3", "-m", "venv", *visible, venv], log)
         for command in venvs.install_commands(python, requirements):
             run(command, log)
         stamp.write_text(key)

@@ -42,6 +42,11 @@ def floors_place(cache: Path) -> Path:
     return cache / "venv-floors"
 
 
+def quick_place(cache: Path) -> Path:
+    """Return the path of the virtual environment that sees no package of the system."""
+    return cache / "venv-quick"
+
+
 def venv_of(cache: Path, suite: Suite) -> Path:
     """Return the directory of the virtual environment for a suite's Python.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,6 @@ from tests.lab.parts import chosen_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 JUNIT = """<testsuites><testsuite>
 <testcase name="a"/><testcase name="b"/>
@@ -24,6 +24,12 @@ JUNIT = """<testsuites><testsuite>
 <testcase name="d"><error message="setup"/></testcase>
 <testcase name="e"><skipped message="no Ceph"/></testcase>
 </testsuite></testsuites>"""
+
+
+@pytest.fixture(autouse=True)
+def _parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name no parts: their versions are those of installed packages."""
+    monkeypatch.setattr(developer, "parts_line", str)
 
 
 def test_errors_count_as_failures_and_skipped_tests_as_neither(tmp_path: Path) -> None:
@@ -68,6 +74,30 @@ def test_the_last_line_sums_all_tiers(capsys: pytest.CaptureFixture[str]) -> Non
     ]
     assert developer._conclude(outcomes, seconds=3) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "11 passed, 2 failed"
+
+
+def test_quick_needs_neither_packages_nor_a_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[str, Sequence[str]]] = []
+
+    def pytest_of(tier: str, args: Sequence[str]) -> Outcome:
+        ran.append((tier, args))
+        return Outcome(tier=tier, state="passed", seconds=1, ran="9 tests", passed=9)
+
+    lint = Outcome(tier="lint", state="passed", seconds=1, ran="ruff", passed=4)
+    monkeypatch.setattr(developer, "install_quick", lambda _: Path("/quick/bin/python"))
+    monkeypatch.setattr(developer, "_lint", lambda _: lint)
+    monkeypatch.setattr(developer, "_pytest", pytest_of)
+    monkeypatch.setenv("RBDAGENT_FUZZ_STATES", "1")
+    assert developer._test(["quick"]) == 0
+    assert ran == [("quick", ("--rows", "16"))]
+    command, _ = developer._command("quick", ran[0][1], name="")
+    assert command[0].endswith("/venv-quick/bin/python")
+    assert {"tests/unit", "tests/contract", "--quick"} <= {*command}
+
+
+def test_quick_is_no_tier_among_others() -> None:
+    with pytest.raises(LabError, match="no tier 'quick'"):
+        developer._test(["unit", "quick"])
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
