@@ -88,7 +88,7 @@ _AT_ONCE = {
     "contract": _PROCESSORS,
     _FLOORS: _PROCESSORS,
     _QUICK: _PROCESSORS,
-    "integration": 3,
+    "integration": 2,
     "e2e": 4,
 }
 """Tests that run at the same time; ``-n 0`` among a tier's arguments runs them one by one."""
