@@ -89,10 +89,10 @@ def test_quick_needs_neither_packages_nor_a_lab(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(developer, "_pytest", pytest_of)
     monkeypatch.setenv("RBDAGENT_FUZZ_STATES", "1")
     assert developer._test(["quick"]) == 0
-    assert ran == [("quick", ("--rows", "16"))]
+    assert ran == [("quick", ())]
     command, _ = developer._command("quick", ran[0][1], name="")
     assert command[0].endswith("/venv-quick/bin/python")
-    assert {"tests/unit", "tests/contract", "--quick"} <= {*command}
+    assert {"tests/unit", "tests/contract", "--quick", "--rows"} <= {*command}
 
 
 def test_quick_is_no_tier_among_others() -> None:
