@@ -350,7 +350,9 @@ def _round(servers: _Servers, fleet: Fleet, turn: int, writes: int) -> _Round:
     ]
     renewals = _RENEWALS * len(fleet.kubelets)
     lease = servers.cost(("leases",), renewals, lambda: _renew(fleet, turn))
-    heartbeat = servers.cost(_PUBLISHED, writes, lambda: _beat(agents, turn))
+    # The first one reads each object that was written at the start, once.
+    _beat(agents, 2 * turn)
+    heartbeat = servers.cost(_PUBLISHED, writes, lambda: _beat(agents, 2 * turn + 1))
     costs = {
         what: servers.cost(_PUBLISHED, writes, functools.partial(_each, agents, work, turn))
         for what, work in (("change", Agent.change), ("map", Agent.map), ("unmap", Agent.unmap))
