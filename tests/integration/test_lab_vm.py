@@ -68,7 +68,7 @@ def ceph(state: Path, processes: Processes, network: Network) -> CephCluster:
 
 @pytest.fixture(scope="module")
 def vm(state: Path, processes: Processes, network: Network, ceph: CephCluster) -> Vm:
-    """Return the machine of all these tests; the last two reboot it and switch it off."""
+    """Return the machine of all these tests; the last ones reboot it and switch it off."""
     (state / HOST_FILE).write_text("before")
     machine = Vm(
         name="bare",

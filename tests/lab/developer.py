@@ -395,9 +395,9 @@ def _test(args: list[str]) -> int:
 
 def _quick() -> int:
     """Run what needs neither root nor a lab, on any Linux, with a part of the long tables."""
-    python = install_quick(Narrator())
+    install_quick(Narrator())
     started = time.monotonic()
-    outcomes = [_lint(python)]
+    outcomes = [_lint(_python_of(_QUICK))]
     print(f"\n=== {_QUICK}", flush=True)
     os.environ.setdefault("RBDAGENT_FUZZ_STATES", "10000")
     outcomes.append(_pytest(_QUICK, ()))

@@ -235,15 +235,13 @@ def install_python(narrator: Narrator) -> None:
         _install_venv(narrator)
 
 
-def install_quick(narrator: Narrator) -> Path:
-    """Return a Python with the packages from PyPI alone, for any Linux and any user."""
+def install_quick(narrator: Narrator) -> None:
+    """Create the virtual environment with packages from PyPI alone: on any Linux, for any user."""
     if sys.version_info < _OLDEST_PYTHON:
         oldest = ".".join(map(str, _OLDEST_PYTHON))
         raise LabError(f"rbdagent needs Python {oldest} or later; {sys.executable} is older")
-    venv = venvs.quick_place(cache_dir())
     with _one_at_a_time():
-        _install_venv(narrator, venv, system_packages=False)
-    return venv / "bin" / "python"
+        _install_venv(narrator, venvs.quick_place(cache_dir()), system_packages=False)
 
 
 def install_floors(narrator: Narrator) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,7 @@ from tests.lab.parts import chosen_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
 JUNIT = """<testsuites><testsuite>
 <testcase name="a"/><testcase name="b"/>
@@ -84,7 +84,7 @@ def test_quick_needs_neither_packages_nor_a_lab(monkeypatch: pytest.MonkeyPatch)
         return Outcome(tier=tier, state="passed", seconds=1, ran="9 tests", passed=9)
 
     lint = Outcome(tier="lint", state="passed", seconds=1, ran="ruff", passed=4)
-    monkeypatch.setattr(developer, "install_quick", lambda _: Path("/quick/bin/python"))
+    monkeypatch.setattr(developer, "install_quick", lambda _: None)
     monkeypatch.setattr(developer, "_lint", lambda _: lint)
     monkeypatch.setattr(developer, "_pytest", pytest_of)
     monkeypatch.setenv("RBDAGENT_FUZZ_STATES", "1")
