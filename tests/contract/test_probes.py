@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _PROBES: Final = 20
 _FLOOD: Final = """
-import collections, itertools, socket, sys
+import collections, ctypes, itertools, signal, socket, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 held = collections.deque()
 for number, port in enumerate(itertools.cycle(map(int, sys.argv[1:]))):
     one = socket.socket()
@@ -42,7 +43,7 @@ for number, port in enumerate(itertools.cycle(map(int, sys.argv[1:]))):
         print("flooded", flush=True)
 """
 """Opens connections without end and keeps the last 600: with half a request, and with an unread
-answer."""
+answer. It ends with its parent: an interrupt of the tests kills that without a clean-up."""
 _SCRAPE_S: Final = 0.05
 """Processor time of a scrape of a node with some hundred mappings."""
 
