@@ -21,7 +21,6 @@ import pytest
 from tests.e2e.scene import Scene
 from tests.lab.install import default_state_dir
 from tests.lab.lab import Lab, running_lab
-from tests.lab.parts import chosen_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,8 +42,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select the tests of this lab, and put the tests with the mark ``alone`` last."""
     items.sort(key=_is_alone)
-    if chosen_parts().node == "uml":
-        _deselect(config, items, lambda item: item.get_closest_marker("qemu") is not None)
     lab = config.getoption("--lab")
     if lab != "both":
         _deselect(config, items, lambda item: _lab_of(item) != lab)

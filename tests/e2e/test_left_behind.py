@@ -158,7 +158,6 @@ def test_dead_plugin_leaves_the_volume_staged(scene: Scene) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.qemu("modules")
 def test_kernel_without_the_module_is_recognised(scene: Scene) -> None:
     """The module is unloaded, and modprobe finds none: a kernel update without a reboot.
 

@@ -18,7 +18,6 @@ from tests.lab.errors import LabError
 from tests.lab.install import bin_dir, cache_dir
 from tests.lab.install_node import node_tree
 from tests.lab.network import ADDRESS, Network
-from tests.lab.parts import chosen_parts
 from tests.lab.processes import Processes, wait_until
 from tests.lab.vm import Vm
 from tests.lab.workloads import DRIVER
@@ -84,8 +83,7 @@ def machine(deb_of_nodes: Path) -> Iterator[Machine]:
         vm = Vm(
             name=NODE,
             number=41,
-            # A distribution boots with modules, which the unit needs to be loaded.
-            tree=node_tree(cache_dir(), chosen_parts({**os.environ, "RBDAGENT_LAB_NODE": "qemu"})),
+            tree=node_tree(cache_dir()),
             network=network,
             processes=processes,
             state_dir=state,

@@ -53,14 +53,7 @@ TIERS = ("lint", "unit", "contract", "floors", "integration", "e2e", "oldest", "
 LAB_TIERS = ("integration", "e2e", "oldest", "newest")
 _OF_ONE_DEBIAN = {
     "oldest": ("12", ("tests/integration/test_observe_ceph.py",)),
-    "newest": (
-        "forky",
-        (
-            "tests/e2e/test_founding_incident.py",
-            # The tests with the mark ``qemu``.
-            "tests/e2e/test_left_behind.py::test_kernel_without_the_module_is_recognised",
-        ),
-    ),
+    "newest": ("forky", ("tests/e2e/test_founding_incident.py",)),
 }
 """Tiers that run a part of another tier on the Ceph, kernel and programs of one Debian."""
 _FLOORS = "floors"

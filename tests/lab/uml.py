@@ -32,11 +32,11 @@ _BUILD_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UmlKernel:
-    """A kernel that was built for ARCH=um; all that it needs is built in."""
+    """A kernel that was built for ARCH=um; what it needs to boot is built in."""
 
     program: Path
     all_modules: Path
-    """Has a directory of the release with modules.builtin: modprobe then succeeds."""
+    """The directory of which the guest makes /lib/modules."""
 
     @property
     def release(self) -> str:
@@ -55,7 +55,7 @@ def uml_kernel(cache: Path) -> UmlKernel:
         LabError: the source is not available, or the build failed.
     """
     made = made_once(cache / "uml", _key(), lambda new: _make(cache, SUITES[-1], new))
-    return UmlKernel(program=made / "linux", all_modules=made / "modules")
+    return UmlKernel(program=made / "linux", all_modules=made / "lib" / "modules")
 
 
 def uml_kernel_is_made(cache: Path) -> bool:
@@ -79,17 +79,11 @@ def _make(cache: Path, suite: Suite, directory: Path) -> None:
     make = ("make", "--no-print-directory", "-C", source, "ARCH=um", f"O={build}")
     build.mkdir()
     output(*make, f"KCONFIG_ALLCONFIG={_CONFIG}", "alldefconfig")
-    output(*make, f"-j{len(os.sched_getaffinity(0))}", "linux", timeout_s=_BUILD_S)
-    release = output(*make, "-s", "kernelrelease").split()[-1]
+    output(*make, f"-j{len(os.sched_getaffinity(0))}", "linux", "modules", timeout_s=_BUILD_S)
     shutil.copy(build / "linux", directory / "linux")
-    modules = directory / "modules" / release
-    modules.mkdir(parents=True)
-    for name in ("modules.builtin", "modules.builtin.modinfo"):
-        shutil.copy(build / name, modules / name)
-    (modules / "modules.order").touch()
-    # depmod looks below lib/modules.
-    (directory / "depmod" / "lib").mkdir(parents=True)
-    (directory / "depmod" / "lib" / "modules").symlink_to(modules.parent)
-    output("depmod", "-b", directory / "depmod", release)
-    for made in (source, build, directory / "package", directory / "depmod"):
+    # With modules.dep, and below lib/modules.
+    output(*make, f"INSTALL_MOD_PATH={directory}", "modules_install")
+    (link,) = (directory / "lib" / "modules").glob("*/build")
+    link.unlink()
+    for made in (source, build, directory / "package"):
         shutil.rmtree(made)

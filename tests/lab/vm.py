@@ -535,7 +535,10 @@ def _units() -> dict[str, bytes]:
     boot = f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={_BOOT}\n"
     # Background processes of a command keep running when this unit is stopped.
     control = f"[Service]\nRestart=always\nKillMode=process\nExecStart={_CONTROL}\n"
-    units = {"lab-boot.service": f"[Unit]\nBefore=multi-user.target\n{boot}"}
+    # As what configures a distribution's network. It mounts /tmp too, and systemd would not find
+    # the directory that it had made there for a service with PrivateTmp.
+    order = "Wants=network.target\nBefore=network.target multi-user.target\n"
+    units = {"lab-boot.service": f"[Unit]\n{order}{boot}"}
     units["lab-control.service"] = f"[Unit]\nAfter=lab-boot.service\n{control}"
     wanted = "[Install]\nWantedBy=multi-user.target\n"
     return {f"/etc/systemd/system/{name}": (text + wanted).encode() for name, text in units.items()}

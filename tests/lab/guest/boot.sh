@@ -60,7 +60,9 @@ done
 # Without a disk the same directories are in memory.
 mkdir -p /var/lib/lab /var/lib/kubelet /var/lib/containerd /var/log/lab
 # In the order of the recorded nodes: vda, dm-0 and rbd0 then get the major numbers 254, 253, 252.
-[ "$LAB_MACHINE" = uml ] || /sbin/modprobe -a virtio_blk dm_crypt rbd ext4 loop nbd
+[ "$LAB_MACHINE" = uml ] || /sbin/modprobe virtio_blk
+# With systemd, the units load what they need.
+[ -d /run/systemd/system ] || /sbin/modprobe -a dm_crypt rbd ext4 loop nbd
 if [ "$LAB_DISK" = yes ]; then
   # Neither kubelet nor containerd syncs all it writes: pulling the plug in the first half minute
   # would leave empty files (kubelet.crt: kubelet never starts again). So write back at once.
