@@ -136,6 +136,8 @@ def _kubelet_config() -> dict[str, object]:
         "containerRuntimeEndpoint": f"unix://{_CONTAINERD_SOCKET}",
         "cgroupDriver": "cgroupfs",
         "failSwapOn": False,
+        # kubelet mounts a volume once the Node's status names it in use: by default, up to 10 s.
+        "nodeStatusUpdateFrequency": "1s",
         "makeIPTablesUtilChains": False,
         "resolvConf": "",
         # Any client may read: only the lab reaches the port, and tests query the kubelet.
