@@ -62,23 +62,27 @@ def venv_of(cache: Path, suite: Suite) -> Path:
     if suite == own_suite():
         return venv_place(cache)
     root = root_of(cache, suite)
+    place = venv_place(cache)
+    packages, checkout = install_commands(place / "bin" / "python")
 
     def make(directory: Path) -> None:
-        place = venv_place(cache)
-        for command in (
-            ("python3", "-m", "venv", "--system-site-packages", place),
-            *install_commands(place / "bin" / "python"),
-        ):
+        for command in (("python3", "-m", "venv", "--system-site-packages", place), packages):
             output(*inside(root, command, {place: directory}))
 
-    key = hashlib.sha256(made_from()).hexdigest()
-    return made_once(cache / "venvs" / suite.name, key, make)
+    key = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    made = made_once(cache / "venvs" / suite.name, key, make)
+    # Another checkout needs no new packages, which take half a minute.
+    has_checkout, wanted = made / "checkout.made-from", hashlib.sha256(made_from()).hexdigest()
+    if not has_checkout.exists() or has_checkout.read_text() != wanted:
+        output(*inside(root, checkout, {place: made}))
+        has_checkout.write_text(wanted)
+    return made
 
 
 def install_commands(
     python: Path, requirements: Path = REQUIREMENTS
-) -> tuple[tuple[str | Path, ...], ...]:
-    """Return the commands that fill a virtual environment: the locked packages, then the checkout.
+) -> tuple[tuple[str | Path, ...], tuple[str | Path, ...]]:
+    """Return the commands that fill a virtual environment: the locked packages, and the checkout.
 
     No source distribution is built: pip checks no digest of what builds one. The locked hatchling
     builds the checkout itself.
