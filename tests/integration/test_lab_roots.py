@@ -55,12 +55,15 @@ def test_the_root_of_a_program_is_a_mount(root: Root) -> None:
 
 def test_a_killed_program_leaves_no_mount(root: Root, processes: Processes) -> None:
     started = processes.start("in-a-root", root.command(["sleep", "1000"]))
+    # Its pid is that of the programs before it, too: chroot and env.
     wait_until(
-        lambda: Path(f"/proc/{started.pid}/root").samefile(root.path),
+        lambda: (
+            Path(f"/proc/{started.pid}/root").samefile(root.path)
+            and Path(f"/proc/{started.pid}/cmdline").read_bytes() == b"sleep\x001000\x00"
+        ),
         timeout_s=20,
-        what="the program to be in its root",
+        what="the program to run in its root",
         process=started,
     )
-    assert Path(f"/proc/{started.pid}/cmdline").read_bytes() == b"sleep\x001000\x00"
     processes.kill("in-a-root")
     assert str(root.path) not in Path("/proc/self/mountinfo").read_text()
