@@ -67,3 +67,22 @@ def test_a_killed_program_leaves_no_mount(root: Root, processes: Processes) -> N
     )
     processes.kill("in-a-root")
     assert str(root.path) not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["another root", "the machine's own root"])
+def test_a_contained_program_writes_to_one_directory(
+    root: Root, tmp_path: Path, *, own: bool
+) -> None:
+    """The nodes of a machine that has their Debian run on its own root."""
+    state = tmp_path / "state"
+    state.mkdir()
+    script = (
+        f"for place in {tmp_path} {state} /bin /proc/sys; do "
+        'cat </dev/null 2>/dev/null >"$place/new" && echo "$place"; done; :'
+    )
+    command = (Root(Path("/")) if own else root).contained(
+        ["sh", "-c", script], mounted={tmp_path: tmp_path}, writable=state
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(state)]
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]

@@ -87,6 +87,8 @@ while [ "$1" != -- ]; do
 done
 shift
 mount --bind "$writable" "$root$writable"
+# In the machine's own root, it is below a directory that is read-only by now: so is the copy.
+mount -o remount,bind,rw "$root$writable"
 mount --bind /proc "$root/proc"
 mount -o remount,bind,ro "$root/proc"
 mount -t tmpfs -o mode=755 dev "$root/dev"
