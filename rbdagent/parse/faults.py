@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from rbdagent.parse.recognised import Recognised
+from rbdagent.parse.recognised import Rank, Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -176,19 +176,43 @@ _AnyMeaning = TypeVar("_AnyMeaning", bound=_Meaning)
 def first_meaning(
     meanings: Iterable[_AnyMeaning], text: str
 ) -> tuple[_AnyMeaning, dict[str, str]] | None:
-    """Return the first meaning that matches a text, and the captured values; None if none matches.
+    """Return the meaning of a text, and the captured values; None if no meaning matches.
+
+    A phrase that names the cause is stronger than a number in the same text, and both are stronger
+    than a phrase that only states a wait.
 
     Args:
-        meanings: in order of precedence.
+        meanings: of two that match by phrases of the same rank, the first one applies.
         text: a message of ceph-csi, a sidecar or kubelet.
     """
     failure = failure_in(text)
-    for meaning in meanings:
-        for kind in meaning.kinds:
-            if isinstance(kind, Recognised):
-                named = kind.named_in(text)
+    kinds = [(kind, meaning) for meaning in meanings for kind in meaning.kinds]
+    for rank in sorted(Rank, reverse=True):
+        for kind, meaning in kinds:
+            if _rank_of_kind(kind) is rank:
+                named = _named_by(kind, text, failure)
                 if named is not None:
                     return meaning, named
-            elif failure is not None and kind in {failure.fault, failure.kind}:
-                return meaning, failure.named
     return None
+
+
+def _rank_of_kind(kind: Kind) -> Rank:
+    """Return the rank of a kind; an error number of a call has several causes."""
+    rank = kind.rank if isinstance(kind, Recognised) else None
+    return Rank.SYMPTOM if rank is None else rank
+
+
+def _named_by(kind: Kind, text: str, failure: Failure | None) -> dict[str, str] | None:
+    if isinstance(kind, Recognised):
+        return kind.named_in(text)
+    is_meant = failure is not None and kind in {failure.fault, failure.kind}
+    return failure.named if failure is not None and is_meant else None
+
+
+def rank_of(text: str) -> Rank:
+    """Return how specific a text is about a cause; an unrecognised text is a symptom."""
+    ranks = {row.rank for row in Recognised if row.rank is not None and row.is_in(text)}
+    if Rank.SPECIFIC in ranks:
+        return Rank.SPECIFIC
+    is_general = ranks == {Rank.GENERAL} and failure_in(text) is None
+    return Rank.GENERAL if is_general else Rank.SYMPTOM

@@ -14,7 +14,7 @@ The texts of ceph-csi are from commit 52fcb7b (October 2024).
 from __future__ import annotations
 
 import re
-from enum import Enum, unique
+from enum import Enum, IntEnum, unique
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -61,16 +61,29 @@ _STRERROR: Final = Origin(*_RBD, "src/common/errno.cc, cpp_strerror, and strerro
 
 
 @unique
+class Rank(IntEnum):
+    """How specific a text is about the cause; the most specific text of an attempt decides."""
+
+    GENERAL = 0
+    """It states that something waits, or was requested again."""
+    SYMPTOM = 1
+    """It states what failed, with a number or without: several causes lead to it."""
+    SPECIFIC = 2
+    """It names what is missing or wrong."""
+
+
+@unique
 class Recognised(Enum):
-    """A text: the finding that it leads to, its pattern, and its origins.
+    """A text: the finding that it leads to, its pattern, its rank, and its origins.
 
     The finding is None if a text only helps to parse other texts, or if output quotes the text
-    together with its meaning.
+    together with its meaning. The rank is None if a text is no cause, but a part of other texts.
     """
 
-    def __init__(self, code: str | None, pattern: str, *origins: Origin) -> None:
+    def __init__(self, code: str | None, pattern: str, rank: Rank | None, *origins: Origin) -> None:
         self.code = code
         self.pattern = pattern
+        self.rank = rank
         self.origins = origins
 
     @cached_property
@@ -106,6 +119,7 @@ class Recognised(Enum):
     COMBINED = (
         None,
         r"\A\(combined from similar events\): ",
+        None,
         Origin(
             "client-go",
             "0.36.3",
@@ -116,6 +130,7 @@ class Recognised(Enum):
         # Later in a text, the same words may precede the name that a pod gives to a volume.
         None,
         r'\A[^:]* for volume "(?P<name>[^"]+)"',
+        None,
         Origin(
             *_KUBE, "pkg/volume/util/operationexecutor/operation_executor.go, generateVolumeMsg"
         ),
@@ -123,6 +138,7 @@ class Recognised(Enum):
     NAMES_A_VOLUME = (
         None,
         r"for volume",
+        None,
         Origin(
             *_KUBE, "pkg/volume/util/operationexecutor/operation_executor.go, generateVolumeMsg"
         ),
@@ -130,32 +146,44 @@ class Recognised(Enum):
     FAILED_FOR_VOLUME = (
         None,
         r'\A\S+ failed for volume "[^"]+" ?: ',
+        None,
         Origin(
             *_KUBE, "pkg/volume/util/operationexecutor/operation_executor.go, generateVolumeMsg"
         ),
+    )
+    STEP = (
+        # The call that failed: MountDevice and SetUpDevice stage, SetUp and MapPodDevice publish.
+        None,
+        r"\A\w{1,40}\.(?P<step>\w{1,40}) ",
+        None,
+        Origin(*_KUBE, f"{_GENERATOR}, the prefix of each error"),
     )
     RPC_STATUS = (
         # Each process that passes an error on may add one.
         None,
         r"\Arpc error: code = \w+ desc = ",
+        None,
         _STATUS,
     )
     ATTACH_FAILED = (
         # The attachError of the VolumeAttachment follows verbatim.
         "RBD413",
         r"AttachVolume\.Attach failed",
+        None,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateAttachVolumeFunc"),
     )
     BEFORE_MOUNT = (
         # The only `Failed` event that SyncPod records before it waits for the volumes.
         None,
         r"\Aerror making pod data directories",
+        None,
         Origin(*_KUBE, "pkg/kubelet/kubelet.go, Kubelet.SyncPod"),
     )
     PROVISIONING_FAILED = (
         # Since version 13 of the library (external-provisioner 6.2) only the error is written.
         None,
         r'failed to provision volume with StorageClass "[^"]*": (?P<error>.*)',
+        None,
         Origin(
             "sig-storage-lib-external-provisioner",
             "5, 6, 9, 11",
@@ -171,16 +199,19 @@ class Recognised(Enum):
             r'persistentvolumeclaim "(?P<name>[\w.-]+)" (?P<why>not found|is being deleted'
             r"|bound to .+)"
         ),
+        Rank.SPECIFIC,
         Origin(*_KUBE, f"{_BINDING}/volume_binding.go, VolumeBinding.podHasPVCs"),
     )
     CLAIMS_UNBOUND = (
         "RBD701",
         r"unbound immediate PersistentVolumeClaims",
+        Rank.SPECIFIC,
         Origin(*_KUBE, f"{_BINDING}/volume_binding.go, VolumeBinding.PreFilter"),
     )
     NO_VOLUME = (
         "RBD701",
         r"pvc\(s\) bound to non-existent pv\(s\)",
+        Rank.SPECIFIC,
         Origin(*_KUBE, f"{_BINDING}/binder.go, ErrReasonPVNotExist"),
     )
     AFFINITY = (
@@ -189,6 +220,7 @@ class Recognised(Enum):
             r"didn't match PersistentVolume's node affinity|volume node affinity conflict"
             r"|had no available volume zone"
         ),
+        Rank.SPECIFIC,
         Origin(*_KUBE, f"{_BINDING}/binder.go, ErrReasonNodeConflict"),
         Origin("kubernetes", "01aa0f3 (2021)", f"{_BINDING}/binder.go, ErrReasonNodeConflict"),
         Origin(
@@ -198,6 +230,7 @@ class Recognised(Enum):
     LIMIT = (
         "RBD703",
         r"exceed max volume count",
+        Rank.SPECIFIC,
         Origin(
             *_KUBE,
             "pkg/scheduler/framework/plugins/nodevolumelimits/csi.go, "
@@ -207,22 +240,26 @@ class Recognised(Enum):
     NO_DRIVER = (
         "RBD731",
         r"(?<!\S)(?P<driver>\S++) CSI driver is not installed on the node",
+        Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/scheduler/framework/plugins/nodevolumelimits/csi.go, CSILimits.Filter"),
     )
     NOT_OWNER = (
         "RBD705",
         r"PVC (?P<claim>[\w.-]+/[\w.-]+) was not created for pod \S+ \(pod is not owner\)",
+        Rank.SPECIFIC,
         Origin("component-helpers", "0.36.3", "storage/ephemeral/ephemeral.go, VolumeIsForPod"),
     )
     OF_VOLUMES = (
         # Not the text of one program: each message about volumes contains one of these words.
         "RBD706",
         r"(?i:volume|pvc|disk|(?<!ephemeral-)storage|not owner|CSI driver)",
+        None,
         Origin(*_KUBE, "pkg/scheduler/framework/plugins, all that concern volumes"),
     )
     GATES = (
         "RBD604",
         r"scheduling gates",
+        Rank.SPECIFIC,
         Origin(
             *_KUBE,
             "pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go, PreEnqueue",
@@ -235,6 +272,7 @@ class Recognised(Enum):
     MULTI_ATTACH = (
         "RBD401",
         r"Multi-Attach error|Waiting for detach for volume",
+        Rank.SPECIFIC,
         Origin(*_KUBE, f"{_ATTACH_DETACH}, reportMultiAttachError"),
         Origin("kubernetes", "1.37.2", f"{_ATTACH_DETACH}, reportMultiAttachError"),
     )
@@ -242,41 +280,49 @@ class Recognised(Enum):
         # The objects show more about this and the next two texts, so the rules read the objects.
         None,
         r"volume attachment is being deleted",
+        Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, verifyAttachmentStatus"),
     )
     WAIT_FOR_ATTACH = (
         None,
         r"WaitForAttach failed",
+        None,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and GenerateMapVolumeFunc"),
     )
     NOT_THE_CLAIMS = (
         None,
         r"found PV object \S+ but its pv\.Spec\.ClaimRef\.UID \S* does not point to claim",
+        Rank.SPECIFIC,
         Origin(*_KUBE, f"{_POPULATOR}, getPVSpec"),
     )
     ATTACHER_SILENT = (
         "RBD712",
         r"timed out waiting for external-attacher",
+        Rank.SYMPTOM,
         Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, waitForVolumeAttachDetachStatusWithLister"),
     )
     VOLUME_GONE = (
         "RBD409",
         r'persistentvolumes? "[^"]*" not found',
+        Rank.SPECIFIC,
         Origin("apimachinery", "0.36.3", "pkg/api/errors/errors.go, NewNotFound"),
     )
     ONE_POD_ONLY = (
         "RBD704",
         r"ReadWriteOncePod access mode and is already in use",
+        Rank.SPECIFIC,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and GenerateMapVolumeFunc"),
     )
     CLAIM_OF_POD = (
         "RBD701",
         r"error processing PVC (?P<claim>[\w.-]+/[\w.-]+): (?P<why>.+)",
+        Rank.SYMPTOM,
         Origin(*_KUBE, f"{_POPULATOR}, createVolumeSpec"),
     )
     NODE_AFFINITY = (
         "RBD702",
         r"NodeAffinity check failed",
+        Rank.SPECIFIC,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and GenerateMapVolumeFunc"),
     )
     DRIVER_NOT_REGISTERED = (
@@ -285,6 +331,7 @@ class Recognised(Enum):
             r"driver name (?P<name>\S+) not found in the list of registered CSI drivers"
             r"|CSINode \S+ does not contain driver (?P<other>\S+)"
         ),
+        Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/volume/csi/csi_client.go, newCsiDriverClient"),
         Origin(*_ATTACHER, "pkg/controller/csi_handler.go, getNodeID"),
     )
@@ -294,27 +341,40 @@ class Recognised(Enum):
             r"code = Unavailable desc = connection error"
             r"|dial unix \S+: connect: (?:connection refused|no such file or directory)"
         ),
+        Rank.SPECIFIC,
         Origin(*_GRPC, "internal/transport/transport.go, ConnectionError.Error"),
         Origin("go", "1.26", "net/net.go, OpError.Error"),
+    )
+    VOLUMES_NOT_READY = (
+        # kubelet adds it every two minutes to whatever else it reports. Before 1.28 the error was
+        # "timed out waiting for the condition".
+        None,
+        r"\AUnable to attach or mount volumes: unmounted volumes=",
+        Rank.GENERAL,
+        Origin(*_KUBE, "pkg/kubelet/volumemanager/volume_manager.go, WaitForAttachAndMount"),
     )
     SECRET_MISSING = (
         "RBD733",
         r"failed to find the secret (?P<name>[\w.-]+) in the namespace (?P<namespace>[\w.-]+)",
+        Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/volume/csi/csi_util.go, getCredentialsFromSecret"),
     )
     ATTACHERS_SECRET_MISSING = (
         "RBD733",
         r'failed to load secret "(?P<namespace>[\w.-]+)/(?P<name>[\w.-]+)"',
+        Rank.SPECIFIC,
         Origin(*_ATTACHER, "pkg/controller/csi_handler.go, getCredentialsFromPV"),
     )
     WRONG_MODE = (
         "RBD757",
         r"volume (?P<name>\S+) has volumeMode (?P<mode>\w+), but is specified in (?P<list>\w+)",
+        Rank.SPECIFIC,
         Origin(*_KUBE, f"{_POPULATOR}, createVolumeSpec"),
     )
     SELINUX = (
         "RBD759",
         r"conflicting SELinux labels|already mounted to a different pod with a different SELinux",
+        Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/kubelet/volumemanager/cache/desired_state_of_world.go, AddPodToVolume"),
         Origin(
             *_KUBE,
@@ -324,26 +384,31 @@ class Recognised(Enum):
     SETTING_OWNERSHIP = (
         "RBD763",
         r"Setting volume ownership for",
+        Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/volume/volume_linux.go, VolumeOwnership.monitorProgress"),
     )
     OWNERSHIP_FAILED = (
         "RBD758",
         r"applyFSGroup failed",
+        Rank.SYMPTOM,
         Origin(*_KUBE, "pkg/volume/csi/csi_mounter.go, csiMountMgr.SetUpAt"),
     )
     EXPANSION_FAILED = (
         "RBD761",
         r"while expanding volume|NodeExpandVolume failed",
+        Rank.SYMPTOM,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and doOnlineExpansion"),
     )
     NO_PLUGIN = (
         "RBD760",
         r"no volume plugin matched",
+        Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/volume/plugins.go, ErrNoPluginMatched"),
     )
     SELF_LINK = (
         "RBD608",
         r"selfLink was empty",
+        Rank.SPECIFIC,
         Origin("client-go", "before 0.20 (github)", "tools/reference/ref.go, ErrNoSelfLink"),
     )
 
@@ -357,6 +422,7 @@ class Recognised(Enum):
             r"(?<!\S)/dev/\S+ is in use\.|apparently in use by the system"
             r"|opened exclusively by another program|cannot open /dev/\S+: Device or resource busy"
         ),
+        Rank.SPECIFIC,
         Origin(*_E2FSPROGS, "e2fsck/unix.c, check_mount and main"),
         Origin(*_E2FSPROGS, "misc/util.c, check_mount, for mke2fs"),
         Origin(*_XFSPROGS, "the strings of mkfs.xfs"),
@@ -364,16 +430,19 @@ class Recognised(Enum):
     E2FSCK_TOO_OLD = (
         "RBD765",
         r"unsupported feature\(s\)|Get a newer version of e2fsck",
+        Rank.SPECIFIC,
         Origin(*_E2FSPROGS, "e2fsck/unix.c, main"),
     )
     FSCK_FAILED = (
         "RBD752",
         r"'fsck' found errors on device (?P<device>\S+) but could not correct",
+        Rank.SYMPTOM,
         Origin(*_MOUNT_UTILS, "mount_linux.go, checkAndRepairFilesystem"),
     )
     UNFORMATTED = (
         "RBD754",
         r"cannot mount unformatted disk",
+        Rank.SPECIFIC,
         Origin(*_MOUNT_UTILS, "mount_linux.go, formatAndMountSensitive"),
     )
     ANOTHER_FILE_SYSTEM = (
@@ -381,6 +450,7 @@ class Recognised(Enum):
         # Kubernetes checks before it mounts (2019), only the message of mount is in the text.
         "RBD753",
         r"it already contains|unknown data, probably partitions",
+        Rank.SPECIFIC,
         Origin(
             "kubernetes", "1.14 and older (github)", "pkg/util/mount/mount_linux.go, formatAndMount"
         ),
@@ -390,12 +460,14 @@ class Recognised(Enum):
         # util-linux prints this for every EINVAL that the kernel returns.
         "RBD753",
         r"wrong fs type, bad option",
+        Rank.SYMPTOM,
         Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
     )
     FORMAT_FAILED = (
         # The second text is from the mkfs that ceph-csi runs (recording 25-rollback-failing).
         "RBD751",
         r"format of disk|desc = exit status \d{1,3}\s*$",
+        Rank.SYMPTOM,
         Origin(*_MOUNT_UTILS, "mount_linux.go, formatAndMountSensitive"),
         Origin("ceph-csi", "recording 25-rollback-failing", "the event of the pod"),
     )
@@ -405,69 +477,81 @@ class Recognised(Enum):
     IN_USE = (
         "RBD402",
         r"is still being used",
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_attach.go, waitForrbdImage"),
         Origin(*_CSI, "internal/rbd/controllerserver.go, cleanupRBDImage"),
     )
     STILL_ATTACHED = (
         "RBD641",
         r"still attached to node",
+        Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, canDeleteVolume"),
     )
     UNDER_WAY = (
         "RBD203",
         r"an operation with the given Volume ID \S+ already exists",
+        Rank.GENERAL,
         Origin(*_CSI, "internal/util/idlocker.go, VolumeOperationAlreadyExistsFmt"),
     )
-    DEADLINE = ("RBD203", r"code = DeadlineExceeded", _STATUS)
-    EXHAUSTED = ("RBD703", r"code = ResourceExhausted desc = (?P<why>.+)", _STATUS)
+    DEADLINE = ("RBD203", r"code = DeadlineExceeded", Rank.GENERAL, _STATUS)
+    EXHAUSTED = ("RBD703", r"code = ResourceExhausted desc = (?P<why>.+)", Rank.SYMPTOM, _STATUS)
     NO_CLUSTER = (
         # Older versions print the cluster ID in parentheses.
         "RBD734",
         r'missing configuration for cluster ID [("]?(?P<cluster>[^\s")]*)',
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
         Origin(*_CSI_OF_OLD, "pkg/util and internal/util/csiconfig.go, readClusterInfo"),
     )
     FLATTENING = (
         "RBD745",
         r"flatten in progress",
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/errors.go, ErrFlattenInProgress"),
     )
     NOT_PRIMARY = (
         "RBD743",
         r"cannot map image \S+ it is not primary",
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, rbdImage.isInUse"),
     )
     NEEDS_RBD_NBD = (
         # Here, ceph-csi reads the imageFeatures of the PV, not the features of the image.
         "RBD740",
         r"feature (?P<feature>[\w-]+) requires rbd-nbd for mounter",
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, validateImageFeatures"),
     )
     KRBD_LACKS_FEATURE = (
         "RBD740",
         r"image feature set mismatch|unsupported krbd Feature",
+        Rank.SPECIFIC,
         Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
         Origin(*_CSI, "internal/rbd/nodeserver.go, populateRbdVol"),
     )
     POOL_GONE = (
         "RBD737",
         r"pool not found|pool (?:ID)?\(\S+\) not found in Ceph cluster",
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/errors.go, ErrPoolNotFound"),
         Origin(*_CSI, "internal/util/cephcmds.go, GetPoolID and GetPoolName"),
     )
     IMAGE_GONE = (
         "RBD738",
         r"image not found",
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/errors.go, ErrImageNotFound"),
     )
     ENCRYPTION_STATUS = (
         "RBD766",
         r"unexpected encryption status",
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/nodeserver.go, processEncryptedDevice"),
     )
     ENCRYPTION_FAILED = (
         "RBD746",
         r"passphrase|encryption kms|encryption status|failed to encrypt volume|can not fetch DEK",
+        Rank.SYMPTOM,
         Origin(*_CSI, "internal/rbd/encryption.go, copyEncryptionConfig, initKMS, FetchDEK"),
         Origin(*_CSI, "internal/rbd/encryption.go, ensureEncryptionMetadataSet, encryptDevice"),
         Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS"),
@@ -475,6 +559,7 @@ class Recognised(Enum):
     MANY_WRITERS = (
         "RBD756",
         r"RWX access mode request is only valid|multi node access modes are only supported",
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/nodeserver.go, populateRbdVol"),
         Origin(*_CSI, "internal/rbd/controllerserver.go, parseVolCreateRequest"),
     )
@@ -482,6 +567,7 @@ class Recognised(Enum):
         # The count includes snapshots and clones of the source (ceph-csi#4069).
         "RBD607",
         r"code = ResourceExhausted desc = rbd image (?P<image>\S+) has (?P<count>\d+) snapshots",
+        Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/controllerserver.go, flattenTemporaryClonedImages"),
     )
 
@@ -490,16 +576,19 @@ class Recognised(Enum):
     CLASS_SECRET_MISSING = (
         "RBD607",
         r"error getting secret (?P<name>\S+) in namespace (?P<namespace>\S+):",
+        Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getCredentials"),
     )
     CLASS_SECRET_HALF_NAMED = (
         "RBD607",
         r"failed to get name and namespace template from params",
+        Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getSecretReference"),
     )
     NO_TOPOLOGY = (
         "RBD607",
         r"no topology key found (?:on CSINode|for node) (?P<node>[a-z0-9][a-z0-9.-]*)",
+        Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/topology.go, GenerateAccessibilityRequirements"),
         Origin(*_PROVISIONER_OF_OLD, "pkg/controller/topology.go"),
     )
@@ -509,6 +598,7 @@ class Recognised(Enum):
             r"error getting CSINode|failed to get selected CSINode|"
             r'nodes "[^"]*" not found|csinodes?(?:\.storage\.k8s\.io)? "[^"]*" not found'
         ),
+        Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/topology.go, topologyKeysLookup"),
         Origin(*_PROVISIONER_OF_OLD, "pkg/controller/topology.go, aggregateTopologies"),
         Origin("apimachinery", "0.36.3", "pkg/api/errors/errors.go, NewNotFound"),
@@ -516,6 +606,7 @@ class Recognised(Enum):
     SELECTOR = (
         "RBD620",
         r"claim Selector is not supported",
+        Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, prepareProvision"),
     )
 
@@ -524,6 +615,7 @@ class Recognised(Enum):
     NO_MODULE = (
         "RBD739",
         r"modprobe: (?:FATAL|ERROR)|failed to load rbd kernel module|Module rbd not found",
+        Rank.SPECIFIC,
         Origin(*_KMOD, "the strings of modprobe and modinfo"),
         Origin(*_RBD, "src/krbd.cc, map_image"),
     )
@@ -533,23 +625,27 @@ class Recognised(Enum):
             r"failed to add secret '(?P<user>client\.[\w.-]{1,253})' to kernel"
             r"[\s\S]{0,400}?map failed: \((?P<number>\d{1,4})\)"
         ),
+        Rank.SYMPTOM,
         Origin(*_RBD, "src/krbd.cc, build_map_buf"),
     )
     NO_ADDRESS = (
         # rbd prints this before it calls the kernel (https://tracker.ceph.com/issues/54128).
         "RBD748",
         r"failed to get mon address \(possible ms_mode mismatch\)",
+        Rank.SPECIFIC,
         Origin(*_RBD, "src/krbd.cc, build_map_buf"),
     )
     MAP_FAILED = (
         "RBD744",
         r"rbd: map failed",
+        Rank.SYMPTOM,
         Origin(*_CSI, "internal/rbd/rbd_attach.go, createPath"),
         Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
     )
     MAP_NUMBER = (
         None,
         r"map failed: \((?P<number>\d{1,4})\)",
+        None,
         Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
     )
     RBD_EXITED = (
@@ -557,52 +653,60 @@ class Recognised(Enum):
         # (netNamespaceFilePath).
         None,
         r"\(exit status (?P<number>\d{1,3})\) occurred while running (?:rbd|nsenter)\b",
+        None,
         Origin(*_CSI, "internal/util/cephcmds.go, ExecCommand and ExecuteCommandWithNSEnter"),
     )
     CONNECT_NUMBER = (
         None,
         r"connecting failed: rados: ret=-(?P<number>\d{1,4})",
+        None,
         Origin(*_CSI, "internal/util/conn_pool.go, ConnPool.Get"),
         _GO_CEPH,
     )
-    IMAGE_NUMBER = (None, r"\brbd: ret=-(?P<number>\d{1,4})", _GO_CEPH)
-    POOL_NUMBER = (None, r"\brados: ret=-(?P<number>\d{1,4})", _GO_CEPH)
-    TIMED_OUT = ("RBD735", r"Connection timed out", _STRERROR)
-    DENIED = ("RBD607", r"Permission denied", _STRERROR)
+    IMAGE_NUMBER = (None, r"\brbd: ret=-(?P<number>\d{1,4})", None, _GO_CEPH)
+    POOL_NUMBER = (None, r"\brados: ret=-(?P<number>\d{1,4})", None, _GO_CEPH)
+    TIMED_OUT = ("RBD735", r"Connection timed out", Rank.SYMPTOM, _STRERROR)
+    DENIED = ("RBD607", r"Permission denied", Rank.SYMPTOM, _STRERROR)
 
     # The logs of a node, quoted with their meaning ------------------------------------------------
 
     UNMAP_BUSY = (
         None,
         r"unmap failed: \(16\)",
+        None,
         Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
     )
     UMOUNT_BUSY = (
         None,
         r"target is busy",
+        None,
         Origin(*_UTIL_LINUX, "libmount/src/context_umount.c, mnt_context_get_umount_excode"),
     )
     WATCH_ENDED = (
         None,
         r"watch error: -107",
+        None,
         Origin(*_LINUX, "drivers/block/rbd.c, rbd_watch_errcb"),
         Origin("linux", "recording tests/fixtures/logs/blocklisted.dmesg", "drivers/block/rbd.c"),
     )
     KERNEL_BLOCKLISTED = (
         None,
         r" -108",
+        None,
         Origin(*_LINUX, "drivers/block/rbd.c, rbd_reregister_watch, and further messages"),
         Origin("linux", "recording tests/fixtures/logs/blocklisted.dmesg", "drivers/block/rbd.c"),
     )
     MAP_BLOCKLISTED = (
         None,
         r"\(108\)",
+        None,
         Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
     )
     BLOCKLIST_REFUSED = (
         # Only the log of the kernel contains this; no event does.
         None,
         r"failed to blocklist \w+: -|(?:blocklist|blacklist) of \w+ failed: -",
+        None,
         Origin(*_LINUX, "drivers/block/rbd.c, rbd_try_lock"),
         Origin("linux", "before 6.5 (the patch)", "drivers/block/rbd.c, rbd_try_lock"),
     )
@@ -610,10 +714,12 @@ class Recognised(Enum):
         # The kernel logs this for a key that it cannot use; the message names no volume.
         None,
         r"\Alibceph: secret too big",
+        None,
         Origin("linux", "6.1, 6.12, 7.2", "net/ceph/crypto.c, ceph_crypto_key_decode"),
     )
     TASK_HUNG = (
         None,
         r"blocked for more than",
+        None,
         Origin("linux", "recording tests/fixtures/logs/hung.dmesg", "kernel/hung_task.c"),
     )

@@ -63,10 +63,10 @@ from rbdagent.rules.error_texts import (
 from rbdagent.rules.node_stage import clear_first, is_not_installed
 from rbdagent.rules.pod_events import (
     PodEvent,
+    decisive_pod_events,
     has_waited,
     is_ending_in_time,
     knows_every_user,
-    newest_pod_events,
     users_on,
     waited,
     waiters,
@@ -364,7 +364,7 @@ def attached_elsewhere(case: RuleContext, node: str | None) -> tuple[str, ...]:
 
 def multi_attach(case: RuleContext) -> Iterator[Finding]:
     """Report RBD401: the node that the controller waits for, and why the wait may not end."""
-    latest = newest_pod_events(case)
+    latest = decisive_pod_events(case)
     by_pod = {pod_event.pod: pod_event for pod_event in latest}
     refused = [pod for pod in waiters(case) if _is_refused(pod, by_pod.get(pod), case)]
     events = [
@@ -447,7 +447,7 @@ def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: RuleContext)
 
 def attach_waits(case: RuleContext) -> Iterator[Finding]:
     """Report RBD711, RBD712, RBD718: controller, external-attacher or kubelet does not act."""
-    with_event = {pod_event.pod for pod_event in newest_pod_events(case)}
+    with_event = {pod_event.pod for pod_event in decisive_pod_events(case)}
     knows_events = are_events_observed(case.snapshot.kubernetes)
     by_node = {attachment.node_name: attachment for attachment in observed_of(case.use.attachments)}
     for pod in waiters(case):

@@ -22,7 +22,7 @@ from rbdagent.parse.faults import Call, Fault, Kind, first_meaning
 from rbdagent.parse.foreign import foreign, quoted_names
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, finding
-from rbdagent.rules.pod_events import PodEvent, newest_pod_events, pod_event_evidence
+from rbdagent.rules.pod_events import PodEvent, decisive_pod_events, pod_event_evidence
 from rbdagent.verdicts.volume_verdict import driver_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ OF_OTHER_RULES: Final = ErrorText(
         Recognised.IN_USE,
         Recognised.UNDER_WAY,
         Recognised.DEADLINE,
+        Recognised.VOLUMES_NOT_READY,
         (Call.MAP, Fault.BLOCKLISTED),
         (Call.RUN, Fault.BLOCKLISTED),
         Recognised.BEING_DETACHED,
@@ -102,7 +103,7 @@ def events_by_code(own: tuple[ErrorText, ...], case: RuleContext) -> dict[str, l
     """
     found: dict[str, list[PodEvent]] = {}
     has_objects = not isinstance(case.use.attachments, NotObserved)
-    for pod_event in newest_pod_events(case):
+    for pod_event in decisive_pod_events(case):
         meant = meaning_of(pod_event.text)
         if meant is None or meant[0] not in own or meant[0].code is None:
             continue
@@ -114,7 +115,7 @@ def events_by_code(own: tuple[ErrorText, ...], case: RuleContext) -> dict[str, l
 def unrecognised_events(case: RuleContext) -> list[PodEvent]:
     """Return the newest events of waiting pods whose text has no known meaning."""
     return [
-        pod_event for pod_event in newest_pod_events(case) if meaning_of(pod_event.text) is None
+        pod_event for pod_event in decisive_pod_events(case) if meaning_of(pod_event.text) is None
     ]
 
 

@@ -46,7 +46,7 @@ from rbdagent.rules.context import (
     waiting_elsewhere,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.pod_events import newest_pod_event
+from rbdagent.rules.pod_events import decisive_pod_event
 from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
@@ -338,7 +338,7 @@ def _hanging_requests(verdict: Verdict, found: Evidence) -> tuple[str, ...]:
 
 def _hanging_event(case: RuleContext) -> KubeEvent | None:
     """Return the newest event of a waiting pod, if it reports a call that has not returned."""
-    word = newest_pod_event(case, _is_about_hanging_call)
+    word = decisive_pod_event(case, _is_about_hanging_call)
     if word is not None:
         return word.event
     if case.use.target.kind is not TargetKind.NONE:

@@ -57,9 +57,9 @@ from rbdagent.rules.error_texts import (
 )
 from rbdagent.rules.pod_events import (
     PodEvent,
+    decisive_pod_event,
+    decisive_pod_events,
     has_waited,
-    newest_pod_event,
-    newest_pod_events,
     pod_event_evidence,
     scheduler_message,
     unscheduled,
@@ -1117,7 +1117,7 @@ rbdImageWatcherSteps in internal/rbd/rbd_util.go@52fcb7b)."""
 
 def still_being_used(case: RuleContext) -> Iterator[Finding]:
     """Report RBD402: the watcher that ceph-csi found, and whether its watch ends automatically."""
-    pod_event = newest_pod_event(case, Recognised.IN_USE.is_in)
+    pod_event = decisive_pod_event(case, Recognised.IN_USE.is_in)
     if pod_event is None:
         return
     watching = [
@@ -1219,7 +1219,8 @@ def lock_not_broken(case: RuleContext) -> Iterator[Finding]:
     drivers/block/rbd.c). A monitor refuses that with 13; only the kernel log names the reason.
     """
     pod_event = next(
-        (pod_event for pod_event in newest_pod_events(case) if _is_for_lock(pod_event, case)), None
+        (pod_event for pod_event in decisive_pod_events(case) if _is_for_lock(pod_event, case)),
+        None,
     )
     if pod_event is None:
         return
@@ -1262,7 +1263,7 @@ def _gone_owners(case: RuleContext) -> tuple[LockHolder, ...]:
 
 def map_refused(case: RuleContext) -> Iterator[Finding]:
     """Report RBD308: every new map on a node fails while its shared client is blocklisted."""
-    pod_event = newest_pod_event(case, _is_blocklisted_map)
+    pod_event = decisive_pod_event(case, _is_blocklisted_map)
     if pod_event is None:
         return
     place = f"Ceph client of {pod_event.node}" if pod_event.node else "Ceph client of its node"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
 from rbdagent.correlate.image_identity import are_pods_observed
 from rbdagent.correlate.volume_names import covers_claims, names_of_use
+from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign
-from rbdagent.parse.recognised import Recognised
+from rbdagent.parse.recognised import Rank, Recognised
 from rbdagent.rules.context import RuleContext, quoted
-from rbdagent.verdicts.timing import MOVING, age, age_text
+from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text, seconds
 from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
@@ -51,21 +52,27 @@ container (pkg/kubelet/kubelet.go, kuberuntime/kuberuntime_manager.go, events/ev
 
 
 class PodEvent(NamedTuple):
-    """Holds the newest event of a waiting pod about this volume."""
+    """Holds the most specific event of a waiting pod about this volume."""
 
     pod: Pod | None
     """None if pods were not observed."""
     event: KubeEvent
+    newest: KubeEvent | None = None
+    """The newest event, if it is another one: a less specific one."""
 
     @property
     def text(self) -> str:
         """The message, without the prefix that client-go adds when it combines similar events."""
-        return Recognised.COMBINED.left_out_of(self.event.message)
+        return _text(self.event)
 
     @property
     def node(self) -> str | None:
         """The node of the pod; None if it is unknown."""
         return self.pod.node_name if self.pod is not None else None
+
+
+def _text(event: KubeEvent) -> str:
+    return Recognised.COMBINED.left_out_of(event.message)
 
 
 def waiters(case: RuleContext) -> tuple[Pod, ...]:
@@ -120,40 +127,113 @@ def users_on(node: str, case: RuleContext) -> tuple[Pod, ...]:
     return tuple(pod for pod in case.use.pods if pod.node_name == node and not is_finished(pod))
 
 
-def newest_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
-    """Return the newest event about this volume for each pod that still waits.
+def decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
+    """Return the most specific event about this volume, for each pod that still waits.
 
-    Older events do not explain the present state. Neither does an event from before kubelet
-    continued with the steps that need mounted volumes. If pods were not observed, every pod that
-    has an event may still wait.
+    Only events of the current attempt count. An attempt ends when kubelet continues with the steps
+    that need mounted volumes. If pods were not observed, every pod that has an event may still
+    wait.
     """
     if not are_pods_observed(case.snapshot.kubernetes):
-        newest: dict[ObjectRef, KubeEvent] = {}
+        told: dict[ObjectRef, list[KubeEvent]] = {}
         for event in case.use.events:
-            _update(newest, event.subject, event, case)
-        return tuple(PodEvent(None, event) for event in newest.values())
+            _update(told, event.subject, event, case)
+        return tuple(PodEvent(None, *_decisive(events, case)) for events in told.values())
     waiting = {
         (pod.ref.namespace, pod.ref.name): pod
         for pod in case.use.waiting_pods
         if waits_for_volumes(pod)
     }
-    last: dict[Pod, KubeEvent] = {}
+    of_pod: dict[Pod, list[KubeEvent]] = {}
     for event in case.use.events if waiting else ():
         waiter = waiting.get((event.subject.namespace, event.subject.name))
         if waiter is not None and _is_of_pod(event, waiter):
-            _update(last, waiter, event, case)
-    return tuple(PodEvent(pod, event) for pod, event in last.items())
+            _update(of_pod, waiter, event, case)
+    return tuple(PodEvent(pod, *_decisive(events, case)) for pod, events in of_pod.items())
 
 
-def _update(last: dict[T, KubeEvent], pod: T, event: KubeEvent, case: RuleContext) -> None:
-    """Record the newest event of a pod, and drop it once the pod's volumes are mounted.
+def _update(told: dict[T, list[KubeEvent]], pod: T, event: KubeEvent, case: RuleContext) -> None:
+    """Record an event of a pod, and drop its events once its volumes are mounted.
 
     Call this with the oldest event first.
     """
     if _is_about_volume(event, case):
-        last[pod] = event
-    elif pod in last and _shows_mounted(event) and _is_newer(event, last[pod]):
-        del last[pod]
+        told.setdefault(pod, []).append(event)
+    elif pod in told and _shows_mounted(event) and _is_newer(event, told[pod][-1]):
+        del told[pod]
+
+
+def _decisive(events: list[KubeEvent], case: RuleContext) -> tuple[KubeEvent, KubeEvent | None]:
+    """Return the most specific event, and the newest one if that is another.
+
+    A general text never hides another one, whatever their ages: kubelet repeats it beside each
+    error. Of two other texts, the newer one counts, unless they are of one round of retries: then
+    the more specific one.
+
+    Args:
+        events: of one pod in one attempt, the oldest first.
+        case: the target.
+    """
+    newest = events[-1]
+    if len(events) == 1:
+        return newest, None
+    ranked = [(event, rank_of(_text(event))) for event in events]
+    step = next((found for event in reversed(events) if (found := _step(event))), "")
+    telling = [
+        (event, rank)
+        for place, (event, rank) in enumerate(ranked)
+        if rank is not Rank.GENERAL
+        and _step(event) in {"", step}
+        and not _is_overtaken(event, events[place + 1 :], case)
+    ]
+    if not telling:
+        return newest, None
+    latest = telling[-1][0].last_seen
+    of_one_round = [
+        (rank, place)
+        for place, (event, rank) in enumerate(telling)
+        if not _has_retried(event.last_seen, latest)
+    ]
+    event = telling[max(of_one_round)[1]][0]
+    return event, None if event is newest else newest
+
+
+def _has_retried(earlier: str | None, later: str | None) -> bool:
+    """Return whether kubelet has retried in between: an error that persists is repeated."""
+    between = age(earlier, later) if later is not None else None
+    return between is not None and between > 2 * seconds(RETRY_S)
+
+
+def _step(event: KubeEvent) -> str:
+    """Return the call of kubelet or a controller that failed; empty if a text names none."""
+    if event.reason == "FailedAttachVolume":
+        return "AttachVolume"
+    found = Recognised.STEP.named_in(_text(event))
+    return found["step"] if found is not None else ""
+
+
+_BEFORE_A_CALL: Final = (
+    Recognised.SECRET_MISSING,
+    Recognised.CLAIM_OF_POD,
+    Recognised.WRONG_MODE,
+    Recognised.NOT_THE_CLAIMS,
+)
+"""What prevents kubelet from calling the driver."""
+
+
+def _is_overtaken(event: KubeEvent, later: list[KubeEvent], case: RuleContext) -> bool:
+    """Return whether a later observation contradicts an event."""
+    text = _text(event)
+    texts = [_text(newer) for newer in later]
+    is_called = any(Recognised.UNDER_WAY.is_in(newer) for newer in texts)
+    is_waiting = is_called or any(Recognised.DEADLINE.is_in(newer) for newer in texts)
+    if any(before.is_in(text) for before in _BEFORE_A_CALL):
+        return is_waiting
+    if Recognised.DRIVER_NOT_REGISTERED.is_in(text) or Recognised.DRIVER_SILENT.is_in(text):
+        return is_called
+    view = case.use.image_view
+    is_released = view is not None and view.watchers == ()
+    return Recognised.IN_USE.is_in(text) and is_released and is_waiting
 
 
 def _shows_mounted(event: KubeEvent) -> bool:
@@ -170,9 +250,9 @@ def _is_newer(event: KubeEvent, other: KubeEvent) -> bool:
     return event.last_seen > other.last_seen
 
 
-def newest_pod_event(case: RuleContext, is_meant: Callable[[str], bool]) -> PodEvent | None:
+def decisive_pod_event(case: RuleContext, is_meant: Callable[[str], bool]) -> PodEvent | None:
     """Return the newest of these events whose text matches; None without one."""
-    found = [pod_event for pod_event in newest_pod_events(case) if is_meant(pod_event.text)]
+    found = [pod_event for pod_event in decisive_pod_events(case) if is_meant(pod_event.text)]
     return max(found, key=lambda pod_event: pod_event.event.last_seen or "", default=None)
 
 
@@ -199,4 +279,5 @@ def pod_event_evidence(pod_event: PodEvent, case: RuleContext) -> tuple[str, ...
     """Quote an event and state its age: an event remains after its cause has gone."""
     since = age(pod_event.event.last_seen, case.snapshot.observed_at)
     times = f"{pod_event.event.count} times, last " if pod_event.event.count > 1 else ""
-    return quoted(pod_event.event), f"reported {times}{age_text(since)} ago"
+    lines = (quoted(pod_event.event), f"reported {times}{age_text(since)} ago")
+    return lines if pod_event.newest is None else (*lines, quoted(pod_event.newest))

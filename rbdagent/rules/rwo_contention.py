@@ -29,9 +29,9 @@ from rbdagent.rules.attach_detach import is_exclusive
 from rbdagent.rules.context import CONTROLLER, RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import (
+    decisive_pod_event,
     has_waited,
     is_ending_in_time,
-    newest_pod_event,
     pod_event_evidence,
     waiters,
 )
@@ -353,7 +353,7 @@ def once_pod(case: RuleContext) -> Iterator[Finding]:
     volume = case.use.persistent_volume
     if volume is None or volume.access_modes != (_ONCE,):
         return
-    pod_event = newest_pod_event(case, Recognised.ONE_POD_ONLY.is_in)
+    pod_event = decisive_pod_event(case, Recognised.ONE_POD_ONLY.is_in)
     told = pod_event.pod if pod_event is not None else None
     for pod in case.use.waiting_pods:
         if not waits_for_volumes(pod):

@@ -44,8 +44,8 @@ from rbdagent.rules.error_texts import (
 )
 from rbdagent.rules.pod_events import (
     PodEvent,
+    decisive_pod_events,
     has_waited,
-    newest_pod_events,
     pod_event_evidence,
     scheduler_message,
     unscheduled,
@@ -406,7 +406,7 @@ def name_taken(case: RuleContext) -> Iterator[Finding]:
     """Report RBD705: a generic ephemeral volume whose claim name is already in use."""
     not_owned = {
         pod_event.pod: pod_event
-        for pod_event in newest_pod_events(case)
+        for pod_event in decisive_pod_events(case)
         if Recognised.NOT_OWNER.is_in(pod_event.text)
     }
     for pod in case.use.waiting_pods:

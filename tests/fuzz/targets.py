@@ -562,6 +562,7 @@ TARGETS: Final = (
         name="recognised.Recognised",
     ),
     _target(faults.failure_in, _MESSAGES, _of_text(faults.failure_in)),
+    _target(faults.rank_of, _MESSAGES, _of_text(faults.rank_of)),
     _target(faults.first_meaning, _MESSAGES, _of_text(_meant)),
     _target(Naming.in_log, _NAMES, _of_text(_named), Naming.in_kernel),
     _target(load_snapshot, _SNAPSHOTS, _of_text(load_snapshot, where=_WHERE)),

@@ -247,6 +247,26 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             "life/attach_fails.json",
         ),
     ),
+    Recognised.STEP: (
+        Quote(
+            'AttachVolume.Attach failed for volume "attach-fails" : rpc error: code = Internal '
+            "desc = no such thing here",
+            RECORDING,
+            "life/attach_fails.json",
+        ),
+    ),
+    Recognised.VOLUMES_NOT_READY: (
+        Quote(
+            "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], "
+            "failed to process volumes=[]: context deadline exceeded",
+            SOURCE,
+        ),
+        Quote(
+            "Unable to attach or mount volumes: unmounted volumes=[data], unattached "
+            "volumes=[data kube-api-access-x7k2p]: timed out waiting for the condition",
+            SOURCE,
+        ),
+    ),
     Recognised.RPC_STATUS: (
         Quote(
             "rpc error: code = Internal desc = no such thing here",
