@@ -332,6 +332,18 @@ def in_flight_of(
     )
 
 
+def maps_in_flight(image: ImageIdentity | None, snapshot: Snapshot) -> tuple[InFlight, ...]:
+    """Return the processes in flight on the observed node that name an image."""
+    if image is None or snapshot.node is None:
+        return ()
+    words = frozenset({str(image.spec), image.spec.name})
+    return tuple(
+        entry
+        for entry in observed_of(snapshot.node.in_flight)
+        if any(_names_it(argument, words) for argument in entry.names)
+    )
+
+
 def _names_for(mapping: Mapping, names: VolumeNames) -> frozenset[str]:
     words = {mapping.device, *names.volume_handles, *names.handle_hashes}
     words |= names.persistent_volumes

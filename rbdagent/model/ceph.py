@@ -125,6 +125,9 @@ class ImageView(Stored, frozen=True, kw_only=True):
     metadata: tuple[tuple[str, str], ...] | NotObserved = ()
     """Only the keys of ceph-csi, sorted; they can be stale."""
     mirrored: bool | NotObserved = False
+    primary: bool | None = None
+    """Whether a mirrored image is primary in this cluster; None if it is not mirrored, or if this
+    was not observed."""
     mirror_daemons: tuple[ServiceAddress, ...] | NotObserved = ()
     """Clients of rbd-mirror, of this cluster and of its peers; only for a mirrored image."""
     tasks: tuple[str, ...] | NotObserved = NOT_REQUESTED

@@ -48,6 +48,11 @@ class Fault(StrEnum):
     NO_IMAGE = "no such image"
     KEY_TYPE = "the kernel cannot use keys of this type"
     FEATURES = "the kernel lacks a feature of the image"
+    READ_ONLY = "sysfs is read-only, or the owner of the lock keeps it"
+    TOO_SHORT = "an answer is longer than the caller's buffer"
+    HAS_CHILDREN = "the image has snapshots or clones"
+    BUSY = "a client has the image open, or locked"
+    OLD_CEPH = "the OSDs do not know an operation of this call"
     NOT_TAKEN = "the kernel knows an option not, or the image's chain of parents is too long"
 
 
@@ -85,6 +90,12 @@ FAULTS: Final[dict[Call, dict[int, Fault]]] = {
     },
     Call.IMAGE: {
         errno.ENOENT: Fault.NO_IMAGE,
+        errno.EBUSY: Fault.BUSY,
+        # Lists of snapshots, children, lockers, watchers and metadata (rbd/librbd.h of 18.2.7).
+        errno.ERANGE: Fault.TOO_SHORT,
+        errno.ENOTEMPTY: Fault.HAS_CHILDREN,
+        # ceph-csi#3699, with OSDs of Ceph 10.
+        errno.EOPNOTSUPP: Fault.OLD_CEPH,
         errno.EPERM: Fault.DENIED,
         errno.EACCES: Fault.DENIED,
         errno.ETIMEDOUT: Fault.TIMED_OUT,
@@ -102,6 +113,10 @@ FAULTS: Final[dict[Call, dict[int, Fault]]] = {
         errno.ENOENT: Fault.NO_IMAGE,
         errno.ENXIO: Fault.FEATURES,
         errno.EACCES: Fault.DENIED,
+        # A lock that was added by hand ("locked by external mechanism" in the kernel's log).
+        errno.EBUSY: Fault.BUSY,
+        # The owner of the lock keeps it ("peer will not release lock"), or sysfs is read-only.
+        errno.EROFS: Fault.READ_ONLY,
         errno.EINVAL: Fault.NOT_TAKEN,
         errno.EOPNOTSUPP: Fault.NOT_TAKEN,
         errno.ESHUTDOWN: Fault.BLOCKLISTED,

@@ -399,6 +399,35 @@ class Recognised(Enum):
         Rank.SYMPTOM,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and doOnlineExpansion"),
     )
+    RESIZE_FAILED = (
+        None,
+        r'\Aresize volume "[^"]*" by resizer "[^"]*" failed: (?P<error>.*)',
+        None,
+        Origin(
+            "external-resizer", "2.2.0", "pkg/controller/expand_and_recover.go, callResizeOnPlugin"
+        ),
+    )
+    CHECKSUM_BEHIND = (
+        # kubernetes#114221, azuredisk-csi-driver#1631.
+        None,
+        r"Superblock checksum does not match superblock while trying to open",
+        Rank.SPECIFIC,
+        Origin(*_E2FSPROGS, "resize/main.c, and the error table of libext2fs"),
+    )
+    RESIZE_DENIED = (
+        # The kernel refuses: "There are errors in the filesystem, so online resizing is not
+        # allowed" (ext4_resize_begin, fs/ext4/resize.c).
+        None,
+        r"Permission denied to resize filesystem",
+        Rank.SPECIFIC,
+        Origin(*_E2FSPROGS, "resize/online.c, online_resize_fs"),
+    )
+    RESIZE_IO_ERROR = (
+        None,
+        r"Input/output error while trying to open /dev/",
+        Rank.SPECIFIC,
+        Origin(*_E2FSPROGS, "resize/main.c, main"),
+    )
     NO_PLUGIN = (
         "RBD760",
         r"no volume plugin matched",
@@ -459,9 +488,26 @@ class Recognised(Enum):
     MOUNT_REFUSED = (
         # util-linux prints this for every EINVAL that the kernel returns.
         "RBD753",
-        r"wrong fs type, bad option",
+        (
+            r"wrong fs type, bad option"
+            r"(?:, bad superblock on (?P<device>/dev/[\w./-]{0,255}[\w/-]))?"
+        ),
         Rank.SYMPTOM,
         Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
+    )
+    SUPER_BLOCK_UNREADABLE = (
+        "RBD768",
+        r"can't read superblock on (?P<device>/dev/[\w./-]{0,255}[\w/-])",
+        Rank.SPECIFIC,
+        Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
+    )
+    RESIZE_REFUSED = (
+        # At the time of NodeStage, ceph-csi has mounted the file system.
+        "RBD761",
+        r"Device or resource busy while opening (?P<device>/dev/[\w./-]{0,255}[\w/-])",
+        Rank.SPECIFIC,
+        Origin(*_E2FSPROGS, "resize/main.c, main"),
+        Origin("ceph-csi", "rook#16367", "the event of the pod"),
     )
     FORMAT_FAILED = (
         # The second text is from the mkfs that ceph-csi runs (recording 25-rollback-failing).
@@ -508,6 +554,12 @@ class Recognised(Enum):
         r"flatten in progress",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/errors.go, ErrFlattenInProgress"),
+    )
+    FLATTENED = (
+        None,
+        r"flatten is in progress for image (?P<image>[\w.-]{1,256})",
+        None,
+        Origin(*_CSI, "internal/rbd/rbd_util.go, rbdImage.flattenRbdImage"),
     )
     NOT_PRIMARY = (
         "RBD743",
@@ -571,6 +623,32 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/rbd/controllerserver.go, flattenTemporaryClonedImages"),
     )
 
+    NO_RBD_SUPPORT = (
+        # The module itself answers that it is not ready; for a module that is off, the mgr answers.
+        "RBD607",
+        (
+            r"rbd_support module is not (?:ready|running)|Module 'rbd_support' (?:is not enabled"
+            r"|did not initialize in time|has experienced an error)"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_RBD, "src/pybind/mgr/rbd_support/module.py, with_latest_osdmap"),
+        Origin(*_RBD, "the strings of ceph-mgr"),
+    )
+    MGR_REFUSED = (
+        # rbd_support runs as the mgr's own user: the error is not about the user of ceph-csi.
+        "RBD642",
+        r"error retrieving image from trash",
+        Rank.SPECIFIC,
+        Origin(*_RBD, "src/pybind/rbd/rbd.pyx, RBD.trash_get"),
+        Origin("ceph-csi", "issues 4112, 4518", "the event VolumeFailedDelete"),
+    )
+    NO_VOLUME_IN_JOURNAL = (
+        "RBD767",
+        r"code = NotFound desc = volume (?P<handle>[\w.-]{1,256}) not found",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/manager.go, rbdManager.GetVolumeByID"),
+    )
+
     # external-provisioner -------------------------------------------------------------------------
 
     CLASS_SECRET_MISSING = (
@@ -584,6 +662,18 @@ class Recognised(Enum):
         r"failed to get name and namespace template from params",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getSecretReference"),
+    )
+    SOURCE_IS_LARGER = (
+        "RBD607",
+        (
+            r"requested volume size (?P<asked>\d{1,20}) is less than the size (?P<least>\d{1,20}) "
+            r"for the source snapshot (?P<source>[\w.-]{1,253})"
+            r"|by Name (?P<clone>[\w.-]{1,253}): error, new PVC request must be greater than or "
+            r"equal in size to the specified PVC data source, requested (?P<request>\d{1,20}) but "
+            r"source is (?P<size>\d{1,20})"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource and getPVCSource"),
     )
     NO_TOPOLOGY = (
         "RBD607",
@@ -709,6 +799,25 @@ class Recognised(Enum):
         None,
         Origin(*_LINUX, "drivers/block/rbd.c, rbd_try_lock"),
         Origin("linux", "before 6.5 (the patch)", "drivers/block/rbd.c, rbd_try_lock"),
+    )
+    DUPLICATE_UUID = (
+        None,
+        r"XFS \(\S{1,64}\): Filesystem has duplicate UUID",
+        None,
+        Origin("linux", "6.12, 7.2", "fs/xfs/xfs_mount.c, xfs_uuid_mount"),
+    )
+    UNKNOWN_FEATURE = (
+        None,
+        r"XFS \(\S{1,64}\): Superblock has unknown \S{1,20}(?: compatible)? features",
+        None,
+        Origin("linux", "5.10, 6.1", "fs/xfs/libxfs/xfs_sb.c, xfs_validate_sb_common"),
+    )
+    WRITE_REFUSED = (
+        # EROFS from an OSD or from the lock: the image is not primary, or a snapshot.
+        None,
+        r"\Arbd: rbd\d{1,6}: write at objno .{1,80} result -30",
+        None,
+        Origin(*_LINUX, "drivers/block/rbd.c, rbd_obj_handle_request and rbd_img_handle_request"),
     )
     SECRET_TOO_BIG = (
         # The kernel logs this for a key that it cannot use; the message names no volume.

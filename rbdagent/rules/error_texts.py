@@ -26,7 +26,9 @@ from rbdagent.rules.pod_events import PodEvent, decisive_pod_events, pod_event_e
 from rbdagent.verdicts.volume_verdict import driver_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    Fact = Callable[[RuleContext, dict[str, str]], bool]
 
 
 class ErrorText(NamedTuple):
@@ -43,6 +45,9 @@ class ErrorText(NamedTuple):
     """Only if it differs from the catalogue's."""
     recovery: Recovery | None = None
     """Only if it differs from the catalogue's."""
+    causes: tuple[tuple[Fact, ErrorText], ...] = ()
+    """For a text with several causes: facts, and the cause that each of them decides. If no fact
+    holds, the text has its own meaning, which names the facts that decide."""
 
 
 OF_OTHER_RULES: Final = ErrorText(
@@ -85,6 +90,16 @@ def meaning_of(text: str) -> tuple[ErrorText, dict[str, str]] | None:
     return first_meaning(ERROR_TEXTS, text)
 
 
+def decided(text: str, case: RuleContext) -> tuple[ErrorText, dict[str, str]] | None:
+    """Return the meaning of a text in a state: the cause that a fact decides, else its own."""
+    meant = meaning_of(text)
+    if meant is None:
+        return None
+    general, names = meant
+    by_fact = (cause for holds, cause in general.causes if holds(case, names))
+    return next(by_fact, general), names
+
+
 def code_of(text: str) -> str | None:
     """Return the code that a text leads to; None if it leads to none."""
     meant = meaning_of(text)
@@ -105,10 +120,13 @@ def events_by_code(own: tuple[ErrorText, ...], case: RuleContext) -> dict[str, l
     has_objects = not isinstance(case.use.attachments, NotObserved)
     for pod_event in decisive_pod_events(case):
         meant = meaning_of(pod_event.text)
-        if meant is None or meant[0] not in own or meant[0].code is None:
+        if meant is None or meant[0] not in own:
             continue
-        if not (has_objects and Recognised.ATTACH_FAILED.is_in(pod_event.text)):
-            found.setdefault(meant[0].code, []).append(pod_event)
+        cause = decided(pod_event.text, case)
+        code = cause[0].code if cause is not None else None
+        is_of_object = has_objects and Recognised.ATTACH_FAILED.is_in(pod_event.text)
+        if code is not None and not is_of_object:
+            found.setdefault(code, []).append(pod_event)
     return found
 
 
@@ -139,7 +157,7 @@ def event_finding(
         recovery: only if it differs from that of the text.
     """
     pod_event = pod_events[0]
-    text, groups = meaning_of(pod_event.text) or (_UNRECOGNISED, {})
+    text, groups = decided(pod_event.text, case) or (_UNRECOGNISED, {})
     means = text.means.format_map(fields_of(pod_event.node, case, quoted_names(groups))) or foreign(
         _bare(pod_event.text)
     )

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.blocklist import removal_of
-from rbdagent.correlate.holders import is_ceph_daemon, is_terminated, runs
+from rbdagent.correlate.holders import cluster_with, is_ceph_daemon, is_terminated, runs
 from rbdagent.correlate.image_identity import (
     are_watchers_observed,
     clusters_of,
     identity_of_mapping,
     volume_image,
 )
-from rbdagent.correlate.node_usage import mounts_of, pod_uids_on
+from rbdagent.correlate.node_usage import kubelet_process, mounts_of, pod_uids_on
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
@@ -42,8 +42,10 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
+from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.kubelet import volume_of_path
+from rbdagent.parse.recognised import Rank
 from rbdagent.rules.context import (
     RuleContext,
     agent_findings,
@@ -52,6 +54,7 @@ from rbdagent.rules.context import (
     delete_pod,
     finding,
     identity_lines,
+    placed_pod,
     pod_by_uid,
     query_again,
     query_on_node,
@@ -62,7 +65,12 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.foreign_clusters import external_holders
-from rbdagent.rules.pod_events import has_waited, is_ending_in_time, knows_every_user
+from rbdagent.rules.pod_events import (
+    decisive_pod_events,
+    has_waited,
+    is_ending_in_time,
+    knows_every_user,
+)
 from rbdagent.verdicts.ceph_daemons import not_excluded, supposed
 from rbdagent.verdicts.coverage import missing_of_nodes
 from rbdagent.verdicts.evidence import (
@@ -414,6 +422,22 @@ ENTRIES: Final = (
         "Treat a node that reports the client and does not have it as compromised. After a change "
         "of a node's name, delete the RBDNode and the RBDMappings of the former name.",
         recovery=Recovery(note="an agent corrects only its own reports"),
+    ),
+    # kubevirt#11375: a second machine starts on a ReadWriteMany disk without a word.
+    Entry(
+        "RBD128",
+        "TwoMachinesOnOneDisk",
+        Severity.WARNING,
+        "Several virtual machines use one disk, and it is no migration of one machine.",
+        cause="Two VirtualMachines name one claim, or a machine was restored or cloned beside its "
+        "original. A live migration has two pods of one machine.",
+        evidence="The VirtualMachineInstances that own the pods that run with the volume.",
+        risk="Each guest has its own cache of the file system: two of them destroy it.",
+        remedy="Stop one of the machines, and check the file system in the guest. If both guests "
+        "run a cluster file system, nothing is wrong: both machines then mark the disk as "
+        "shareable.",
+        recovery=Recovery(note="no controller stops a machine for its disk"),
+        step=LifecycleStep.USE,
     ),
     Entry(
         "RBD416",
@@ -850,20 +874,35 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
             continue
         uids = ", ".join(holder.unknown_pod_uids)
         what = "A container still runs on" if alive else "A pod's path still refers to"
+        forgotten = alive and not _start_kubelet(case, holder)
         yield finding(
             "RBD109",
             subject_of(holder),
             f"{what} {subject_of(holder)}, and its pod ({uids}) is no longer in the API: it was "
-            "force-deleted. Stop its containers first. Never unmap the device under them.",
+            f"force-deleted.{_FORGOTTEN if forgotten else ''} Stop its containers first. Never "
+            "unmap the device under them.",
             evidence=(
                 *(process_text(process) for process in alive),
                 *identity_lines(case, holder),
             ),
             commands=(
-                command("systemctl start kubelet", node=holder.node),
+                *_start_kubelet(case, holder),
                 *(_sandbox(uid, holder) for uid in holder.unknown_pod_uids),
             ),
         )
+
+
+_FORGOTTEN: Final = (
+    " kubelet runs and has forgotten the pod, so it does not end its container: end it with crictl."
+)
+
+
+def _start_kubelet(case: RuleContext, holder: Holder) -> tuple[Command, ...]:
+    """Return the command that starts kubelet, unless it runs: then it has forgotten the pod."""
+    kubelet = kubelet_process(case.snapshot) if holder.is_local else None
+    if isinstance(kubelet, ProcessRef):
+        return ()
+    return (command("systemctl start kubelet", node=holder.node),)
 
 
 def lost_pod_elsewhere(case: RuleContext) -> Iterator[Finding]:
@@ -1419,6 +1458,22 @@ def shared(case: RuleContext) -> Iterator[Finding]:
     )
     volume = case.use.persistent_volume
     modes = ", ".join(volume.access_modes) if volume is not None else "unknown"
+    machines = _machines(case)
+    if len(machines) > 1:
+        named = ", ".join(f"{name} ({placed_pod(pod)})" for name, pod in machines.items())
+        yield finding(
+            "RBD128",
+            case.volume,
+            f"{len(machines)} virtual machines use one disk: {named}. Only the migration of one "
+            "machine has two pods on its disk, and these are different machines: stop one of them, "
+            "unless both mark the disk as shareable.",
+            evidence=tuple(f"pod {pod.ref} is of {name}" for name, pod in machines.items()),
+            commands=tuple(
+                kubectl("get", name.replace("/", " ", 1).lower(), namespace=pod.ref.namespace)
+                for name, pod in machines.items()
+            ),
+        )
+        return
     yield finding(
         "RBD114",
         case.volume,
@@ -1427,6 +1482,19 @@ def shared(case: RuleContext) -> Iterator[Finding]:
             holder_verdict.reasons[0] for holder_verdict in sharing(case.holder_verdicts)
         ),
     )
+
+
+_MACHINE: Final = "VirtualMachineInstance/"
+
+
+def _machines(case: RuleContext) -> dict[str, Pod]:
+    """Return the virtual machines whose pods run with the volume, each with one of its pods."""
+    found: dict[str, Pod] = {}
+    for pod in case.use.pods:
+        owner = next((name for name in pod.owners if name.startswith(_MACHINE)), None)
+        if owner is not None and runs(pod):
+            found.setdefault(f"{pod.ref.namespace}/{owner}", pod)
+    return {name.partition("/")[2]: pod for name, pod in found.items()}
 
 
 def foreign_client(case: RuleContext) -> Iterator[Finding]:
@@ -1463,8 +1531,9 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
             yield finding(
                 "RBD115",
                 subject_of(holder),
-                f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
-                f"its owner. rbdagent does not act on it.{then_starts(case, None)}",
+                f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: "
+                f"{_unknown_daemon(case) if is_librbd else ''}find its owner. rbdagent does not "
+                f"act on it.{then_starts(case, None)}",
                 evidence=(
                     *holder_verdict.reasons,
                     *identity_lines(case, holder),
@@ -1472,6 +1541,17 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
                 ),
                 severity=Severity.ERROR if blocks else None,
             )
+
+
+def _unknown_daemon(case: RuleContext) -> str:
+    """Return which of Ceph's daemons a librbd client may be, and what would tell."""
+    view = case.use.image_view
+    cluster = cluster_with(view.fsid if view is not None else None, case.snapshot)
+    unread = None if cluster is None else cluster.services
+    if not isinstance(unread, NotObserved):
+        return ""
+    hint = f" ({unread.hint})" if unread.hint else ""
+    return f"it may be ceph-mgr, whose clients were not observed{hint}. If it is not, "
 
 
 def between_steps(case: RuleContext) -> Iterator[Finding]:
@@ -1498,7 +1578,15 @@ def attached_not_mapped(case: RuleContext) -> Iterator[Finding]:
     if case.verdict is not Verdict.STAGED or case.holders_with(Verdict.STAGED):
         return
     attached = observed_of(case.use.attachments)
+    explained = {
+        pod_event.node
+        for pod_event in decisive_pod_events(case)
+        if rank_of(pod_event.text) is not Rank.GENERAL
+    }
     for node in attached_on_paper(case.use, case.snapshot):
+        if node in explained:
+            # A finding about the failed mount has the cause.
+            continue
         attachment = next(found for found in attached if found.node_name == node)
         leaving = attachment.deleting_since
         yield finding(

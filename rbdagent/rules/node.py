@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
 from rbdagent.correlate.image_identity import (
@@ -12,7 +13,7 @@ from rbdagent.correlate.image_identity import (
     same_image,
     volumes_of,
 )
-from rbdagent.correlate.node_usage import kubelet_of
+from rbdagent.correlate.node_usage import kubelet_of, maps_in_flight
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -21,10 +22,12 @@ from rbdagent.model import (
     KubeEvent,
     KubeletView,
     LifecycleStep,
+    LogEntry,
     Mapping,
     NotObserved,
     Pod,
     PodVolumeDirectory,
+    ProcessRef,
     Recovery,
     Severity,
     Snapshot,
@@ -32,7 +35,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
-from rbdagent.parse.foreign import foreign
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.krbd import KEEP_ALIVE
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
@@ -46,6 +49,7 @@ from rbdagent.rules.context import (
     waiting_elsewhere,
 )
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.facts import kernel_log
 from rbdagent.rules.pod_events import decisive_pod_event
 from rbdagent.verdicts.evidence import (
     Evidence,
@@ -54,7 +58,7 @@ from rbdagent.verdicts.evidence import (
     pod_names,
     process_text,
 )
-from rbdagent.verdicts.timing import RETRY_S
+from rbdagent.verdicts.timing import LONG, RETRY_S, age, age_text, is_young
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,8 +98,10 @@ ENTRIES: Final = (
         "OperationHangs",
         Severity.ERROR,
         "An operation on this volume hangs.",
-        cause="Ceph answers slowly or not at all (an OSD is down, a PG is inactive); ceph-csi "
-        "itself has no timeout.",
+        cause="One of four: Ceph answers no client; an OSD or a PG of this client's requests does "
+        "not answer, or the node does not reach that OSD; Ceph answers rbdagent, but the "
+        "driver's process does not reach it (its network namespace); or the user of the driver "
+        "has no osd caps, which OSDs since Ceph 18 do not answer. ceph-csi itself has no timeout.",
         evidence="A process in uninterruptible sleep, hanging requests in osdc, or the event of a "
         "pod that waits: `DeadlineExceeded` (the first call, after two minutes), then `an "
         "operation with the given Volume ID … already exists` (each further call until the first "
@@ -290,38 +296,154 @@ def _kubelet(snapshot: Snapshot) -> KubeletView | None:
     return None if isinstance(kubelet, NotObserved) else kubelet
 
 
+class _Hang(NamedTuple):
+    """Holds what hangs on the observed node."""
+
+    asleep: tuple[ProcessRef, ...]
+    """Processes in uninterruptible sleep, or that have run for long; the longest-running first."""
+    requests: tuple[str, ...]
+    clients: tuple[str, ...]
+    """The clients of these requests."""
+    is_certain: bool
+
+
 def hanging(case: RuleContext) -> Iterator[Finding]:
-    """Yield RBD203 for an operation that hangs; the likely cause is Ceph, not the process."""
-    event = _hanging_event(case)
-    evidence = [] if event is None else [quoted(event)]
-    is_certain = event is not None
+    """Yield RBD203 for an operation that hangs, and which side does not answer."""
+    event, hang = _hanging_event(case), _hang_here(case)
+    if event is None and not hang.asleep and not hang.requests:
+        return
+    stuck = _stuck_tasks(case) if hang.requests else ()
+    is_certain = event is not None or hang.is_certain or bool(stuck)
+    message, commands = _side(case, hang)
+    yield finding(
+        "RBD203",
+        case.volume,
+        f"{message} Do not kill the processes.",
+        evidence=(
+            *(() if event is None else (quoted(event),)),
+            *map(process_text, hang.asleep),
+            *(f"hanging request of its client: {foreign(request)}" for request in hang.requests),
+            *(f"the kernel at {entry.at}: {foreign(entry.text)}" for entry in stuck),
+        ),
+        commands=commands,
+        severity=None if is_certain else Severity.WARNING,
+    )
+
+
+def _hang_here(case: RuleContext) -> _Hang:
+    asleep: list[ProcessRef] = []
+    requests: list[str] = []
+    clients: list[str] = []
+    is_certain = False
     for holder_verdict in case.holder_verdicts:
         holder = holder_verdict.holder
         if not observed_of(holder.in_flight) and not hung_requests(holder.mapping):
             continue
         found = evidence_of(holder)
-        asleep = [
-            process_text(operation.process)
+        sleeping = [
+            operation.process
             for operation in (*found.bringing_up, *found.tearing_down)
             if operation.process.state == "D"
         ]
-        requests = _hanging_requests(holder_verdict.verdict, found)
-        evidence += asleep
-        evidence += [f"hanging request of its client: {foreign(request)}" for request in requests]
-        is_certain |= bool(asleep) or (
-            bool(requests) and holder_verdict.verdict is not Verdict.IN_USE
+        hung = _hanging_requests(holder_verdict.verdict, found)
+        asleep += sleeping
+        requests += hung
+        if hung and holder.mapping is not None:
+            clients.append(f"client.{holder.mapping.client_id}")
+        is_certain |= bool(sleeping) or (
+            bool(hung) and holder_verdict.verdict is not Verdict.IN_USE
         )
-    if not evidence:
-        return
-    yield finding(
-        "RBD203",
-        case.volume,
-        f"An operation on {case.volume} hangs. Check Ceph first: when Ceph answers again, the "
-        "operation completes. Do not kill the processes.",
-        evidence=tuple(evidence),
-        commands=(command("ceph health detail"),),
-        severity=None if is_certain else Severity.WARNING,
+    waiting = [process for process in _waiting_maps(case) if process not in asleep]
+    is_certain |= bool(waiting)
+    asleep += waiting
+    return _Hang(
+        tuple(sorted(asleep, key=lambda process: process.started_at or "")),
+        tuple(dict.fromkeys(requests)),
+        tuple(dict.fromkeys(clients)),
+        is_certain,
     )
+
+
+def _waiting_maps(case: RuleContext) -> list[ProcessRef]:
+    """Return the processes that have been mapping the image of the volume for long.
+
+    They have no device yet. rbd waits for the monitors in any state.
+    """
+    return [
+        entry.process
+        for entry in maps_in_flight(case.use.image, case.snapshot)
+        if _monitors_in(entry.process)
+        and is_young(entry.process.started_at, case.snapshot.observed_at, LONG) is False
+    ]
+
+
+def _stuck_tasks(case: RuleContext) -> tuple[LogEntry, ...]:
+    """Return the lines of the kernel about tasks that wait for a device of the volume."""
+    devices = {
+        holder_verdict.holder.mapping.kernel_name
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.mapping is not None
+    }
+    return tuple(
+        entry
+        for entry in kernel_log(case)
+        if Recognised.TASK_HUNG.is_in(entry.text) and not devices.isdisjoint(entry.names)
+    )
+
+
+def _side(case: RuleContext, hang: _Hang) -> tuple[str, tuple[Command, ...]]:
+    """Return which side does not answer, and the commands that show more.
+
+    "Ceph does not answer" is never reported of a cluster that has just answered rbdagent.
+    """
+    health = command("ceph health detail")
+    if not _does_ceph_answer(case):
+        message = (
+            f"An operation on {case.volume} hangs. Check Ceph first: when Ceph answers again, the "
+            "operation completes."
+        )
+        return message, (health,)
+    log = command(
+        "journalctl --dmesg --no-pager --lines=10 --grep=libceph:", node=case.here_if_known
+    )
+    if hang.requests:
+        message = (
+            f"{_count(hang.requests)} of {', '.join(hang.clients)} on {case.here} to Ceph have no "
+            "answer, although Ceph answers rbdagent. Either a PG or an OSD of these requests does "
+            "not answer (`ceph health detail` names it), or this node does not reach that OSD "
+            "(the kernel log names its address)."
+        )
+        return message, (health, log)
+    maps = [process for process in hang.asleep if _monitors_in(process)]
+    if maps:
+        since = age_text(age(maps[0].started_at, case.snapshot.observed_at))
+        message = (
+            f"The CSI node plugin on {case.here} has waited {since} for Ceph at "
+            f"{foreign_name(_monitors_in(maps[0]))}, although Ceph answers rbdagent. Check the "
+            "route to these addresses from the network namespace of the plugin's pod."
+        )
+        return message, (pods_on(case.here), log, health)
+    message = (
+        f"An operation on {case.volume} hangs, although Ceph answers rbdagent. The log of the CSI "
+        "driver shows what its call waits for."
+    )
+    return message, (health,)
+
+
+def _does_ceph_answer(case: RuleContext) -> bool:
+    """Return whether the OSD of the image's header answered rbdagent."""
+    view = case.use.image_view
+    return view is not None and not isinstance(view.watchers, NotObserved)
+
+
+def _count(requests: tuple[str, ...]) -> str:
+    return "1 request" if len(requests) == 1 else f"{len(requests)} requests"
+
+
+def _monitors_in(process: ProcessRef) -> str:
+    """Return the monitors in the command line of rbd; empty without them."""
+    words = process.command.split()
+    return next((after for word, after in pairwise(words) if word == "-m"), "")
 
 
 def _hanging_requests(verdict: Verdict, found: Evidence) -> tuple[str, ...]:

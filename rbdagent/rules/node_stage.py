@@ -10,7 +10,7 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import Template, command, filled, kubectl, template
-from rbdagent.correlate.image_identity import are_watchers_observed
+from rbdagent.correlate.image_identity import are_all_nodes_observed, are_watchers_observed
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     DeviceKind,
@@ -54,6 +54,21 @@ from rbdagent.rules.error_texts import (
     fields_of,
     unrecognised_events,
     waiters_text,
+)
+from rbdagent.rules.facts import (
+    AUTOMATIC_LOCK,
+    has_lock_by_hand,
+    is_being_flattened,
+    is_encrypted,
+    is_locked,
+    is_migrating,
+    is_non_primary,
+    is_on_the_blocklist,
+    is_present,
+    is_released,
+    is_shrunk,
+    is_xfs,
+    kernel_says,
 )
 from rbdagent.rules.pod_events import (
     PodEvent,
@@ -265,9 +280,10 @@ ENTRIES: Final = (
         evidence="6 (feature set mismatch), or ceph-csi's own check.",
         risk="Without journaling, an image with journal-based mirroring is no longer mirrored.",
         remedy="Disable the features of the image that the kernel lacks: journaling with every "
-        "kernel, deep-flatten before 5.1. rbd names them on its standard output, which ceph-csi "
-        "drops; the kernel log shows them as a mask. Correct the imageFeatures of the "
-        "StorageClass, or use the mounter rbd-nbd.",
+        "kernel, deep-flatten before 5.1. Do not disable a feature while any node has the image "
+        "mapped: without fast-diff or object-map, every read and write of that mapping fails. rbd "
+        "names them on its standard output, which ceph-csi drops; the kernel log shows them as a "
+        "mask. Correct the imageFeatures of the StorageClass, or use the mounter rbd-nbd.",
         recovery=_retried("the features are disabled"),
         step=LifecycleStep.STAGE,
     ),
@@ -340,10 +356,12 @@ ENTRIES: Final = (
         "RBD745",
         "ImageBeingFlattened",
         Severity.INFO,
-        "The image is being flattened before it can be mapped.",
+        "The image is being flattened before it can be mapped or cloned.",
         cause="The image is a clone with more parents than ceph-csi maps, or with features that "
-        "the kernel lacks: Ceph's manager copies the parents' data into it.",
-        evidence="`flatten in progress` in kubelet's event.",
+        "the kernel lacks: Ceph's manager copies the parents' data into it. A map during a flatten "
+        "can fail with 22.",
+        evidence="`flatten in progress` in the event of kubelet or of the provisioner; or a failed "
+        "map (22), and the task of Ceph's manager for this image.",
         risk="None.",
         remedy="Wait. `ceph rbd task list` shows the progress.",
         recovery=_retried("Ceph's manager has flattened it"),
@@ -639,6 +657,40 @@ ENTRIES: Final = (
         recovery=Recovery(note="no step writes that metadata later"),
         step=LifecycleStep.STAGE,
     ),
+    # omap: what Velero and `kubectl apply` of saved PVs do not restore; velero#6864.
+    Entry(
+        "RBD767",
+        "JournalEntryMissing",
+        Severity.ERROR,
+        "ceph-csi's journal has no entry for the volume, so the driver does not find its image.",
+        cause="The PV was restored or copied without the omap entry of ceph-csi in the pool "
+        "(csi.volume.ID): from a backup of the Kubernetes objects, or from another cluster.",
+        evidence="`volume HANDLE not found` with the code NotFound in kubelet's event; whether the "
+        "image exists.",
+        risk="None for the data: the image is not touched.",
+        remedy='If the image is there, create a static PV for it: staticVolume "true", '
+        "volumeHandle the name of the image, pool and clusterID, and Retain. If it is not, the PV "
+        "is of another cluster or pool: check its clusterID. Do not delete the claim while its "
+        "reclaim policy is Delete.",
+        recovery=Recovery(note="no component writes the journal entry again"),
+        step=LifecycleStep.STAGE,
+    ),
+    Entry(
+        "RBD768",
+        "DeviceUnreadable",
+        Severity.ERROR,
+        "The device of the volume cannot be read, so its file system cannot be mounted.",
+        cause="Every read fails: the node's client is on the blocklist, the image was shrunk below "
+        "the size of its file system, or Ceph does not answer.",
+        evidence="`can't read superblock` in kubelet's event; the sizes of image and PV, and the "
+        "blocklist.",
+        risk="blkid calls a device that cannot be read empty: never format it.",
+        remedy="The kernel log on that node has the reason: 108 for a client on the blocklist, "
+        "`last sector read failed` for an image that was shrunk, a hanging task for Ceph. Do not "
+        "repair and do not format.",
+        recovery=_retried("the device can be read"),
+        step=LifecycleStep.STAGE,
+    ),
 )
 
 
@@ -662,6 +714,11 @@ _MONITORS: Final = template("ceph mon dump")
 _IMAGE: Final = template("rbd info", "{image}")
 _LOCKS: Final = template("rbd lock ls", "{image}")
 _USERS: Final = template("ceph auth ls")
+_TASKS: Final = template("ceph rbd task list")
+_FS_LOG: Final = template(
+    "journalctl --dmesg --no-pager --lines=10 --grep=XFS|EXT4-fs|rbd:|libceph:|dm-", node="{node}"
+)
+"""The kernel names a file system by the device that it is on: rbd0, or dm-0 for a LUKS device."""
 _SHOW_ACCESS: Final = template("kubectl describe secret", "{name}", namespace="{namespace}")
 
 
@@ -671,6 +728,92 @@ def _failed(fault: Fault, *calls: Call) -> tuple[Kind, ...]:
         (call, fault)
         for call, numbers in FAULTS.items()
         if fault in numbers.values() and (call in calls or not calls)
+    )
+
+
+_NOT_PRIMARY: Final = ErrorText(
+    (),
+    "RBD743",
+    "the image is a non-primary mirror image",
+    (template("rbd mirror image status", "{image}"),),
+)
+
+
+_GROW_BACK: Final = (
+    "Do not repair the file system: nothing of it is damaged. Grow the image back to its former "
+    "size (`rbd resize --size`), at least the capacity of the PV. What was behind the new end is "
+    "lost."
+)
+_SHRUNK: Final = ErrorText(
+    (),
+    "RBD753",
+    "the image is smaller than the PV, so it was shrunk, and the file system is larger than its "
+    "device",
+    (_IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
+    _GROW_BACK,
+    Recovery(note="a shrunk image does not grow back"),
+)
+_SHRUNK_DAMAGED: Final = _SHRUNK._replace(
+    code="RBD752",
+    means="the image is smaller than the PV, so it was shrunk: fsck reports the missing end",
+)
+_DUPLICATE_UUID: Final = ErrorText(
+    (),
+    "RBD753",
+    "that node has mounted another XFS file system with the same UUID: this image is a clone or a "
+    "copy of it",
+    (_FS_LOG, field_of_volume("mountOptions")),
+    "Add the mount option nouuid to the PV (spec.mountOptions can be changed), or run the pods on "
+    "different nodes. Neither file system is damaged.",
+    _retried("the option is set, or the other file system is unmounted there"),
+)
+_NEWER_FEATURE: Final = ErrorText(
+    (),
+    "RBD753",
+    "the XFS file system has features that this kernel does not know",
+    (_KERNEL_VERSION, _FS_LOG),
+    "A newer mkfs.xfs made the file system. Run the pod on a node with a newer kernel. The file "
+    "system is not damaged: do not repair it.",
+    _retried("the node has a newer kernel"),
+)
+_XFS_REFUSED: Final = ErrorText(
+    (),
+    "RBD753",
+    "mount refuses the XFS file system, for one of two usual reasons: that node has mounted "
+    "another one with the same UUID (a clone), or it has features that are newer than the kernel",
+    (_FS_LOG, _KERNEL_VERSION, field_of_volume("mountOptions")),
+    "The kernel log on that node decides: `Filesystem has duplicate UUID` needs the mount option "
+    "nouuid, `unknown incompatible features` a newer kernel. Do not repair the file system before.",
+)
+_LUKS_REFUSED: Final = ErrorText(
+    (),
+    "RBD753",
+    "mount refuses what is on the LUKS device {device}: a mount option, the type ({fs_type}), or "
+    "the file system in it",
+    (_FS_LOG, field_of_volume("mountOptions"), _FS_TYPE),
+    "The kernel log on that node names the device as dm-N (`dmsetup ls` shows which one that is) "
+    "and the reason. The passphrase is right: the device is open.",
+)
+
+
+def being_flattened(subject: str, message: str, evidence: tuple[str, ...], actor: str) -> Finding:
+    """Return RBD745 for an image that cannot be mapped or cloned before its flatten has ended.
+
+    Args:
+        subject: the object that waits.
+        message: what waits for the flatten of which image.
+        evidence: why that is known.
+        actor: who retries then.
+    """
+    return finding(
+        "RBD745",
+        subject,
+        message,
+        evidence=evidence,
+        commands=filled((_TASKS,), {}),
+        recovery=Recovery(
+            actor=actor, condition="Ceph's manager has flattened it", within_s=RETRY_S
+        ),
     )
 
 
@@ -706,13 +849,13 @@ ERROR_TEXTS: Final = (
         (Recognised.FLATTENING,),
         "RBD745",
         "Ceph's manager is flattening the image first",
-        (template("ceph rbd task list"),),
+        (_TASKS,),
     ),
     ErrorText(
         (Recognised.NOT_PRIMARY,),
         "RBD743",
-        "the image is a non-primary mirror image",
-        (template("rbd mirror image status", "{image}"),),
+        _NOT_PRIMARY.means,
+        _NOT_PRIMARY.commands,
     ),
     ErrorText(
         (Recognised.NO_MODULE,),
@@ -736,6 +879,23 @@ ERROR_TEXTS: Final = (
         "its kernel does not support all features of the image",
         (_IMAGE, template("cat /sys/bus/rbd/supported_features", node="{node}"),
          template("rbd feature disable", "{image}", "{lacking}")),
+        causes=(
+            (is_non_primary, _NOT_PRIMARY),
+            (
+                is_migrating,
+                ErrorText(
+                    (),
+                    "RBD740",
+                    "the image is the target of a migration that is not committed, and no kernel "
+                    "maps such an image",
+                    (_IMAGE,),
+                    "Finish the migration (`rbd migration execute`, then `rbd migration commit`), "
+                    "or undo it (`rbd migration abort`). Do not map the image read-only meanwhile: "
+                    "the kernel would read zeros.",
+                    _retried("the migration is committed"),
+                ),
+            ),
+        ),
     ),
     ErrorText(
         _failed(Fault.KEY_TYPE),
@@ -804,6 +964,81 @@ ERROR_TEXTS: Final = (
         "its kernel rejects the map ({number}): an option that the kernel does not know, or a "
         "chain of parents that is too long or is being flattened",
         (_KERNEL_LOG, _MAP_OPTIONS, _IMAGE),
+        causes=(
+            (
+                is_being_flattened,
+                ErrorText(
+                    (),
+                    "RBD745",
+                    "Ceph's manager is flattening the image, and its kernel does not map it "
+                    "meanwhile ({number})",
+                    (_TASKS,),
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
+        ((Call.MAP, Fault.BUSY),),
+        "RBD744",
+        "its kernel cannot take the lock of the image ({number})",
+        (_LOCKS, _KERNEL_LOG),
+        "See who has the lock (`rbd lock ls`), and the kernel log on that node: `locked by "
+        "external mechanism` means a lock that was added by hand.",
+        causes=(
+            (
+                has_lock_by_hand,
+                ErrorText(
+                    (),
+                    "RBD744",
+                    "the image was locked by hand (`rbd lock add`), and its kernel does not break "
+                    "such a lock ({number})",
+                    (_LOCKS,),
+                    "Find out who added the lock, and why. If it is not needed any more, show it "
+                    "with `rbd lock ls` and remove exactly that lock in the same minute: with a "
+                    "lock id that is not valid any more, `rbd lock rm` fails, and has put the "
+                    "client of the lock on the blocklist before.",
+                    _retried("the lock is removed"),
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
+        ((Call.MAP, Fault.READ_ONLY),),
+        "RBD744",
+        "the map is refused as read-only ({number}): either the owner of the exclusive lock keeps "
+        "it, or /sys is read-only in the container of the CSI node plugin",
+        (_LOCKS, _KERNEL_LOG),
+        "The kernel log on that node decides: `peer will not release lock` is about the lock. "
+        "Without a line of the kernel, the kernel was not asked: /sys is read-only there.",
+        causes=(
+            (
+                is_locked,
+                ErrorText(
+                    (),
+                    "RBD744",
+                    "the client that has the exclusive lock of the image does not release it "
+                    "({number})",
+                    (_LOCKS,),
+                    "That client mapped the image with the option exclusive, or a librbd client "
+                    "holds it: see the findings about the holder, and end its use.",
+                    _retried("that client has released the image"),
+                ),
+            ),
+            (
+                is_released,
+                ErrorText(
+                    (),
+                    "RBD744",
+                    "/sys is read-only in the container of the CSI node plugin, so the kernel was "
+                    "not asked ({number}); no client holds the image",
+                    (NODE_PODS,),
+                    "Run the node plugin privileged, with /sys of the host mounted read-write. In "
+                    "minikube and kind with a container driver, /sys of the node itself is "
+                    "read-only: use a driver with virtual machines, or remount it there.",
+                    _retried("the plugin can write to /sys"),
+                ),
+            ),
+        ),
     ),
     ErrorText(
         (Recognised.MAP_FAILED,),
@@ -839,6 +1074,7 @@ ERROR_TEXTS: Final = (
         "RBD752",
         "its file system has errors that fsck does not correct automatically",
         (template("rbd snap create", "{image}@before-fsck"),),
+        causes=((is_shrunk, _SHRUNK_DAMAGED),),
     ),
     ErrorText(
         (Recognised.UNFORMATTED,),
@@ -855,11 +1091,78 @@ ERROR_TEXTS: Final = (
         Recovery(note="a PV's fsType cannot be changed"),
     ),
     ErrorText(
+        (Recognised.SUPER_BLOCK_UNREADABLE,),
+        "RBD768",
+        "the super block of {device} cannot be read: each read of the device fails",
+        (_FS_LOG, _IMAGE, template("ceph osd blocklist ls")),
+        causes=(
+            (
+                is_shrunk,
+                ErrorText(
+                    (),
+                    "RBD768",
+                    "the image is smaller than the PV, so it was shrunk, and the end of the file "
+                    "system on {device} is missing",
+                    (_IMAGE, template("kubectl get pv", "{volume}")),
+                    _GROW_BACK,
+                    Recovery(note="a shrunk image does not grow back"),
+                ),
+            ),
+            (
+                is_on_the_blocklist,
+                ErrorText(
+                    (),
+                    "RBD768",
+                    "each read of {device} fails, because the client of that node is on the "
+                    "blocklist",
+                    (template("ceph osd blocklist ls"),),
+                    "See the finding about the blocklisted client.",
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
+        (Recognised.RESIZE_REFUSED,),
+        "RBD761",
+        "the file system is smaller than its image, and resize2fs cannot open {device}: this "
+        "kernel forbids writes to a device that is mounted",
+        (_KERNEL_VERSION, _IMAGE),
+        "The kernel is built without CONFIG_BLK_DEV_WRITE_MOUNTED (6.8 and later). Boot it with "
+        "bdev_allow_write_mounted=1, or use another kernel there (rook#16367). Or mount the file "
+        "system by hand on one node and grow it there. The data is not affected.",
+        _retried("the kernel allows it"),
+    ),
+    ErrorText(
+        (Recognised.NO_VOLUME_IN_JOURNAL,),
+        "RBD767",
+        "ceph-csi's journal in the pool has no volume {handle}",
+        (_IMAGE, template("rados ls --pool", "{pool}")),
+        causes=(
+            (
+                is_present,
+                ErrorText(
+                    (),
+                    "RBD767",
+                    "ceph-csi's journal in the pool has no volume {handle}, although its image is "
+                    "there: the PV was restored without its journal entry",
+                    (_IMAGE,),
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
         (Recognised.MOUNT_REFUSED,),
         "RBD753",
         "mount refuses a mount option, the type ({fs_type}), or the file system: its superblock, "
         "or a feature that is newer than that node's kernel",
-        (field_of_volume("mountOptions"), _FS_TYPE, _KERNEL_LOG),
+        (field_of_volume("mountOptions"), _FS_TYPE, _FS_LOG),
+        causes=(
+            (kernel_says(Recognised.DUPLICATE_UUID), _DUPLICATE_UUID),
+            (kernel_says(Recognised.UNKNOWN_FEATURE), _NEWER_FEATURE),
+            (is_shrunk, _SHRUNK),
+            (is_xfs, _XFS_REFUSED),
+            (is_encrypted, _LUKS_REFUSED),
+        ),
     ),
     ErrorText(
         (Recognised.MANY_WRITERS,),
@@ -1023,14 +1326,67 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
             commands=(kubectl("get csidriver"),),
         )
         return
+    place = f"{pods} cannot start on {', '.join(nodes)}: the CSI driver {driver} is"
+    unlisted = tuple(f"CSINode {node} does not list {driver}" for node in nodes)
+    if _is_on_no_node(driver, case):
+        yield finding(
+            "RBD731",
+            f"pod {without[0].ref}",
+            f"{place} registered on no node. Look at the DaemonSet of its node plugin and at its "
+            "operator, not at this node.",
+            evidence=(*unlisted, "no CSINode of the cluster lists it"),
+            remedy="With Rook or ceph-csi-operator, a Driver object creates the DaemonSet: see its "
+            "status, and the operator's log. Without an operator, apply the DaemonSet again.",
+            commands=(
+                kubectl("get daemonsets -A -o wide"),
+                kubectl("get drivers.csi.ceph.io -A"),
+                *(pods_on(node) for node in nodes),
+            ),
+        )
+        return
+    if nodes == [case.here_if_known] and _lacks_module(case):
+        yield finding(
+            "RBD731",
+            f"pod {without[0].ref}",
+            f"{place} not registered there, and the kernel has not loaded the module rbd: the node "
+            "plugin loads it when it starts, and does not start without it.",
+            evidence=(*unlisted, "no /sys/bus/rbd"),
+            remedy="Load the module on that node (`modprobe rbd`), and add rbd to "
+            "/etc/modules-load.d. If modprobe does not find it, install the package with the "
+            "additional modules of that kernel. The plugin's pod then starts.",
+            commands=(
+                command("modprobe rbd", node=nodes[0]),
+                *(pods_on(node) for node in nodes),
+            ),
+        )
+        return
     yield finding(
         "RBD731",
         f"pod {without[0].ref}",
-        f"{pods} cannot start on {', '.join(nodes)}: the CSI driver {driver} is not registered "
-        "there. Its node plugin is not running on that node, or did not reach kubelet.",
-        evidence=tuple(f"CSINode {node} does not list {driver}" for node in nodes),
+        f"{place} not registered there. Its node plugin is not running on that node, or did not "
+        "reach kubelet.",
+        evidence=unlisted,
         commands=tuple(pods_on(node) for node in nodes),
     )
+
+
+def _is_on_no_node(driver: str, case: RuleContext) -> bool:
+    """Return whether every node of the cluster lacks the driver."""
+    kube = case.snapshot.kubernetes
+    if kube is None or not are_all_nodes_observed(kube):
+        return False
+    drivers = {listed.node_name: listed.drivers for listed in observed_of(kube.csi_nodes)}
+    names = {node.name for node in observed_of(kube.nodes)}
+    return (
+        len(names) > 1
+        and names <= drivers.keys()
+        and not any(driver in listed for listed in drivers.values())
+    )
+
+
+def _lacks_module(case: RuleContext) -> bool:
+    node = case.snapshot.node
+    return node is not None and not node.module_loaded and not maps_by_nbd(case.use)
 
 
 def _lacks_driver(node: str | None, case: RuleContext) -> bool:
@@ -1208,10 +1564,6 @@ def _mirror_remedy(watching: list[HolderVerdict]) -> str:
     )
 
 
-_AUTOMATIC: Final = "auto "
-"""Prefix of locks that librbd and krbd take automatically (RBD_LOCK_COOKIE_PREFIX, rbd_types.h)."""
-
-
 def lock_not_broken(case: RuleContext) -> Iterator[Finding]:
     """Report RBD742: the owner of the exclusive lock is gone, and the map that needs it fails.
 
@@ -1257,7 +1609,7 @@ def _gone_owners(case: RuleContext) -> tuple[LockHolder, ...]:
     return tuple(
         locker
         for locker in observed_of(view.lockers)
-        if locker.lock_id.startswith(_AUTOMATIC) and locker.client not in watching
+        if locker.lock_id.startswith(AUTOMATIC_LOCK) and locker.client not in watching
     )
 
 
@@ -1318,7 +1670,7 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
             subject_of(holder_verdict.holder),
             f"The file system of {subject_of(holder_verdict.holder)} has become read-only: "
             "writes of "
-            f"{pod_names(pods) or 'every process that uses it'} fail.",
+            f"{pod_names(pods) or 'every process that uses it'} fail.{_why_refused(case)}",
             evidence=tuple(
                 f"{mount.fs_type} at {foreign_name(mount.path)} is read-only, "
                 f"{mapping.device} is not"
@@ -1334,6 +1686,20 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
                 *(delete_pod(pod) for pod in pods),
             ),
         )
+
+
+def _why_refused(case: RuleContext) -> str:
+    """Return why Ceph refuses the writes, if the image is mirrored; empty otherwise."""
+    view = case.use.image_view
+    if view is None or view.mirrored is not True:
+        return ""
+    is_refused = kernel_says(Recognised.WRITE_REFUSED)(case, {})
+    if not is_refused and not is_non_primary(case, {}):
+        return ""
+    return (
+        " The image is not primary in this cluster any more: a new pod will not map it here "
+        "either. Promote it here, or run the pods where it is primary."
+    )
 
 
 def _asks_for_read_only(case: RuleContext) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import Template, command, filled, kubectl, template
+from rbdagent.commands import command, filled, kubectl
 from rbdagent.correlate.volume_names import are_events_observed, node_named
 from rbdagent.model import (
     Command,
@@ -23,12 +23,14 @@ from rbdagent.model import (
     first_unobserved,
     observed_of,
 )
-from rbdagent.parse.faults import Call, Fault, Kind, first_meaning
-from rbdagent.parse.foreign import foreign, quoted_names
+from rbdagent.parse.faults import first_meaning
+from rbdagent.parse.foreign import foreign, foreign_name, quoted_names
 from rbdagent.parse.handle import lease_names
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, quoted
+from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.node_stage import being_flattened
 from rbdagent.rules.pv_controller import (
     BINDER,
     NO_VOLUME,
@@ -322,131 +324,12 @@ def _is_under_way(case: RuleContext, own: list[KubeEvent], asked: str | None) ->
 # --------------------------------------------------------------------------------------------------
 
 
-_YAML: Final = ("-o", "yaml")
-
-
-class _Known(NamedTuple):
-    """Texts or failed calls, and what they mean; groups fill the placeholders."""
-
-    kinds: tuple[Kind, ...]
-    means: str
-    remedy: str
-    command: Template | None = None
-
-
-_KNOWN: Final = (
-    _Known(
-        (Recognised.CLASS_SECRET_MISSING,),
-        "the secret {namespace}/{name} that its class names does not exist, or may not be read",
-        "Create that secret (userID and userKey of a Ceph user with `profile rbd`), or create the "
-        "class again with the correct name of the secret: a class's parameters cannot be changed.",
-        template("kubectl get secret", "{name}", namespace="{namespace}"),
-    ),
-    _Known(
-        (Recognised.CLASS_SECRET_HALF_NAMED,),
-        "its class states the name of a secret without its namespace, or the reverse",
-        "Create the class again with both csi.storage.k8s.io/provisioner-secret-name and "
-        "-namespace: a class's parameters cannot be changed.",
-    ),
-    _Known(
-        (Fault.NO_CONFIGURATION,),
-        "its driver finds no monitors or no keyring for the connection",
-        "Check the ConfigMap with the driver's ceph.conf and keyring (ceph-config), which its "
-        "Deployment mounts at /etc/ceph, and the secret that the class names.",
-        template("kubectl get configmap -A --field-selector metadata.name=ceph-config -o yaml"),
-    ),
-    _Known(
-        (Fault.BLOCKLISTED,),
-        "the Ceph client of the provisioner's node is on the blocklist",
-        "`ceph osd blocklist ls` shows the entry. Restart the provisioner's pod: it then connects "
-        "as a new client.",
-        template("ceph osd blocklist ls"),
-    ),
-    _Known(
-        ((Call.POOL, Fault.DENIED), (Call.IMAGE, Fault.DENIED)),
-        "the user of the class's secret may not use the pool",
-        "Give that user the caps that ceph-csi needs (mon 'profile rbd', osd 'profile rbd "
-        "pool=POOL', mgr 'profile rbd pool=POOL').",
-        template("ceph auth ls"),
-    ),
-    _Known(
-        (Fault.DENIED, Recognised.DENIED),
-        "Ceph does not accept the key of the class's secret",
-        "Write the correct userID and userKey into the secret that the class names (userKey is the "
-        "key only, without quotes and line end).",
-    ),
-    _Known(
-        (Fault.TIMED_OUT, Recognised.TIMED_OUT),
-        "the monitors of the Ceph cluster cannot be reached",
-        "Check the monitors' addresses in the plugin's ConfigMap, and the network between its "
-        "pods and the monitors.",
-        template("ceph -s"),
-    ),
-    _Known(
-        (Fault.UNUSABLE,),
-        "the user's key is malformed or of a type that the driver's librados does not know, or the "
-        "name of a monitor cannot be resolved",
-        "Check the secret's userKey and the monitors in the plugin's ConfigMap.",
-    ),
-    _Known(
-        (Recognised.NO_CLUSTER,),
-        "the plugin's ConfigMap has no cluster {cluster}",
-        "Add that clusterID with its monitors to the ConfigMap ceph-csi-config, or create the "
-        "class again with a clusterID from the ConfigMap.",
-        template("kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml"),
-    ),
-    _Known(
-        (Recognised.POOL_GONE, Fault.NO_POOL),
-        "the pool that its class names does not exist",
-        "Create the pool, or create the class again with a pool that exists.",
-        template("ceph osd pool ls"),
-    ),
-    _Known(
-        (Recognised.IMAGE_GONE, Fault.NO_IMAGE),
-        "an image that it needs is not in its pool: its source, or a parent of the source",
-        "Check the source of the claim (its dataSource), and whether its image exists.",
-    ),
-    _Known(
-        (Recognised.NEEDS_RBD_NBD,),
-        "its class requests the image feature {feature}, which ceph-csi supports with rbd-nbd only",
-        "Create the class again with mounter: rbd-nbd, or without that feature in imageFeatures: "
-        "a class's parameters cannot be changed.",
-    ),
-    _Known(
-        (Recognised.NO_TOPOLOGY,),
-        "external-provisioner expects topology labels, and the node plugin on {node} reports none",
-        "If csi-rbdplugin is not registered on {node}, run it there. If every node can reach the "
-        "same pools, start csi-provisioner with --feature-gates=Topology=false; otherwise start "
-        "csi-rbdplugin with --domainlabels (ceph-csi#4777).",
-        template("kubectl get csinode", "{node}", options=_YAML),
-    ),
-    _Known(
-        (Recognised.NO_CSI_NODE,),
-        "the driver's node plugin is not registered on the requested nodes",
-        "Run the driver's node plugin (csi-rbdplugin) on these nodes. It then registers.",
-        template("kubectl get csinodes"),
-    ),
-    _Known(
-        (Recognised.CLONE_LIMIT,),
-        "its source {image} has {count} snapshots and clones, which is the limit of ceph-csi",
-        "Wait while Ceph's manager flattens clones (`ceph rbd task list`), delete snapshots that "
-        "are not needed, or raise the driver's --maxsnapshotsonimage.",
-        template("ceph rbd task list"),
-    ),
-    _Known(
-        (Recognised.EXHAUSTED,),
-        "there is no space left for the volume",
-        "Free space, or add capacity.",
-        template("ceph df"),
-    ),
-)
-
-
 def _fails(
     case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
 ) -> Finding:
     return (
         _unsupported_request(case, claim, found, event)
+        or _flattening(claim, found, event)
         or _hanging_call(case, claim, found, event)
         or _failed_call(case, claim, found, event)
     )
@@ -482,6 +365,23 @@ def _unsupported_request(
     return None
 
 
+def _flattening(
+    claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+) -> Finding | None:
+    """Return RBD745 if a source is flattened first, because it has too many parents."""
+    if not Recognised.FLATTENING.is_in(_error_of(event)):
+        return None
+    named = Recognised.FLATTENED.named_in(_error_of(event))
+    image = f" {foreign_name(named['image'])}" if named is not None else ""
+    return being_flattened(
+        f"pvc {claim.ref}",
+        f"{found.provisioner} will create the volume of claim {claim.ref} when Ceph's manager has "
+        f"flattened its source{image}.",
+        (quoted(event), _counted(event)),
+        PROVISIONER,
+    )
+
+
 def _hanging_call(
     case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
 ) -> Finding | None:
@@ -509,7 +409,7 @@ def _failed_call(
 ) -> Finding:
     """Return the finding for an error of the provisioner, with its meaning if it is recognised."""
     error, young = _error_of(event), weight(case, claim.created_at)
-    known = first_meaning(_KNOWN, error)
+    known = first_meaning(PROVISIONING, error)
     if known is not None:
         meant, names = known
         return finding(
@@ -521,6 +421,7 @@ def _failed_call(
             remedy=meant.remedy.format(**names),
             commands=filled((meant.command,) if meant.command else (), names),
             severity=young,
+            recovery=meant.recovery,
         )
     return finding(
         "RBD607",
@@ -677,7 +578,7 @@ def _unreported(
             ),
             commands=(
                 kubectl("get csidrivers"),
-                kubectl("get storageclass", found.name, options=_YAML),
+                kubectl("get storageclass", found.name, options=("-o", "yaml")),
             ),
         )
     said = f"{name} has started and not finished" if begun else f"{name} has reported nothing"

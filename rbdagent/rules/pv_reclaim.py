@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import command
+from rbdagent.commands import command, filled
 from rbdagent.correlate.volume_names import are_events_observed
 from rbdagent.model import (
     Command,
@@ -22,9 +22,11 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
-from rbdagent.parse.foreign import foreign
+from rbdagent.parse.faults import first_meaning
+from rbdagent.parse.foreign import foreign, quoted_names
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, finding, quoted, subject_of
+from rbdagent.rules.controller_texts import DELETION
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
 from rbdagent.rules.pv_controller import (
@@ -150,7 +152,9 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The PV is to be deleted, and the deletion of its image fails.",
         cause="The cause is in the event: most often the provisioner's secret was deleted with "
-        "its namespace, or Ceph does not answer.",
+        "its namespace, or Ceph does not answer. Error numbers have their own meaning here: 1 "
+        "while an image is read from the trash is about the key of ceph-mgr, 95 about the age of "
+        "Ceph, 39 about clones, 34 about a list that is too long.",
         evidence="The event VolumeFailedDelete, verbatim.",
         risk="None. Without the PV object, no controller would delete the image.",
         remedy="Fix what the event names. Never remove the PV's finalizers.",
@@ -369,7 +373,7 @@ def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
     events = [event for event in events_of_volume(case, volume) if event.reason == _FAILED]
     event = events[-1] if events and is_fresh(events[-1], case) else None
     if event is not None and not _is_in_use_error(event.message):
-        return _deletion_fails(volume, event)
+        return _deletion_fails(case, volume, event)
     if event is not None or (_holders(case) and not _only_mirror(case)):
         return _held(case, volume, event)
     foreign = _foreign_reason(case, volume)
@@ -462,19 +466,31 @@ def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) 
 _STAYS: Final = (Verdict.ORPHANED, Verdict.PINNED, Verdict.RETURNED_DIRTY)
 
 
-def _deletion_fails(volume: PersistentVolume, event: KubeEvent) -> Finding:
+def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEvent) -> Finding:
+    text = message_of(event)
+    image = case.use.image.spec if case.use.image is not None else None
+    meant, names = first_meaning(DELETION, text) or (None, {})
+    fields = {"image": str(image or ""), **names}
+    why = foreign(text) if meant is None else _filled(meant.means, fields)
+    made = filled((meant.command,) if meant is not None and meant.command else (), fields)
     return finding(
         "RBD642",
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
-        f"{foreign(message_of(event))}",
+        f"{why}{'' if meant is None else '.'}",
         evidence=(
             quoted(event),
             f"{event.count} times, last at {event.last_seen}",
             f"claimRef {volume.claim}, reclaim policy Delete",
         ),
-        commands=(describe_volume(volume),),
+        remedy="" if meant is None else _filled(meant.remedy, fields),
+        commands=(*made, describe_volume(volume)),
     )
+
+
+def _filled(sentence: str, fields: dict[str, str]) -> str:
+    """Fill a sentence; an image that was not observed is "its image"."""
+    return sentence.format_map(quoted_names(fields | {"image": fields["image"] or "its image"}))
 
 
 def _foreign_reason(case: RuleContext, volume: PersistentVolume) -> str:

@@ -401,7 +401,10 @@ class Image:
         return decode_cstr(self._image.metadata[key])
 
     def mirror_image_get_info(self) -> dict[str, Any]:
-        return {"state": 2}
+        return {"state": 2, "primary": False}
+
+    def get_parent_image_spec(self) -> dict[str, Any]:
+        raise ImageNotFound("error getting parent info", errno=errno.ENOENT)
 
 
 class RBD:

@@ -10,6 +10,7 @@ from rbdagent.parse.recognised import Recognised
 from tests.support.rule_tables import BY_POD, attached, kubelet_event, mounting, stage
 from tests.support.snapshots import (
     DRIVER,
+    HANDLE,
     LONG_AGO,
     PV,
     SPEC,
@@ -163,11 +164,13 @@ PLAYS: Final[dict[Recognised, Play]] = {
     Recognised.VOLUME_GONE: detach_error,
     Recognised.NO_PLUGIN: in_tree_event,
     Recognised.STILL_ATTACHED: deletion_error,
+    Recognised.MGR_REFUSED: deletion_error,
     **dict.fromkeys(
         (
             *(Recognised.SELF_LINK, Recognised.CLONE_LIMIT, Recognised.CLASS_SECRET_MISSING),
             *(Recognised.CLASS_SECRET_HALF_NAMED, Recognised.NO_TOPOLOGY, Recognised.SELECTOR),
             *(Recognised.NO_CSI_NODE, Recognised.DENIED),
+            *(Recognised.NO_RBD_SUPPORT, Recognised.SOURCE_IS_LARGER),
         ),
         claim_event,
     ),
@@ -254,6 +257,98 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             RECORDING,
             "life/attach_fails.json",
         ),
+    ),
+    Recognised.SUPER_BLOCK_UNREADABLE: (
+        of_stage(
+            "mount failed: exit status 32\nMounting command: mount\nMounting arguments: -t xfs "
+            "/dev/rbd0 /o\nOutput: mount: /o: can't read superblock on /dev/rbd0.",
+            TOOL,
+        ),
+    ),
+    Recognised.RESIZE_REFUSED: (
+        of_stage(
+            "resize failed on path /g, error: resize of device /dev/rbd1 failed: exit status 1. "
+            "resize2fs output: resize2fs 1.46.5 (30-Dec-2021)\nopen: Device or resource busy while "
+            "opening /dev/rbd1",
+            TOOL,
+        ),
+    ),
+    Recognised.NO_RBD_SUPPORT: (
+        of_class(
+            "rpc error: code = Internal desc = failed to add task to manager: rados: ret=-95, "
+            'Operation not supported: "rbd_support module is not running"'
+        ),
+        of_class(
+            "rpc error: code = Internal desc = rados: ret=-11, Resource temporarily unavailable: "
+            '"rbd_support module is not ready, try again"'
+        ),
+        of_class(
+            "rpc error: code = Internal desc = rados: ret=-95, Operation not supported: "
+            "\"Module 'rbd_support' is not enabled (required by command 'rbd task add flatten'): "
+            'use `ceph mgr module enable rbd_support` to enable it"'
+        ),
+    ),
+    Recognised.MGR_REFUSED: (
+        Quote(
+            "rpc error: code = Internal desc = rados: ret=-1, Operation not permitted: "
+            '"[errno 1] RBD permission error (error retrieving image from trash)"',
+            SOURCE,
+        ),
+    ),
+    Recognised.NO_VOLUME_IN_JOURNAL: (
+        of_kubelet(
+            "MountVolume.MountDevice",
+            f"rpc error: code = NotFound desc = volume {HANDLE} not found",
+        ),
+    ),
+    Recognised.SOURCE_IS_LARGER: (
+        of_class(
+            "error getting handle for DataSource Type VolumeSnapshot by Name data-snap: requested "
+            "volume size 10000000000 is less than the size 10737418240 for the source snapshot "
+            "data-snap"
+        ),
+        of_class(
+            "error getting handle for DataSource Type PersistentVolumeClaim by Name grow-xfs: "
+            "error, new PVC request must be greater than or equal in size to the specified PVC "
+            "data source, requested 67108864 but source is 419430400"
+        ),
+    ),
+    Recognised.FLATTENED: (
+        of_class(
+            "rpc error: code = Aborted desc = flatten in progress: flatten is in progress for "
+            "image csi-vol-1f2c1e5e-9d1a-11ee-9d4b-0a580a800041"
+        ),
+    ),
+    Recognised.DUPLICATE_UUID: (
+        Quote(
+            "XFS (rbd1): Filesystem has duplicate UUID 63a4b716-0000-4000-8000-000000000000 - "
+            "can't mount",
+            TOOL,
+        ),
+    ),
+    Recognised.UNKNOWN_FEATURE: (
+        Quote("XFS (rbd0): Superblock has unknown incompatible features (0xc0) enabled.", TOOL),
+    ),
+    Recognised.WRITE_REFUSED: (
+        Quote("rbd: rbd0: write at objno 5 1048576~4096 result -30", SOURCE),
+    ),
+    Recognised.RESIZE_FAILED: (
+        Quote(
+            f'resize volume "{PV}" by resizer "{DRIVER}" failed: rpc error: code = Internal '
+            "desc = no",
+            SOURCE,
+        ),
+    ),
+    Recognised.CHECKSUM_BEHIND: (
+        Quote(
+            "resize2fs: Superblock checksum does not match superblock while trying to open "
+            "/dev/rbd0",
+            SOURCE,
+        ),
+    ),
+    Recognised.RESIZE_DENIED: (Quote("resize2fs: Permission denied to resize filesystem", TOOL),),
+    Recognised.RESIZE_IO_ERROR: (
+        Quote("resize2fs: Input/output error while trying to open /dev/rbd0", TOOL),
     ),
     Recognised.VOLUMES_NOT_READY: (
         Quote(

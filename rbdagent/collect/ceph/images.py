@@ -118,6 +118,7 @@ _FEATURES: Final = (
     "data-pool",
     "operations",
     "migrating",
+    "non-primary",
 )
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
@@ -479,14 +480,21 @@ def _facts(
     image_id = None if old else str(opened.id())
     watchers, transient = (_watchers_now(opened), ()) if known is None else _watchers(opened, known)
     bits = int(opened.features())
-    mirrored = _WATCHES_ONLY if known is None else _mirrored(cluster, opened)
+    mirrored: bool | NotObserved = _WATCHES_ONLY
+    primary: bool | None = None
+    if known is not None:
+        mirrored, primary = _mirrored(cluster, opened)
     daemons: tuple[ServiceAddress, ...] | NotObserved = ()
     if mirrored is True:
         daemons = mirror_daemons(cluster, context.get_pool_id(), spec.namespace)
     elif isinstance(mirrored, NotObserved):
         daemons = mirrored
     tasks: tuple[str, ...] | NotObserved = _NO_UNKNOWN_WATCHER
-    if image_id is not None and known is not None and _has_unknown_watcher(watchers, known):
+    if (
+        image_id is not None
+        and known is not None
+        and (_has_unknown_watcher(watchers, known) or _is_clone(cluster, opened))
+    ):
         tasks = tasks_of(cluster, context, image_id)
     return ImageView(
         spec=spec,
@@ -503,6 +511,7 @@ def _facts(
         lockers=_WATCHES_ONLY if known is None else _lockers(opened, spec),
         metadata=_WATCHES_ONLY if known is None else _metadata(opened),
         mirrored=mirrored,
+        primary=primary,
         mirror_daemons=daemons,
         tasks=tasks,
     )
@@ -577,13 +586,25 @@ def _metadata(opened: Handle) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _mirrored(cluster: Cluster, opened: Handle) -> bool | NotObserved:
+def _mirrored(cluster: Cluster, opened: Handle) -> tuple[bool | NotObserved, bool | None]:
+    """Return whether the image is mirrored and, if so, whether it is primary in this cluster."""
     try:
-        state = opened.mirror_image_get_info()["state"]
+        info = opened.mirror_image_get_info()
     except cluster.rbd.Error as error:
-        return NotObserved(reason=f"mirroring: {error}")
+        return NotObserved(reason=f"mirroring: {error}"), None
     # rbd-mirror also has the image open while its mirroring is being enabled or disabled.
-    return bool(state != cluster.rbd.RBD_MIRROR_IMAGE_DISABLED)
+    mirrored = bool(info["state"] != cluster.rbd.RBD_MIRROR_IMAGE_DISABLED)
+    return mirrored, bool(info["primary"]) if mirrored else None
+
+
+def _is_clone(cluster: Cluster, opened: Handle) -> bool:
+    """Return whether the image has a parent: then Ceph's manager may be flattening it."""
+    try:
+        opened.get_parent_image_spec()
+    except cluster.rbd.Error:
+        # Also if the image has no parent: the answer only decides what else is asked.
+        return False
+    return True
 
 
 def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceError:

@@ -155,6 +155,20 @@ REPORTED: Final[dict[str, Table]] = {
             },
         )
     },
+    "RBD128": {
+        "two machines of KubeVirt": world(
+            of_image={"watchers": (watcher(), remote_watcher())},
+            in_kube={
+                "persistent_volumes": (
+                    volume(access_modes=("ReadWriteMany",), volume_mode="Block"),
+                ),
+                "pods": (
+                    pod(owners=("VirtualMachineInstance/vm1",)),
+                    pod("b", "worker-2", owners=("VirtualMachineInstance/vm2",)),
+                ),
+            },
+        )
+    },
     "RBD115": {
         "qemu": from_worker_2(
             of_image={"watchers": (watcher(address=STRANGER_ADDRESS, cookie=LIBRBD_COOKIE),)}

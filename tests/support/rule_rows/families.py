@@ -8,6 +8,7 @@ from tests.support.rule_rows import (
     attach_detach,
     diagnose,
     foreign_clusters,
+    growth,
     node_stage,
     pv_controller,
     scheduling,
@@ -22,5 +23,6 @@ FAMILIES: Final = (
     termination,
     node_stage,
     scheduling,
+    growth,
 )
 """Each has ``REPORTED``: by code and short description, the snapshots in which it is reported."""

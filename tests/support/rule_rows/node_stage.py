@@ -307,6 +307,18 @@ REPORTED: Final[Reported] = {
             NONE,
         )
     },
+    "RBD767": {
+        "restored without its omap entry": (
+            mounting(
+                f'MountVolume.MountDevice failed for volume "{PV}" : rpc error: code = NotFound '
+                f"desc = volume {HANDLE} not found"
+            ),
+            NONE,
+        )
+    },
+    "RBD768": {
+        "mount": (mounting(stage("mount: /o: can't read superblock on /dev/rbd0.")), NONE),
+    },
     "RBD766": {
         # ceph-csi nodeserver.go@52fcb7b: the status at the end is empty.
         "ceph-csi": (

@@ -1,0 +1,240 @@
+"""What the errors of external-provisioner mean: for a volume to create, and for one to delete.
+
+parse/recognised.py has the texts and their sources, parse/faults.py the error numbers of Ceph's
+calls.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from rbdagent.commands import Template, template
+from rbdagent.model import Recovery
+from rbdagent.parse.faults import Call, Fault, Kind
+from rbdagent.parse.recognised import Recognised
+
+
+class ControllerText(NamedTuple):
+    """Texts or failed calls, and what they mean; groups fill the placeholders."""
+
+    kinds: tuple[Kind, ...]
+    means: str
+    remedy: str
+    command: Template | None = None
+    recovery: Recovery | None = None
+    """Only if it differs from the catalogue's."""
+
+
+PROVISIONING: Final = (
+    ControllerText(
+        (Recognised.NO_RBD_SUPPORT,),
+        "the module rbd_support of ceph-mgr does not run, and ceph-csi needs it to flatten clones",
+        "See why the module does not run: `ceph mgr module ls`, `ceph health detail`, and the log "
+        "of the active mgr. `ceph mgr fail` starts another mgr.",
+        template("ceph mgr module ls"),
+    ),
+    ControllerText(
+        (Recognised.SOURCE_IS_LARGER,),
+        "it requests {asked}{request} bytes, and its source {source}{clone} has {least}{size}",
+        "Delete the claim, which has no volume yet, and create it again with at least "
+        "{least}{size} bytes: the size of a Pending claim cannot be changed.",
+        recovery=Recovery(note="the size of a Pending claim cannot be changed"),
+    ),
+    ControllerText(
+        (Recognised.CLASS_SECRET_MISSING,),
+        "the secret {namespace}/{name} that its class names does not exist, or may not be read",
+        "Create that secret (userID and userKey of a Ceph user with `profile rbd`), or create the "
+        "class again with the correct name of the secret: a class's parameters cannot be changed.",
+        template("kubectl get secret", "{name}", namespace="{namespace}"),
+    ),
+    ControllerText(
+        (Recognised.CLASS_SECRET_HALF_NAMED,),
+        "its class states the name of a secret without its namespace, or the reverse",
+        "Create the class again with both csi.storage.k8s.io/provisioner-secret-name and "
+        "-namespace: a class's parameters cannot be changed.",
+    ),
+    ControllerText(
+        (Fault.NO_CONFIGURATION,),
+        "its driver finds no monitors or no keyring for the connection",
+        "Check the ConfigMap with the driver's ceph.conf and keyring (ceph-config), which its "
+        "Deployment mounts at /etc/ceph, and the secret that the class names.",
+        template("kubectl get configmap -A --field-selector metadata.name=ceph-config -o yaml"),
+    ),
+    ControllerText(
+        (Fault.BLOCKLISTED,),
+        "the Ceph client of the provisioner's node is on the blocklist",
+        "`ceph osd blocklist ls` shows the entry. Restart the provisioner's pod: it then connects "
+        "as a new client.",
+        template("ceph osd blocklist ls"),
+    ),
+    ControllerText(
+        ((Call.POOL, Fault.DENIED), (Call.IMAGE, Fault.DENIED)),
+        "the user of the class's secret may not use the pool",
+        "Give that user the caps that ceph-csi needs (mon 'profile rbd', osd 'profile rbd "
+        "pool=POOL', mgr 'profile rbd pool=POOL').",
+        template("ceph auth ls"),
+    ),
+    ControllerText(
+        (Fault.DENIED, Recognised.DENIED),
+        "Ceph does not accept the key of the class's secret",
+        "Write the correct userID and userKey into the secret that the class names (userKey is the "
+        "key only, without quotes and line end).",
+    ),
+    ControllerText(
+        (Fault.TIMED_OUT, Recognised.TIMED_OUT),
+        "the monitors of the Ceph cluster cannot be reached",
+        "Check the monitors' addresses in the plugin's ConfigMap, and the network between its "
+        "pods and the monitors.",
+        template("ceph -s"),
+    ),
+    ControllerText(
+        (Fault.UNUSABLE,),
+        "the user's key is malformed or of a type that the driver's librados does not know, or the "
+        "name of a monitor cannot be resolved",
+        "Check the secret's userKey and the monitors in the plugin's ConfigMap.",
+    ),
+    ControllerText(
+        (Recognised.NO_CLUSTER,),
+        "the plugin's ConfigMap has no cluster {cluster}",
+        "Add that clusterID with its monitors to the ConfigMap ceph-csi-config, or create the "
+        "class again with a clusterID from the ConfigMap.",
+        template("kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml"),
+    ),
+    ControllerText(
+        (Recognised.POOL_GONE, Fault.NO_POOL),
+        "the pool that its class names does not exist",
+        "Create the pool, or create the class again with a pool that exists.",
+        template("ceph osd pool ls"),
+    ),
+    ControllerText(
+        (Recognised.IMAGE_GONE, Fault.NO_IMAGE),
+        "an image that it needs is not in its pool: its source, or a parent of the source",
+        "Check the source of the claim (its dataSource), and whether its image exists.",
+    ),
+    ControllerText(
+        (Recognised.NEEDS_RBD_NBD,),
+        "its class requests the image feature {feature}, which ceph-csi supports with rbd-nbd only",
+        "Create the class again with mounter: rbd-nbd, or without that feature in imageFeatures: "
+        "a class's parameters cannot be changed.",
+    ),
+    ControllerText(
+        (Recognised.NO_TOPOLOGY,),
+        "external-provisioner expects topology labels, and the node plugin on {node} reports none",
+        "If csi-rbdplugin is not registered on {node}, run it there. If every node can reach the "
+        "same pools, start csi-provisioner with --feature-gates=Topology=false; otherwise start "
+        "csi-rbdplugin with --domainlabels (ceph-csi#4777).",
+        template("kubectl get csinode", "{node}", options=("-o", "yaml")),
+    ),
+    ControllerText(
+        (Recognised.NO_CSI_NODE,),
+        "the driver's node plugin is not registered on the requested nodes",
+        "Run the driver's node plugin (csi-rbdplugin) on these nodes. It then registers.",
+        template("kubectl get csinodes"),
+    ),
+    ControllerText(
+        (Recognised.CLONE_LIMIT,),
+        "its source {image} has {count} snapshots and clones, which is the limit of ceph-csi",
+        "Wait while Ceph's manager flattens clones (`ceph rbd task list`), delete snapshots that "
+        "are not needed, or raise the driver's --maxsnapshotsonimage.",
+        template("ceph rbd task list"),
+    ),
+    ControllerText(
+        (Recognised.EXHAUSTED,),
+        "there is no space left for the volume",
+        "Free space, or add capacity.",
+        template("ceph df"),
+    ),
+)
+"""In this order; of two phrases of one rank, the first that matches applies."""
+
+DELETION: Final = (
+    ControllerText(
+        (Recognised.CLASS_SECRET_MISSING,),
+        "the secret {namespace}/{name} that the PV names does not exist, or may not be read",
+        "Create that secret again (userID and userKey of a Ceph user with `profile rbd`): the PV "
+        "names it in the annotation volume.kubernetes.io/provisioner-deletion-secret-name.",
+        template("kubectl get secret", "{name}", namespace="{namespace}"),
+    ),
+    ControllerText(
+        (Recognised.MGR_REFUSED,),
+        "the key of ceph-mgr itself has no rights on the pool (1), and the mgr removes images from "
+        "the trash",
+        "Give the active mgr the caps that Ceph gives it by default: `ceph auth caps mgr.NAME mon "
+        "'allow profile mgr' osd 'allow *' mds 'allow *'`. The user of ceph-csi is not the cause.",
+        template("ceph auth ls"),
+    ),
+    ControllerText(
+        (Recognised.NO_RBD_SUPPORT,),
+        "the module rbd_support of ceph-mgr does not run, and it removes images from the trash",
+        "See why the module does not run: `ceph mgr module ls`, `ceph health detail`, and the log "
+        "of the active mgr. `ceph mgr fail` starts another mgr.",
+        template("ceph mgr module ls"),
+    ),
+    ControllerText(
+        ((Call.IMAGE, Fault.OLD_CEPH),),
+        "the OSDs do not know an operation that ceph-csi uses on {image} (95): Ceph is older than "
+        "this ceph-csi supports",
+        "Compare `ceph versions` with the versions that this ceph-csi supports. Update Ceph, or "
+        "delete the image with the rbd of that Ceph and then the PV.",
+        template("ceph versions"),
+    ),
+    ControllerText(
+        ((Call.IMAGE, Fault.TOO_SHORT),),
+        "a list of {image} is longer than the driver expects (34): its snapshots, clones, locks, "
+        "watchers or metadata",
+        "The log of csi-rbdplugin beside the provisioner names the step. `rbd snap ls --all`, `rbd "
+        "children --all`, `rbd lock ls`, `rbd status` and `rbd image-meta ls` show which list is "
+        "long. A newer ceph-csi may read it.",
+        template("rbd snap ls --all", "{image}"),
+    ),
+    ControllerText(
+        ((Call.IMAGE, Fault.HAS_CHILDREN),),
+        "{image}, or the temporary clone that ceph-csi made of it, has snapshots or clones (39)",
+        "Ceph's manager flattens them if the user of ceph-csi has mgr caps: `access denied to Ceph "
+        "MGR-based rbd commands` in the log of csi-rbdplugin means that it has none (mgr 'profile "
+        "rbd').",
+        template("rbd children --all", "{image}"),
+    ),
+    ControllerText(
+        ((Call.IMAGE, Fault.BUSY),),
+        "a client has {image} open, or locked (16)",
+        "Find the client, and end its use of the image.",
+        template("rbdagent who-holds", "{image}"),
+    ),
+    ControllerText(
+        (Recognised.NO_CLUSTER,),
+        "the plugin's ConfigMap has no cluster {cluster}",
+        "Add that clusterID with its monitors to the ConfigMap ceph-csi-config. Make sure that it "
+        "is the right cluster.",
+        template("kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml"),
+    ),
+    ControllerText(
+        (Recognised.POOL_GONE, (Call.POOL, Fault.NO_POOL)),
+        "the pool of the image does not exist in the Ceph cluster that the driver uses",
+        "Check that it is the right cluster (`ceph fsid`). If the pool was deleted, set the PV to "
+        "Retain and delete it.",
+        template("ceph osd pool ls"),
+    ),
+    ControllerText(
+        (Fault.BLOCKLISTED,),
+        "the Ceph client of the provisioner's node is on the blocklist",
+        "`ceph osd blocklist ls` shows the entry. Restart the provisioner's pod: it then connects "
+        "as a new client.",
+        template("ceph osd blocklist ls"),
+    ),
+    ControllerText(
+        (Fault.DENIED, Recognised.DENIED),
+        "Ceph refuses the user of the secret that the PV names",
+        "Compare `ceph auth get` of the user with the secret. The user needs mon 'profile rbd', "
+        "osd 'profile rbd pool=POOL' and mgr 'profile rbd pool=POOL'.",
+        template("ceph auth ls"),
+    ),
+    ControllerText(
+        (Fault.TIMED_OUT, Recognised.TIMED_OUT),
+        "the monitors of the Ceph cluster cannot be reached",
+        "Check the monitors' addresses in the plugin's ConfigMap, and the network between its "
+        "pods and the monitors.",
+        template("ceph -s"),
+    ),
+)
+"""In this order, as above."""

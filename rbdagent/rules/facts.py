@@ -1,0 +1,116 @@
+"""Facts that decide between the causes of one text.
+
+Each fact is true only if it was observed: a source that was not read decides nothing. The second
+argument is what the text names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.model import LockHolder, NotObserved, observed_of
+
+if TYPE_CHECKING:
+    from rbdagent.model import ImageView, LogEntry
+    from rbdagent.parse.recognised import Recognised
+    from rbdagent.rules.context import RuleContext
+    from rbdagent.rules.error_texts import Fact
+
+AUTOMATIC_LOCK: Final = "auto "
+"""Prefix of locks that librbd and krbd take automatically (RBD_LOCK_COOKIE_PREFIX, rbd_types.h)."""
+_LUKS: Final = "/dev/mapper/luks-"
+"""The devices that ceph-csi opens for an encrypted volume (internal/util/cryptsetup)."""
+
+
+def is_being_flattened(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether Ceph's manager has a task that flattens the image."""
+    view = case.use.image_view
+    return view is not None and "flatten" in observed_of(view.tasks)
+
+
+def is_migrating(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the image is the target of a migration."""
+    view = case.use.image_view
+    return view is not None and "migrating" in view.features
+
+
+def is_non_primary(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the image is a mirror image that is not primary in this cluster."""
+    view = case.use.image_view
+    return view is not None and (view.primary is False or "non-primary" in view.features)
+
+
+def has_lock_by_hand(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether somebody added a lock: the kernel does not break it."""
+    return bool(locks_by_hand(case.use.image_view))
+
+
+def locks_by_hand(view: ImageView | None) -> tuple[LockHolder, ...]:
+    """Return the locks that no client took by itself."""
+    lockers = () if view is None else observed_of(view.lockers)
+    return tuple(lock for lock in lockers if not lock.lock_id.startswith(AUTOMATIC_LOCK))
+
+
+def is_locked(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether a client that watches the image has its exclusive lock."""
+    view = case.use.image_view
+    if view is None:
+        return False
+    watching = {watcher.client for watcher in observed_of(view.watchers)}
+    return any(lock.client in watching for lock in observed_of(view.lockers))
+
+
+def is_released(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether no client watches the image and none has a lock on it."""
+    view = case.use.image_view
+    return view is not None and view.watchers == () and view.lockers == ()
+
+
+def is_shrunk(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the image is smaller than the capacity of its PV: it was larger once."""
+    view, volume = case.use.image_view, case.use.persistent_volume
+    if view is None or view.size_bytes is None or volume is None or not volume.capacity_bytes:
+        return False
+    # The capacity of a static PV is whatever its author wrote.
+    return volume.provisioner is not None and view.size_bytes < volume.capacity_bytes
+
+
+def is_on_the_blocklist(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the client of a mapping of the volume is on the blocklist."""
+    entries = (holder_verdict.holder.blocklisted_by for holder_verdict in case.holder_verdicts)
+    return any(entry is not None and not isinstance(entry, NotObserved) for entry in entries)
+
+
+def is_encrypted(_case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether a text names the LUKS device of a volume."""
+    return named.get("device", "").startswith(_LUKS)
+
+
+def is_xfs(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the PV asks for XFS."""
+    volume = case.use.persistent_volume
+    return volume is not None and getattr(volume.source, "fs_type", None) == "xfs"
+
+
+def kernel_says(row: Recognised) -> Fact:
+    """Return the fact that the log of the observed node's kernel contains a text."""
+
+    def holds(case: RuleContext, _named: dict[str, str]) -> bool:
+        return any(row.is_in(entry.text) for entry in kernel_log(case))
+
+    return holds
+
+
+def kernel_log(case: RuleContext) -> tuple[LogEntry, ...]:
+    """Return the lines of the observed node's kernel that name the volume; none if unread."""
+    node = case.snapshot.node
+    words = None if node is None else node.words
+    if words is None or isinstance(words, NotObserved) or isinstance(words.kernel, NotObserved):
+        return ()
+    return words.kernel.words
+
+
+def is_present(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the image of the volume exists."""
+    view = case.use.image_view
+    return view is not None and view.presence == "present"

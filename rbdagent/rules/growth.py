@@ -1,0 +1,224 @@
+"""RBD775, RBD776, RBD777: a claim that was enlarged, and the step that is behind.
+
+The sizes decide, in the order of the steps: claim, PV, image, device, file system. An error is in
+an event of the claim (external-resizer) or of the pod alone (kubelet), and the pod runs.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, kubectl
+from rbdagent.correlate.volume_names import are_events_observed
+from rbdagent.model import (
+    Finding,
+    LifecycleStep,
+    Recovery,
+    Severity,
+)
+from rbdagent.parse.foreign import foreign
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import RuleContext, finding, quoted
+from rbdagent.rules.entry import Entry
+from rbdagent.rules.pv_controller import describe_claim, events_of_claim, message_of, since
+from rbdagent.verdicts.timing import age_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.model import Command, KubeEvent, PersistentVolume, PersistentVolumeClaim
+
+_RESIZER: Final = "external-resizer"
+_NO_LOSS: Final = "None for the data: the file system keeps its size."
+_RETRIES_S: Final = 300.0
+"""Longest interval between two retries of external-resizer 2.2.0 (--retry-interval-max)."""
+_FAILED: Final = "VolumeResizeFailed"
+_GROWN: Final = "FileSystemResizeSuccessful"
+_BEGUN: Final = "ExternalExpanding"
+_UNANSWERED: Final = timedelta(minutes=1)
+"""Without a resizer, nothing follows ExternalExpanding; a resizer follows within a second (measured
+with external-resizer 2.2.0)."""
+
+ENTRIES: Final = (
+    Entry(
+        "RBD775",
+        "NoResizer",
+        Severity.WARNING,
+        "The claim was enlarged, and no external-resizer acts on it.",
+        cause="The driver's controller has no container csi-resizer, or it does not run, or is not "
+        "the leader.",
+        evidence="The claim requests more than its PV has, the event ExternalExpanding is older "
+        "than a minute, and external-resizer has written no event about the claim.",
+        risk=_NO_LOSS,
+        remedy="Run csi-resizer beside the driver's controller (with ceph-csi: in the Deployment "
+        "csi-rbdplugin-provisioner). It then finishes the growth. A growth cannot be cancelled: "
+        "the API refuses the former size.",
+        recovery=Recovery(actor=_RESIZER, condition="it runs for this driver"),
+        step=LifecycleStep.USE,
+    ),
+    Entry(
+        "RBD776",
+        "GrowthRefused",
+        Severity.WARNING,
+        "The claim was enlarged, and the driver does not enlarge the image.",
+        cause="The cause is in the event of external-resizer: a driver that cannot grow this "
+        "volume, a missing secret, or Ceph.",
+        evidence="The claim requests more than its PV has; the event VolumeResizeFailed on the "
+        "claim, verbatim.",
+        risk=_NO_LOSS,
+        remedy="Fix what the event names. A growth cannot be cancelled: the API refuses the former "
+        "size, and accepts a request just above it.",
+        recovery=Recovery(
+            actor=_RESIZER, condition="the cause in the event is fixed", within_s=_RETRIES_S
+        ),
+        step=LifecycleStep.USE,
+    ),
+    Entry(
+        "RBD777",
+        "FileSystemNotGrown",
+        Severity.WARNING,
+        "The image has grown, and the file system on the node has not.",
+        cause="The node's resize2fs or xfs_growfs fails: the file system has recorded an error, "
+        "the client is on the blocklist, or the tool cannot read a mounted super block.",
+        evidence="The PV has the size that the claim requests; the event VolumeResizeFailed on the "
+        "pod, which runs: no other object shows it.",
+        risk="None for the data that is there. A program that relies on the new size runs out of "
+        "space.",
+        remedy="Read the error of the tool in the event, and the kernel log on that node. It is "
+        "not damage by itself. Most of these errors end with an unmount: delete the pod, and "
+        "kubelet checks and grows the file system at the next mount.",
+        recovery=Recovery(
+            actor="kubelet", condition="the tool can grow the file system", within_s=122.0
+        ),
+        step=LifecycleStep.USE,
+    ),
+)
+
+
+def growth(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD775, RBD776, RBD777: the first step of a growth that is behind."""
+    claim, volume = case.use.claim, case.use.persistent_volume
+    if claim is None or volume is None or claim.phase != "Bound":
+        return
+    asked, has = claim.requested_bytes, volume.capacity_bytes
+    if not asked or not has:
+        return
+    if asked > has:
+        yield from _behind_controller(case, claim, volume)
+    else:
+        yield from _behind_node(case, claim)
+
+
+def _behind_controller(
+    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+) -> Iterator[Finding]:
+    events = events_of_claim(case, claim)
+    of_resizer = [event for event in events if event.reporter.startswith(_RESIZER)]
+    failed = next((event for event in reversed(of_resizer) if event.reason == _FAILED), None)
+    sizes = (
+        f"claim {claim.ref} requests {claim.requested_bytes} bytes, {volume.name} has "
+        f"{volume.capacity_bytes}"
+    )
+    if failed is not None:
+        yield finding(
+            "RBD776",
+            f"pvc {claim.ref}",
+            f"Claim {claim.ref} was enlarged, and the image is not: {foreign(_error(failed))}",
+            evidence=(sizes, quoted(failed)),
+            commands=(describe_claim(claim),),
+        )
+        return
+    begun = next((event for event in reversed(events) if event.reason == _BEGUN), None)
+    waited = since(begun.first_seen or begun.last_seen, case) if begun is not None else None
+    if of_resizer or not are_events_observed(case.snapshot.kubernetes):
+        return
+    if begun is None or waited is None or waited < _UNANSWERED:
+        # The event is kept for an hour: without it, nothing shows whether a resizer works.
+        return
+    yield finding(
+        "RBD775",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} was enlarged {age_text(waited)} ago, and no external-resizer for its "
+        "driver acts on it.",
+        evidence=(sizes, quoted(begun), "no event of external-resizer on the claim"),
+        commands=(kubectl("get deployments -A -o wide"), describe_claim(claim)),
+    )
+
+
+def _error(event: KubeEvent) -> str:
+    found = Recognised.RESIZE_FAILED.named_in(message_of(event))
+    return message_of(event) if found is None else found["error"]
+
+
+def _behind_node(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+    if claim.volume_mode == "Block":
+        return
+    names = {(pod.ref.namespace, pod.ref.name): pod for pod in case.use.pods}
+    failed = [
+        event
+        for event in case.use.events
+        if event.kind == "Pod"
+        and event.reason == _FAILED
+        and Recognised.EXPANSION_FAILED.is_in(event.message)
+        and (event.subject.namespace, event.subject.name) in names
+    ]
+    if not failed or _has_grown_since(failed[-1], case):
+        return
+    event = failed[-1]
+    pod = names[event.subject.namespace, event.subject.name]
+    if pod in case.use.waiting_pods:
+        # RBD761 reports the event of a pod that cannot start.
+        return
+    yield finding(
+        "RBD777",
+        f"pod {pod.ref}",
+        f"The image of claim {claim.ref} has grown, and the file system under {pod.ref} on "
+        f"{pod.node_name} has not: {_meaning(message_of(event))}",
+        evidence=(quoted(event),),
+        commands=_commands(case, pod.node_name, claim),
+    )
+
+
+def _has_grown_since(event: KubeEvent, case: RuleContext) -> bool:
+    """Return whether kubelet has reported a growth after an error."""
+    done = [other for other in case.use.events if other.reason == _GROWN]
+    return any((other.last_seen or "") >= (event.last_seen or "") for other in done)
+
+
+def _meaning(text: str) -> str:
+    for row, meaning in _MEANINGS.items():
+        if row.is_in(text):
+            return meaning
+    return foreign(Recognised.FAILED_FOR_VOLUME.left_out_of(text))
+
+
+_MEANINGS: Final = {
+    Recognised.CHECKSUM_BEHIND: "resize2fs reads a super block whose checksum the mounted kernel "
+    "has not written yet. The data is not damaged: an older e2fsprogs does this at each second "
+    "growth.",
+    Recognised.RESIZE_DENIED: "the file system has recorded an error, and ext4 then does not grow "
+    "while it is mounted. Rights are not the cause.",
+    Recognised.RESIZE_IO_ERROR: "the device cannot be read, which is no damage of the file system: "
+    "the client may be on the blocklist.",
+}
+
+
+def _commands(
+    case: RuleContext, node: str | None, claim: PersistentVolumeClaim
+) -> tuple[Command, ...]:
+    devices = [
+        holder_verdict.holder.mapping.kernel_name
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.mapping is not None and holder_verdict.holder.node == node
+    ]
+    log = tuple(
+        command(
+            "journalctl --dmesg --no-pager --lines=10", options=(f"--grep={device}",), node=node
+        )
+        for device in devices[:1]
+    )
+    return (*log, describe_claim(claim))
+
+
+RULES: Final = ((225, growth),)

@@ -1,0 +1,120 @@
+"""Rows of the rules on claims that were enlarged, by code: reported, or not."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rbdagent.model import KubeEvent, ObjectRef, Snapshot
+from tests.support.rule_tables import NOTHING_ELSE, NotReported, Reported
+from tests.support.snapshots import DRIVER, NOW, PV, claim, event, mount, pod, volume, world
+
+NONE: Final = NOTHING_ELSE
+SMALL, LARGE = 64 << 20, 128 << 20
+MINUTES_AGO: Final = "2026-11-21T02:50:00Z"
+EXPANDING: Final = "waiting for an external controller to expand this PVC"
+REFUSED: Final = (
+    f'resize volume "{PV}" by resizer "{DRIVER}" failed: rpc error: code = Internal desc = no'
+)
+NODE_FAILED: Final = (
+    f'NodeExpandVolume.NodeExpandVolume failed for volume "{PV}" : Expander.NodeExpand failed to '
+    "expand the volume : rpc error: code = Internal desc = resize failed on path /x, error: resize "
+    "of device /dev/rbd0 failed: exit status 1. resize2fs output: resize2fs 1.47.0\nresize2fs: {}"
+)
+CHECKSUM: Final = "Superblock checksum does not match superblock while trying to open /dev/rbd0"
+DENIED: Final = "Permission denied to resize filesystem"
+UNREADABLE: Final = "Input/output error while trying to open /dev/rbd0"
+
+
+def on_claim(message: str, **overrides: Any) -> KubeEvent:  # noqa: ANN401 - as the builders
+    """Return an event of the claim."""
+    subject = ObjectRef(namespace="default", name="data", uid="claim-uid")
+    return event(
+        message, **{"kind": "PersistentVolumeClaim", "subject": subject, "last_seen": MINUTES_AGO,
+                    "first_seen": MINUTES_AGO, **overrides}
+    )  # fmt: skip
+
+
+def on_pod(message: str, **overrides: Any) -> KubeEvent:  # noqa: ANN401 - as the builders
+    """Return an event of the pod that runs."""
+    subject = ObjectRef(namespace="default", name="web-0", uid=pod().ref.uid)
+    fields = {"subject": subject, "reason": "VolumeResizeFailed", "reporter": "kubelet"}
+    return event(message, **{**fields, **overrides})
+
+
+def expanding(**overrides: Any) -> KubeEvent:  # noqa: ANN401 - as the builders
+    """Return the event that the API server's controller writes for an enlarged claim."""
+    return on_claim(
+        EXPANDING, reason="ExternalExpanding", reporter="volume_expand", type="Normal", **overrides
+    )
+
+
+def grown(*events: KubeEvent, asked: int = LARGE, has: int = SMALL, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Build a snapshot in which a pod runs with a volume whose claim was enlarged."""
+    parts = {
+        "claims": (claim(requested_bytes=asked),),
+        "persistent_volumes": (volume(capacity_bytes=has),),
+        "pods": (pod(),),
+        "events": events,
+        **in_kube,
+    }
+    return world(mapped={"mounts": (mount(),)}, in_kube=parts)
+
+
+def node_fails(text: str, *more: KubeEvent) -> Snapshot:
+    """Build a snapshot in which the PV has grown, and the tool on the node prints a text."""
+    return grown(on_pod(NODE_FAILED.format(text)), *more, has=LARGE)
+
+
+REPORTED: Final[Reported] = {
+    "RBD775": {"nothing followed": (grown(expanding()), NONE)},
+    "RBD776": {
+        "the driver refuses": (
+            grown(
+                expanding(),
+                on_claim(
+                    REFUSED, reason="VolumeResizeFailed", reporter=f"external-resizer {DRIVER}"
+                ),
+            ),
+            NONE,
+        )
+    },
+    "RBD777": {
+        "checksum": (node_fails(CHECKSUM), NONE),
+        "an error on the file system": (node_fails(DENIED), NONE),
+        "the device cannot be read": (node_fails(UNREADABLE), NONE),
+        "an unknown error": (node_fails("out of luck"), NONE),
+    },
+}
+NOT_REPORTED: Final[NotReported] = {
+    "RBD775": {
+        "a moment ago": grown(expanding(first_seen=NOW, last_seen=NOW)),
+        "the resizer works": grown(
+            expanding(),
+            on_claim("External resizer is resizing volume", reason="Resizing",
+                     reporter=f"external-resizer {DRIVER}"),
+        ),
+        "the event has expired": grown(),
+        "done": grown(expanding(), has=LARGE),
+        "the size was not observed": grown(expanding(), asked=0),
+    },
+    "RBD776": {
+        "done": grown(
+            on_claim(REFUSED, reason="VolumeResizeFailed", reporter=f"external-resizer {DRIVER}"),
+            has=LARGE,
+        )
+    },
+    "RBD777": {
+        "kubelet has succeeded since": node_fails(
+            CHECKSUM, on_claim("done", reason="FileSystemResizeSuccessful", last_seen=NOW)
+        ),
+        "a raw block volume": grown(
+            on_pod(NODE_FAILED.format(CHECKSUM)),
+            has=LARGE,
+            claims=(claim(requested_bytes=LARGE, volume_mode="Block"),),
+        ),
+        "of another pod": grown(
+            on_pod(NODE_FAILED.format(CHECKSUM), subject=ObjectRef(namespace="x", name="y")),
+            has=LARGE,
+        ),
+    },
+}  # fmt: skip

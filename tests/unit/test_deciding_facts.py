@@ -1,0 +1,153 @@
+"""A text with several causes: the fact that decides, and the meaning if no fact was observed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from rbdagent.model import (
+    CsiSource,
+    EntityAddress,
+    LockHolder,
+    LogEntry,
+    LogExcerpt,
+    NodeLogs,
+    NotObserved,
+)
+from rbdagent.parse.recognised import Recognised
+from tests.support.quoted_messages import QUOTES
+from tests.support.rows import each_row
+from tests.support.rule_rows.node_stage import MAP
+from tests.support.rule_tables import kubelet_event, mounting, stage
+from tests.support.snapshots import (
+    CLIENT,
+    JUST_NOW,
+    LONG_AGO,
+    UNSEEN,
+    diagnosis_of,
+    found,
+    remote_watcher,
+    unmapped,
+    volume,
+    waiting_pod,
+)
+
+if TYPE_CHECKING:
+    from rbdagent.model import Snapshot
+
+GIB: Final = 1 << 30
+BY_HAND: Final = LockHolder(client=CLIENT, address=None, lock_id="maintenance")
+TAKEN: Final = LockHolder(
+    client=remote_watcher().client,
+    address=EntityAddress(ip="10.77.0.12", nonce=1),
+    lock_id="auto 18446462598732840961",
+)
+LOCKED: Final = {"watchers": (remote_watcher(),), "lockers": (TAKEN,)}
+BUSY, READ_ONLY, INVALID, LACKS = (
+    stage(MAP.format(number=number, text="x")) for number in (16, 30, 22, 6)
+)
+NO_FSCK: Final = stage(
+    "'fsck' found errors on device /dev/rbd0 but could not correct them: Error reading block 65536"
+)
+REFUSED: Final = stage(
+    "mount failed: exit status 32\nOutput: mount: /o: wrong fs type, bad option, bad superblock on "
+    "/dev/rbd0, missing codepage or helper program, or other error."
+)
+UNREADABLE: Final = stage("mount: /o: can't read superblock on /dev/rbd0.")
+IN_LUKS: Final = REFUSED.replace("/dev/rbd0", "/dev/mapper/luks-rbd-0001-x")
+
+
+def state(text: str, of_image: dict[str, Any] | None = None, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Build a snapshot in which a pod waits, with changes to its image and the API."""
+    parts = {
+        "pods": (waiting_pod(),),
+        "events": (kubelet_event(text),),
+        "attachments": mounting().kubernetes.attachments,  # type: ignore[union-attr]
+        **in_kube,
+    }
+    return unmapped(of_image=of_image or {}, in_kube=parts)
+
+
+def with_kernel(seen: Snapshot, row: Recognised) -> Snapshot:
+    """Add a line of the observed node's kernel."""
+    line = LogEntry(at=JUST_NOW, text=QUOTES[row][0].text, names=("rbd0",))
+    kernel = LogExcerpt(since=LONG_AGO, words=(line,))
+    empty = LogExcerpt(since=LONG_AGO)
+    assert seen.node is not None
+    words = NodeLogs(kubelet=empty, plugin=empty, kernel=kernel)
+    return replace(seen, node=replace(seen.node, words=words))
+
+
+def of_type(fs_type: str, **overrides: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
+    source = volume().source
+    assert isinstance(source, CsiSource)
+    made = volume(source=replace(source, fs_type=fs_type), **overrides)
+    return {"persistent_volumes": (made,)}
+
+
+SHRUNK: Final = {"persistent_volumes": (volume(capacity_bytes=20 * GIB),)}
+STATIC: Final = {"persistent_volumes": (volume(capacity_bytes=20 * GIB, provisioner=None),)}
+TEN: Final = {"size_bytes": 10 * GIB}
+DECIDED: Final = {
+    "22, a task": (state(INVALID, {"tasks": ("flatten",)}), "RBD745", "is flattening the image"),
+    "22, no task": (state(INVALID, {"tasks": ()}), "RBD741", "an option that the kernel"),
+    "22, tasks unseen": (state(INVALID, {"tasks": UNSEEN}), "RBD741", "an option that the kernel"),
+    "16, by hand": (state(BUSY, {"lockers": (BY_HAND,)}), "RBD744", "was locked by hand"),
+    "16, unseen": (state(BUSY, {"lockers": UNSEEN}), "RBD744", "cannot take the lock"),
+    "30, locked": (state(READ_ONLY, LOCKED), "RBD744", "does not release it"),
+    "30, released": (state(READ_ONLY), "RBD744", "/sys is read-only in the container"),
+    "30, unseen": (state(READ_ONLY, {"lockers": UNSEEN}), "RBD744", "either the owner"),
+    "6, primary elsewhere": (
+        state(LACKS, {"mirrored": True, "primary": False}), "RBD743", "non-primary"
+    ),
+    "6, by the feature": (state(LACKS, {"features": ("non-primary",)}), "RBD743", "non-primary"),
+    "6, primary": (state(LACKS, {"mirrored": True, "primary": True}), "RBD740", "features"),
+    "6, migrating": (state(LACKS, {"features": ("migrating",)}), "RBD740", "not committed"),
+    "fsck, shrunk": (state(NO_FSCK, TEN, **SHRUNK), "RBD752", "it was shrunk"),
+    "fsck, a static PV": (state(NO_FSCK, TEN, **STATIC), "RBD752", "fsck does not correct"),
+    "fsck, the size unseen": (
+        state(NO_FSCK, {"size_bytes": None}, **SHRUNK), "RBD752", "fsck does not correct"
+    ),
+    "mount, shrunk": (state(REFUSED, TEN, **SHRUNK), "RBD753", "it was shrunk"),
+    "super block, shrunk": (state(UNREADABLE, TEN, **SHRUNK), "RBD768", "it was shrunk"),
+    "super block": (state(UNREADABLE, TEN), "RBD768", "each read of the device fails"),
+    "mount, xfs": (state(REFUSED, **of_type("xfs")), "RBD753", "one of two usual reasons"),
+    "mount, a clone": (
+        with_kernel(state(REFUSED, **of_type("xfs")), Recognised.DUPLICATE_UUID),
+        "RBD753",
+        "with the same UUID: this image is a clone",
+    ),
+    "mount, a newer feature": (
+        with_kernel(state(REFUSED, **of_type("xfs")), Recognised.UNKNOWN_FEATURE),
+        "RBD753",
+        "features that this kernel does not know",
+    ),
+    "mount, LUKS": (state(IN_LUKS, **of_type("ext4")), "RBD753", "on the LUKS device"),
+    "mount, ext4": (state(REFUSED, **of_type("ext4")), "RBD753", "refuses a mount option"),
+    "no journal entry": (
+        state(QUOTES[Recognised.NO_VOLUME_IN_JOURNAL][0].text), "RBD767", "its image is there"
+    ),
+}  # fmt: skip
+
+
+@each_row("name", DECIDED)
+def test_fact_decides_between_the_causes_of_a_text(name: str) -> None:
+    seen, code, words = DECIDED[name]
+    finding = found(seen, code)
+    assert words in finding.message
+    assert "{" not in finding.message + str(finding.remedy)
+
+
+@each_row("name", [name for name in DECIDED if "shrunk" in name])
+def test_no_repair_is_advised_for_an_image_that_was_shrunk(name: str) -> None:
+    seen, code, _ = DECIDED[name]
+    assert "Do not repair" in str(found(seen, code).remedy)
+    assert "Grow the image back" in str(found(seen, code).remedy)
+
+
+def test_a_source_that_was_not_read_decides_nothing() -> None:
+    unread = NotObserved(reason="permission denied")
+    seen = state(READ_ONLY, {"watchers": unread, "lockers": unread})
+    messages = [finding.message for finding in diagnosis_of(seen).findings]
+    assert not any("no client holds the image" in message for message in messages)

@@ -1,0 +1,65 @@
+"""States that people reported in public threads: the cause is in the first lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate import correlate
+from rbdagent.report.snapshot import load_snapshot
+from rbdagent.rules import diagnose
+from tests.support.rows import each_row
+
+if TYPE_CHECKING:
+    from rbdagent.model import Diagnosis
+
+FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
+CAUSES: Final = {
+    "create-rbd-support-not-loaded": ("RBD607", "module rbd_support of ceph-mgr does not run"),
+    "create-source-being-flattened": ("RBD745", "Ceph's manager has flattened its source"),
+    "delete-34": ("RBD642", "is longer than the driver expects (34)"),
+    "delete-95-ceph-too-old": ("RBD642", "Ceph is older than this ceph-csi supports"),
+    "delete-mgr-key-without-osd-caps": ("RBD642", "the key of ceph-mgr itself has no rights"),
+    "demoted-under-a-running-pod": ("RBD755", "not primary in this cluster any more"),
+    "driver-on-no-node": ("RBD731", "is registered on no node. Look at the DaemonSet"),
+    "encrypted-wrong-fs-type": ("RBD753", "what is on the LUKS device /dev/mapper/luks-rbd-"),
+    "force-deleted-and-kubelet-runs": ("RBD109", "has forgotten the pod"),
+    "fs-cannot-read-superblock": ("RBD768", "each read of the device fails"),
+    "fs-duplicate-uuid-or-newer-feature": ("RBD753", "same UUID (a clone), or it has features"),
+    "grow-no-resizer": ("RBD775", "no external-resizer for its driver acts on it"),
+    "grow-node-fails-under-a-running-pod": ("RBD777", "The data is not damaged"),
+    "grow-resizer-refused": ("RBD776", "encrypted volumes do not support resize"),
+    "io-hangs-under-a-running-pod": ("RBD203", "although Ceph answers rbdagent"),
+    "map-22-clone-being-flattened": ("RBD745", "is flattening the image"),
+    "map-30-sysfs-read-only": ("RBD744", "/sys is read-only in the container"),
+    "mgr-watches-and-nothing-can-be-asked": ("RBD115", "it may be ceph-mgr"),
+    "newest-event-hides-still-being-used": ("RBD402", "client.5200 at 10.77.0.12:0/777 (worker-2)"),
+    "newest-event-says-nothing": ("RBD733", "shop/csi-rbd-secret"),
+    "osds-out-of-reach-of-this-node": ("RBD203", "this node does not reach that OSD"),
+    "plugin-cannot-load-the-module": ("RBD731", "has not loaded the module rbd"),
+    "plugin-without-its-ceph-network": ("RBD203", "network namespace of the plugin's pod"),
+    "resize-at-stage-device-busy": ("RBD761", "forbids writes to a device that is mounted"),
+    "snapshot-larger-than-the-claim": ("RBD607", "its source data-snap has 10737418240"),
+    "stage-volume-not-found-after-restore": ("RBD767", "restored without its journal entry"),
+    "two-virtual-machines-on-one-disk": ("RBD128", "these are different machines"),
+    "watcher-on-an-overlay-named-by-metadata": ("RBD402", "client.5200 at 100.64.0.5:0/777"),
+}
+
+
+def asked(name: str) -> Diagnosis:
+    """Diagnose a reported state as `rbdagent diagnose TARGET --from FILE` does."""
+    path = FIXTURES / f"{name}.json"
+    snapshot = load_snapshot(path.read_text(), where=str(path))
+    return diagnose(correlate(snapshot), snapshot)
+
+
+def test_each_reported_state_has_a_row() -> None:
+    assert {path.stem for path in FIXTURES.glob("*.json")} == CAUSES.keys()
+
+
+@each_row("name", CAUSES)
+def test_first_finding_names_the_cause(name: str) -> None:
+    code, words = CAUSES[name]
+    found = asked(name).findings
+    assert found[0].code == code
+    assert words in found[0].message
