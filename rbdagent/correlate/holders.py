@@ -62,6 +62,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.address import same_ip
+from rbdagent.parse.handle import node_in_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -313,6 +314,8 @@ def _remote_holder(
     """Return a watcher that has no mapping on this node as a holder."""
     daemon = daemon_of(watcher, view, snapshot)
     node = node_at(watcher.address.ip, snapshot) if daemon is None else None
+    if node is None and daemon is None:
+        node = _node_in_metadata(watcher, view, snapshot)
     claimed_by = claimants(watcher.client, watcher.address, view.fsid, snapshot)
     publisher, published = published_client(watcher, view, snapshot)
     if publisher is not None and node is not None and node != publisher.name:
@@ -336,6 +339,22 @@ def _remote_holder(
         blocklisted_by=blocklisting(watcher.address, view.fsid, snapshot),
         is_kubernetes_managed=made_by_kubernetes(None, names, (), metadata_of(view)),
     )
+
+
+def _node_in_metadata(watcher: Watcher, view: ImageView, snapshot: Snapshot) -> str | None:
+    """Return the node that the image's metadata names for the address of a watcher.
+
+    An overlay network or a NAT gives a client an address that no Node has. ceph-csi records the
+    address of its client with the nonce, so an entry of an earlier client does not match.
+    """
+    found = {
+        node
+        for key, value in metadata_of(view)
+        if value == str(watcher.address) and (node := node_in_key(key)) is not None
+    }
+    own = snapshot.node.node_name if snapshot.node is not None else None
+    # The mappings of the observed node are known: none of them has this client.
+    return found.pop() if len(found) == 1 and own not in found else None
 
 
 def _holder_elsewhere(

@@ -109,6 +109,9 @@ class Triage:
         volume = index.volumes.by_name.get(claim.volume_name or "")
         if volume is None or volume.claim is None or volume.claim.uid != claim.ref.uid:
             return False
+        if (claim.requested_bytes or 0) > (volume.capacity_bytes or 0) > 0:
+            # It was enlarged, and the PV is not.
+            return False
         is_mutual = key_of(volume.claim) == key
         # No other PV names the claim. _is_volume_at_peace checks that no other claim names its PV.
         is_alone = len(index.volumes.by_claim.get(key, ())) == 1

@@ -119,3 +119,16 @@ def lease_names(driver: str) -> tuple[str, ...]:
 
 def _not_composed(handle: str, expected: str) -> ParseError:
     return ParseError(what="a volume handle", where="volumeHandle", text=handle, expected=expected)
+
+
+CLIENT_ADDRESS: Final = ".rbd.csi.ceph.com/clientaddress/"
+"""How ceph-csi's metadata of an image with the address of a node's client begins: the handle of the
+volume and the name of the node follow (since 2025)."""
+
+
+def node_in_key(key: str) -> str | None:
+    """Return the node that a key of ceph-csi's metadata names; None if it names none."""
+    if not key.startswith(CLIENT_ADDRESS):
+        return None
+    _handle, _, node = key.removeprefix(CLIENT_ADDRESS).rpartition("/")
+    return node or None

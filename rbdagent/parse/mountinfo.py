@@ -19,6 +19,11 @@ _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 _MIN_FIELDS: Final = 10
 
 
+_STOPPED: Final = frozenset({b"ro", b"emergency_ro", b"shutdown"})
+"""Options of a super block that takes no writes. After an error, ext4 shows `emergency_ro` since
+Linux 6.18, `ro` before 6.1, and neither in between (measured on 5.10, 6.1, 6.12, 6.18 and 7.2)."""
+
+
 class MountLine(Struct, frozen=True, kw_only=True):
     """One mount as a process sees it."""
 
@@ -53,7 +58,7 @@ def parse_mount_line(line: bytes, *, where: str) -> MountLine:
             path=unescape(fields[4]),
             fs_type=unescape(fs_type),
             source=unescape(source),
-            read_only=b"ro" in options.split(b","),
+            read_only=not _STOPPED.isdisjoint(options.split(b",")),
         )
     except ValueError as error:
         raise ParseError(

@@ -812,6 +812,18 @@ class Recognised(Enum):
         None,
         Origin("linux", "5.10, 6.1", "fs/xfs/libxfs/xfs_sb.c, xfs_validate_sb_common"),
     )
+    FILE_SYSTEM_STOPPED = (
+        # ext4 logs this in each version; its super block shows `ro` in 5.10 only.
+        None,
+        (
+            r"EXT4-fs \(\S{1,64}\): Remounting filesystem read-only"
+            r"|XFS \(\S{1,64}\): Filesystem has been shut down"
+        ),
+        None,
+        Origin(
+            *_LINUX, "fs/ext4/super.c, ext4_handle_error; fs/xfs/xfs_fsops.c, xfs_do_force_shutdown"
+        ),
+    )
     WRITE_REFUSED = (
         # EROFS from an OSD or from the lock: the image is not primary, or a snapshot.
         None,

@@ -218,8 +218,9 @@ def legacy_lock(case: RuleContext) -> Iterator[Finding]:
             f"A lock of an old kubelet on node {node} is left on {image.spec}. Its client no "
             "longer watches the image.",
             evidence=(f"lock {locker.lock_id!r} of client.{locker.client}",),
-            remedy=f"When {node} holds nothing, remove the lock: "
-            f"{line_of(_unlock(image.spec, locker))}",
+            remedy=f"When {node} holds nothing, show the lock again and remove exactly that one: "
+            f"{line_of(_unlock(image.spec, locker))}. If the lock has changed, this fails, and has "
+            "put the client on the blocklist.",
             commands=(command("rbd lock ls", str(image.spec)),),
         )
 

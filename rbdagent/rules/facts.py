@@ -41,12 +41,12 @@ def is_non_primary(case: RuleContext, _named: dict[str, str]) -> bool:
 
 
 def has_lock_by_hand(case: RuleContext, _named: dict[str, str]) -> bool:
-    """Return whether somebody added a lock: the kernel does not break it."""
+    """Return whether a lock was added by hand: the kernel does not break it."""
     return bool(locks_by_hand(case.use.image_view))
 
 
 def locks_by_hand(view: ImageView | None) -> tuple[LockHolder, ...]:
-    """Return the locks that no client took by itself."""
+    """Return the locks that were added by hand."""
     lockers = () if view is None else observed_of(view.lockers)
     return tuple(lock for lock in lockers if not lock.lock_id.startswith(AUTOMATIC_LOCK))
 

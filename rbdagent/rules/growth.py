@@ -86,7 +86,7 @@ ENTRIES: Final = (
         risk="None for the data that is there. A program that relies on the new size runs out of "
         "space.",
         remedy="Read the error of the tool in the event, and the kernel log on that node. It is "
-        "not damage by itself. Most of these errors end with an unmount: delete the pod, and "
+        "no damage. Most of these errors end with an unmount: delete the pod, and "
         "kubelet checks and grows the file system at the next mount.",
         recovery=Recovery(
             actor="kubelet", condition="the tool can grow the file system", within_s=122.0

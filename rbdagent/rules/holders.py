@@ -210,7 +210,10 @@ ENTRIES: Final = (
         risk="For Ceph and ceph-csi, no client has the image. The next node maps it too, and both "
         "nodes write: the file system is destroyed without an error.",
         remedy="Remove the volume's pods from that node. Unmount and unmap the volume there before "
-        "any other node gets it. Until then, keep pods of the volume from starting elsewhere.",
+        "any other node gets it. Until then, keep pods of the volume from starting elsewhere, and "
+        "do not resize, snapshot or flatten the image from anywhere: with exclusive-lock this puts "
+        "the whole node on the blocklist again, and without it the mapping writes into the "
+        "snapshot. Snapshots and clones that were made meanwhile are not consistent.",
         recovery=Recovery(note="the watch does not come back"),
         step=LifecycleStep.USE,
     ),
@@ -1531,9 +1534,9 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
             yield finding(
                 "RBD115",
                 subject_of(holder),
-                f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: "
-                f"{_unknown_daemon(case) if is_librbd else ''}find its owner. rbdagent does not "
-                f"act on it.{then_starts(case, None)}",
+                f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
+                f"its owner{(is_librbd and _unknown_daemon(case)) or _NOT_OURS}"
+                f"{then_starts(case, None)}",
                 evidence=(
                     *holder_verdict.reasons,
                     *identity_lines(case, holder),
@@ -1543,6 +1546,9 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
             )
 
 
+_NOT_OURS: Final = ". rbdagent does not act on it."
+
+
 def _unknown_daemon(case: RuleContext) -> str:
     """Return which of Ceph's daemons a librbd client may be, and what would tell."""
     view = case.use.image_view
@@ -1550,8 +1556,7 @@ def _unknown_daemon(case: RuleContext) -> str:
     unread = None if cluster is None else cluster.services
     if not isinstance(unread, NotObserved):
         return ""
-    hint = f" ({unread.hint})" if unread.hint else ""
-    return f"it may be ceph-mgr, whose clients were not observed{hint}. If it is not, "
+    return f" (ceph-mgr? {unread.hint})." if unread.hint else ""
 
 
 def between_steps(case: RuleContext) -> Iterator[Finding]:

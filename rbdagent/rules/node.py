@@ -318,7 +318,8 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
     yield finding(
         "RBD203",
         case.volume,
-        f"{message} Do not kill the processes.",
+        # The agents of other nodes report the code only: the first sentence is the same there.
+        f"An operation on {case.volume} hangs. {message} Do not kill the processes.",
         evidence=(
             *(() if event is None else (quoted(event),)),
             *map(process_text, hang.asleep),
@@ -398,10 +399,7 @@ def _side(case: RuleContext, hang: _Hang) -> tuple[str, tuple[Command, ...]]:
     """
     health = command("ceph health detail")
     if not _does_ceph_answer(case):
-        message = (
-            f"An operation on {case.volume} hangs. Check Ceph first: when Ceph answers again, the "
-            "operation completes."
-        )
+        message = "Check Ceph first: when Ceph answers again, the operation completes."
         return message, (health,)
     log = command(
         "journalctl --dmesg --no-pager --lines=10 --grep=libceph:", node=case.here_if_known
@@ -423,10 +421,7 @@ def _side(case: RuleContext, hang: _Hang) -> tuple[str, tuple[Command, ...]]:
             "route to these addresses from the network namespace of the plugin's pod."
         )
         return message, (pods_on(case.here), log, health)
-    message = (
-        f"An operation on {case.volume} hangs, although Ceph answers rbdagent. The log of the CSI "
-        "driver shows what its call waits for."
-    )
+    message = "Ceph answers rbdagent: the log of the CSI driver shows what its call waits for."
     return message, (health,)
 
 

@@ -20,9 +20,11 @@ from rbdagent.model import (
     InTreeRbdSource,
     LifecycleStep,
     LockHolder,
+    Mapping,
     MountKind,
     Node,
     NotObserved,
+    Pod,
     Recovery,
     Severity,
     Verb,
@@ -31,7 +33,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in
-from rbdagent.parse.foreign import foreign_name
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
     ATTACHER,
@@ -68,6 +70,7 @@ from rbdagent.rules.facts import (
     is_released,
     is_shrunk,
     is_xfs,
+    kernel_log,
     kernel_says,
 )
 from rbdagent.rules.pod_events import (
@@ -465,8 +468,8 @@ ENTRIES: Final = (
         "hand.",
         remedy="Check the mount options first: spec.mountOptions of a PV can be changed. The "
         "node's kernel log names what was refused. Then check what is on the image (`blkid` on a "
-        "read-only mapping): the fsType of a PV cannot be changed; set Retain and create the PV "
-        "again.",
+        "read-only mapping; it prints nothing also for a device that cannot be read): the fsType "
+        "of a PV cannot be changed; set Retain and create the PV again.",
         recovery=Recovery(
             actor="kubelet", condition="the file system can be mounted as the PV specifies"
         ),
@@ -490,12 +493,16 @@ ENTRIES: Final = (
         "TurnedReadOnly",
         Severity.ERROR,
         "The file system became read-only while its pods were running.",
-        cause="I/O errors: the kernel stops writing (errors=remount-ro). Possible reasons are a "
-        "broken lock, a full pool, or lost objects.",
-        evidence="The superblock is read-only, and neither the mapping nor the PV requests that.",
+        cause="I/O errors: the kernel stops writing. Possible reasons are a client on the "
+        "blocklist, a broken lock, an image that was demoted, or lost objects. A full pool is "
+        "none: writes then wait.",
+        evidence="The super block is read-only, and neither the mapping nor the PV requests that; "
+        "or the kernel logged `Remounting filesystem read-only` (ext4, whose super block shows it "
+        "in some kernels only) or `Filesystem has been shut down` (XFS) under the running pods.",
         risk="Writes fail with EROFS; pods that do not check errors lose what they write.",
-        remedy="Check the kernel log and Ceph. Then delete all pods with the volume on that node, "
-        "so that it is unmounted: fsck runs when it is mounted again.",
+        remedy="Check the kernel log and Ceph, and end the cause first. Then delete all pods with "
+        "the volume on that node, so that it is unmounted: fsck runs when it is mounted again. If "
+        "the image is not primary here any more, no pod can map it here.",
         recovery=Recovery(note="only an unmount, and fsck at the next mount, end it"),
         step=LifecycleStep.USE,
     ),
@@ -957,6 +964,21 @@ ERROR_TEXTS: Final = (
         "RBD738",
         "the driver does not find the image",
         (_IMAGE, template("rbd trash ls --all --pool", "{pool}")),
+        causes=(
+            (
+                is_present,
+                ErrorText(
+                    (),
+                    "RBD738",
+                    "the driver does not find the image, and rbdagent finds {image}: the driver "
+                    "looks in another cluster, pool or namespace, or the image was restored since",
+                    (_IMAGE, field_of_volume("csi.volumeAttributes"), *_CONFIG_MAPS),
+                    "The image is there: restore nothing. Compare the clusterID and the pool of "
+                    "the PV with ceph-csi's configuration, and its monitors with this cluster.",
+                    _retried("the driver looks in the right cluster and pool"),
+                ),
+            ),
+        ),
     ),
     ErrorText(
         _failed(Fault.NOT_TAKEN),
@@ -1086,8 +1108,9 @@ ERROR_TEXTS: Final = (
         "RBD753",
         "the image does not contain the requested file system ({fs_type})",
         (_FS_TYPE,),
-        "Check what is on the image (`blkid` on a read-only mapping). The fsType of a PV cannot "
-        "be changed: set Retain and create the PV again with the right one.",
+        "Check what is on the image (`blkid` on a read-only mapping; it prints nothing also for a "
+        "device that cannot be read). The fsType of a PV cannot be changed: set Retain and create "
+        "the PV again with the right one.",
         Recovery(note="a PV's fsType cannot be changed"),
     ),
     ErrorText(
@@ -1662,19 +1685,24 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
             for mount in observed_of(mapping.mounts)
             if mount.read_only and mount.kind is MountKind.FILE_SYSTEM
         ]
-        if not read_only:
-            continue
         pods = [pod for pod in case.use.pods if pod.node_name == node]
+        lines = _lines_of_a_stop(case, mapping, pods)
+        if not read_only and not lines:
+            continue
+        refused = _why_refused(case)
         yield finding(
             "RBD755",
             subject_of(holder_verdict.holder),
             f"The file system of {subject_of(holder_verdict.holder)} has become read-only: "
             "writes of "
-            f"{pod_names(pods) or 'every process that uses it'} fail.{_why_refused(case)}",
-            evidence=tuple(
-                f"{mount.fs_type} at {foreign_name(mount.path)} is read-only, "
-                f"{mapping.device} is not"
-                for mount in read_only[:3]
+            f"{pod_names(pods) or 'every process that uses it'} fail.{refused}",
+            evidence=(
+                *(
+                    f"{mount.fs_type} at {foreign_name(mount.path)} is read-only, "
+                    f"{mapping.device} is not"
+                    for mount in read_only[:3]
+                ),
+                *lines,
             ),
             commands=(
                 command(
@@ -1682,10 +1710,29 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
                     options=(f"--grep={mapping.kernel_name}",),
                     node=node,
                 ),
-                command("ceph health detail"),
-                *(delete_pod(pod) for pod in pods),
+                *(
+                    filled(_NOT_PRIMARY.commands, fields_of(node, case, {}))
+                    if refused
+                    else (command("ceph health detail"), *map(delete_pod, pods))
+                ),
             ),
         )
+
+
+def _lines_of_a_stop(case: RuleContext, mapping: Mapping, pods: list[Pod]) -> tuple[str, ...]:
+    """Return the kernel's lines about a file system that stopped writing under these pods.
+
+    A line from before the pods may be about an earlier mapping with the same device name.
+    """
+    begun = min((pod.created_at or "" for pod in pods), default="")
+    return tuple(
+        f"the kernel at {entry.at}: {foreign(entry.text)}"
+        for entry in kernel_log(case)
+        if Recognised.FILE_SYSTEM_STOPPED.is_in(entry.text)
+        and mapping.kernel_name in entry.names
+        and begun
+        and entry.at > begun
+    )
 
 
 def _why_refused(case: RuleContext) -> str:

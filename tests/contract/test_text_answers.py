@@ -27,6 +27,7 @@ from rbdagent.rules import coverage_gaps, diagnose
 from tests.support.cli_runner import ask
 from tests.support.recordings import recorded_snapshot
 from tests.support.rows import each_row
+from tests.support.rule_tables import mounting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,11 +230,9 @@ def test_waiting_is_no_advice_for_a_step_that_fails(load: Callable[[str], Snapsh
     assert "Recovery" not in text
 
 
-def test_waiting_is_the_advice_for_a_step_in_progress(load: Callable[[str], Snapshot]) -> None:
-    snapshot = load("another_file_system")
-    diagnosis = diagnosis_of(snapshot)
-    staged = tuple(one for one in diagnosis.findings if one.code == "RBD120")
-    text = words_of(answer(replace(diagnosis, findings=staged), snapshot, Layout()))
+def test_waiting_is_the_advice_for_a_step_in_progress() -> None:
+    snapshot = mounting()
+    text = words_of(answer(diagnosis_of(snapshot), snapshot, Layout()))
     assert "Wait, then run the command again." in text
     assert "Recovery kubelet and the CSI driver" in text
 

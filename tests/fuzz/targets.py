@@ -446,6 +446,7 @@ TARGETS: Final = (
         _target(function, _HANDLES, _of_text(function))
         for function in (handle.parse_volume_handle, handle.parse_migrated_handle)
     ),
+    _target(handle.node_in_key, _HANDLES, _of_text(handle.node_in_key)),
     _target(handle.lease_names, _HANDLES, _of_text(handle.lease_names)),
     _target(target.parse_target, _HANDLES, _of_text(target.parse_target, namespace=None)),
     _target(target.joined_target, _HANDLES, lambda text: target.joined_target(text.split())),

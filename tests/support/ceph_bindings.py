@@ -400,6 +400,10 @@ class Image:
     def metadata_get(self, key: str) -> str:
         return decode_cstr(self._image.metadata[key])
 
+    def metadata_list(self) -> Iterator[tuple[str, str]]:
+        for key, value in self._image.metadata.items():
+            yield key, decode_cstr(value)
+
     def mirror_image_get_info(self) -> dict[str, Any]:
         return {"state": 2, "primary": False}
 

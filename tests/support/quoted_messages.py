@@ -329,6 +329,10 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
     Recognised.UNKNOWN_FEATURE: (
         Quote("XFS (rbd0): Superblock has unknown incompatible features (0xc0) enabled.", TOOL),
     ),
+    Recognised.FILE_SYSTEM_STOPPED: (
+        Quote("EXT4-fs (rbd1): Remounting filesystem read-only", TOOL),
+        Quote("XFS (rbd0): Filesystem has been shut down due to log error (0x2).", TOOL),
+    ),
     Recognised.WRITE_REFUSED: (
         Quote("rbd: rbd0: write at objno 5 1048576~4096 result -30", SOURCE),
     ),

@@ -24,13 +24,18 @@ from tests.support.snapshots import (
     CLIENT,
     JUST_NOW,
     LONG_AGO,
+    NOW,
     UNSEEN,
+    codes,
     diagnosis_of,
     found,
+    mount,
+    pod,
     remote_watcher,
     unmapped,
     volume,
     waiting_pod,
+    world,
 )
 
 if TYPE_CHECKING:
@@ -69,9 +74,9 @@ def state(text: str, of_image: dict[str, Any] | None = None, **in_kube: Any) -> 
     return unmapped(of_image=of_image or {}, in_kube=parts)
 
 
-def with_kernel(seen: Snapshot, row: Recognised) -> Snapshot:
+def with_kernel(seen: Snapshot, row: Recognised, text: str = "") -> Snapshot:
     """Add a line of the observed node's kernel."""
-    line = LogEntry(at=JUST_NOW, text=QUOTES[row][0].text, names=("rbd0",))
+    line = LogEntry(at=JUST_NOW, text=text or QUOTES[row][0].text, names=("rbd0",))
     kernel = LogExcerpt(since=LONG_AGO, words=(line,))
     empty = LogExcerpt(since=LONG_AGO)
     assert seen.node is not None
@@ -125,6 +130,9 @@ DECIDED: Final = {
     ),
     "mount, LUKS": (state(IN_LUKS, **of_type("ext4")), "RBD753", "on the LUKS device"),
     "mount, ext4": (state(REFUSED, **of_type("ext4")), "RBD753", "refuses a mount option"),
+    "no image for the driver": (
+        state(QUOTES[Recognised.IMAGE_GONE][0].text), "RBD738", "looks in another cluster"
+    ),
     "no journal entry": (
         state(QUOTES[Recognised.NO_VOLUME_IN_JOURNAL][0].text), "RBD767", "its image is there"
     ),
@@ -144,6 +152,17 @@ def test_no_repair_is_advised_for_an_image_that_was_shrunk(name: str) -> None:
     seen, code, _ = DECIDED[name]
     assert "Do not repair" in str(found(seen, code).remedy)
     assert "Grow the image back" in str(found(seen, code).remedy)
+
+
+@each_row("row", [0, 1])
+def test_file_system_that_stopped_is_found_in_the_log_of_the_kernel(row: int) -> None:
+    text = QUOTES[Recognised.FILE_SYSTEM_STOPPED][row].text
+    seen = world(mapped={"mounts": (mount(),)}, in_kube={"pods": (pod(),)})
+    stopped = with_kernel(seen, Recognised.FILE_SYSTEM_STOPPED, text)
+    assert text in str(found(stopped, "RBD755").evidence)
+    before = world(mapped={"mounts": (mount(),)}, in_kube={"pods": (pod(created_at=NOW),)})
+    earlier = with_kernel(before, Recognised.FILE_SYSTEM_STOPPED, text)
+    assert "RBD755" not in codes(earlier)
 
 
 def test_a_source_that_was_not_read_decides_nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.commands import lines_of, sentence_of
 from rbdagent.model import (
@@ -276,7 +277,9 @@ def test_command_with_an_unknown_name_is_left_out() -> None:
         attachments=(),
     )
     assert lines_of(found(unnamed, "RBD738").commands) == ()
-    known = lines_of(found(mounting(stage("image not found")), "RBD738").commands)
+    waiting = mounting(stage("image not found")).kubernetes
+    lost = replace(unmapped(of_image={"presence": UNSEEN}), kubernetes=waiting)
+    known = lines_of(found(lost, "RBD738").commands)
     assert known == (f"rbd info {SPEC}", "rbd trash ls --all --pool k8s")
 
 

@@ -281,6 +281,22 @@ def test_recorded_mount_line_is_read_only_by_its_super_block() -> None:
     assert (mount.fs_type, mount.source, mount.read_only) == ("ext4", "/dev/rbd2", True)
 
 
+@pytest.mark.parametrize(
+    ("options", "read_only"),
+    [
+        (b"rw,stripe=64", False),
+        (b"ro,stripe=64", True),
+        (b"rw,stripe=4096,emergency_ro", True),
+        (b"rw,shutdown", True),
+    ],
+)
+def test_super_block_that_stopped_after_an_error_takes_no_writes(
+    options: bytes, *, read_only: bool
+) -> None:
+    line = b"181 63 252:32 / /data rw,relatime - ext4 /dev/rbd2 " + options
+    assert parse_mount_line(line, where="test").read_only is read_only
+
+
 @given(st.binary(max_size=80))
 def test_broken_mount_line_is_a_parse_error(line: bytes) -> None:
     try:

@@ -32,9 +32,12 @@ CAUSES: Final = {
     "io-hangs-under-a-running-pod": ("RBD203", "although Ceph answers rbdagent"),
     "map-22-clone-being-flattened": ("RBD745", "is flattening the image"),
     "map-30-sysfs-read-only": ("RBD744", "/sys is read-only in the container"),
-    "mgr-watches-and-nothing-can-be-asked": ("RBD115", "it may be ceph-mgr"),
+    "mgr-watches-and-nothing-can-be-asked": (
+        "RBD115",
+        "find its owner (ceph-mgr? mon caps 'allow r')",
+    ),
     "newest-event-hides-still-being-used": ("RBD402", "client.5200 at 10.77.0.12:0/777 (worker-2)"),
-    "newest-event-says-nothing": ("RBD733", "shop/csi-rbd-secret"),
+    "newest-event-is-general": ("RBD733", "shop/csi-rbd-secret"),
     "osds-out-of-reach-of-this-node": ("RBD203", "this node does not reach that OSD"),
     "plugin-cannot-load-the-module": ("RBD731", "has not loaded the module rbd"),
     "plugin-without-its-ceph-network": ("RBD203", "network namespace of the plugin's pod"),
@@ -42,7 +45,10 @@ CAUSES: Final = {
     "snapshot-larger-than-the-claim": ("RBD607", "its source data-snap has 10737418240"),
     "stage-volume-not-found-after-restore": ("RBD767", "restored without its journal entry"),
     "two-virtual-machines-on-one-disk": ("RBD128", "these are different machines"),
-    "watcher-on-an-overlay-named-by-metadata": ("RBD402", "client.5200 at 100.64.0.5:0/777"),
+    "watcher-on-an-overlay-named-by-metadata": (
+        "RBD402",
+        "client.5200 at 100.64.0.5:0/777 (worker-2)",
+    ),
 }
 
 

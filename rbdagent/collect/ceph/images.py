@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import os
 import re
 import threading
@@ -64,6 +65,7 @@ from rbdagent.parse.address import (
     parse_address_vector,
     parse_client,
 )
+from rbdagent.parse.handle import CLIENT_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,6 +102,7 @@ _MOST_POOLS: Final = 5
 """Maximum of pools that a line of check names."""
 _MOST_NAMES: Final = 2000
 
+_MOST_KEYS: Final = 256
 _METADATA_KEYS: Final = (
     "csi.ceph.com/cluster/name",
     "csi.storage.k8s.io/pv/name",
@@ -509,7 +512,9 @@ def _facts(
         watchers=watchers,
         transient_watchers=transient,
         lockers=_WATCHES_ONLY if known is None else _lockers(opened, spec),
-        metadata=_WATCHES_ONLY if known is None else _metadata(opened),
+        metadata=_WATCHES_ONLY
+        if known is None
+        else _metadata(opened, of_nodes=_has_unknown_watcher(watchers, known)),
         mirrored=mirrored,
         primary=primary,
         mirror_daemons=daemons,
@@ -577,13 +582,27 @@ def _lockers(opened: Handle, spec: ImageSpec) -> tuple[LockHolder, ...] | NotObs
     )
 
 
-def _metadata(opened: Handle) -> tuple[tuple[str, str], ...]:
-    """Return the metadata, read key by key: metadata_list of 16.2 misaligns on empty values."""
+def _metadata(opened: Handle, *, of_nodes: bool) -> tuple[tuple[str, str], ...]:
+    """Return the metadata, read key by key: metadata_list of 16.2 misaligns on empty values.
+
+    Args:
+        opened: the image.
+        of_nodes: also read the addresses of the clients that ceph-csi records for each node.
+    """
+    keys = (*_METADATA_KEYS, *(_keys_of_nodes(opened) if of_nodes else ()))
     found = []
-    for key in _METADATA_KEYS:
+    for key in keys:
         with contextlib.suppress(KeyError):
             found.append((key, name_of(functools.partial(opened.metadata_get, key))))
-    return tuple(found)
+    return tuple(sorted(found))
+
+
+def _keys_of_nodes(opened: Handle) -> tuple[str, ...]:
+    """Return the keys with the addresses of clients; none if a name is not UTF-8."""
+    with contextlib.suppress(UnicodeDecodeError):
+        listed = itertools.islice(opened.metadata_list(), _MOST_KEYS)
+        return tuple(key for key, _ in listed if key.startswith(CLIENT_ADDRESS))
+    return ()
 
 
 def _mirrored(cluster: Cluster, opened: Handle) -> tuple[bool | NotObserved, bool | None]:
