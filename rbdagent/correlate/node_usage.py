@@ -333,14 +333,17 @@ def in_flight_of(
 
 
 def maps_in_flight(image: ImageIdentity | None, snapshot: Snapshot) -> tuple[InFlight, ...]:
-    """Return the processes in flight on the observed node that name an image."""
+    """Return the processes of rbd on the observed node that name an image.
+
+    A process of rbd-nbd is none: it serves a device for as long as the image is mapped.
+    """
     if image is None or snapshot.node is None:
         return ()
     words = frozenset({str(image.spec), image.spec.name})
     return tuple(
         entry
         for entry in observed_of(snapshot.node.in_flight)
-        if any(_names_it(argument, words) for argument in entry.names)
+        if entry.program == "rbd" and any(_names_it(argument, words) for argument in entry.names)
     )
 
 

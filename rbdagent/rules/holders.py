@@ -896,7 +896,8 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
 
 
 _FORGOTTEN: Final = (
-    " kubelet runs and has forgotten the pod, so it does not end its container: end it with crictl."
+    " kubelet runs. If the container does not end within its grace period, kubelet has forgotten "
+    "the pod: end the container with crictl."
 )
 
 

@@ -1052,11 +1052,12 @@ ERROR_TEXTS: Final = (
                     (),
                     "RBD744",
                     "/sys is read-only in the container of the CSI node plugin, so the kernel was "
-                    "not asked ({number}); no client holds the image",
+                    "not asked ({number}); no client holds the image now",
                     (NODE_PODS,),
                     "Run the node plugin privileged, with /sys of the host mounted read-write. In "
                     "minikube and kind with a container driver, /sys of the node itself is "
-                    "read-only: use a driver with virtual machines, or remount it there.",
+                    "read-only: use a driver with virtual machines, or remount it there. If the "
+                    "next retry succeeds, another client had kept the lock until then.",
                     _retried("the plugin can write to /sys"),
                 ),
             ),

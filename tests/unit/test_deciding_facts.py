@@ -9,11 +9,13 @@ from msgspec.structs import replace
 from rbdagent.model import (
     CsiSource,
     EntityAddress,
+    InFlight,
     LockHolder,
     LogEntry,
     LogExcerpt,
     NodeLogs,
     NotObserved,
+    ProcessRef,
 )
 from rbdagent.parse.recognised import Recognised
 from tests.support.quoted_messages import QUOTES
@@ -25,6 +27,7 @@ from tests.support.snapshots import (
     JUST_NOW,
     LONG_AGO,
     NOW,
+    SPEC,
     UNSEEN,
     codes,
     diagnosis_of,
@@ -163,6 +166,30 @@ def test_file_system_that_stopped_is_found_in_the_log_of_the_kernel(row: int) ->
     before = world(mapped={"mounts": (mount(),)}, in_kube={"pods": (pod(created_at=NOW),)})
     earlier = with_kernel(before, Recognised.FILE_SYSTEM_STOPPED, text)
     assert "RBD755" not in codes(earlier)
+
+
+@each_row(
+    ("program", "minutes", "reported"),
+    [("rbd", 14, True), ("rbd", 1, False), ("rbd-nbd", 14, False)],
+)
+def test_map_that_waits_for_monitors_is_the_plugins_network(
+    program: str, minutes: int, *, reported: bool
+) -> None:
+    started = f"2026-11-21T02:{60 - minutes:02}:00Z"
+    process = ProcessRef(
+        pid=542,
+        command=f"{program} --id csi-rbd-node -m 192.0.2.10:3300 map {SPEC}",
+        started_at=started,
+        state="S",
+    )
+    flight = InFlight(process=process, program=program, names=(str(SPEC),))
+    seen = unmapped(
+        on_node={"in_flight": (flight,)}, in_kube={"pods": (waiting_pod(node="worker-1"),)}
+    )
+    messages = [one.message for one in diagnosis_of(seen).findings if one.code == "RBD203"]
+    assert (
+        any("has waited 14m for Ceph at 192.0.2.10:3300" in text for text in messages) == reported
+    )
 
 
 def test_a_source_that_was_not_read_decides_nothing() -> None:
