@@ -314,12 +314,11 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
         return
     stuck = _stuck_tasks(case) if hang.requests else ()
     is_certain = event is not None or hang.is_certain or bool(stuck)
-    message, commands = _side(case, hang)
+    message, commands = _side(case, hang, stuck)
     yield finding(
         "RBD203",
         case.volume,
-        # The agents of other nodes report the code only: the first sentence is the same there.
-        f"An operation on {case.volume} hangs. {message} Do not kill the processes.",
+        f"{message} Do not kill the processes.",
         evidence=(
             *(() if event is None else (quoted(event),)),
             *map(process_text, hang.asleep),
@@ -392,36 +391,43 @@ def _stuck_tasks(case: RuleContext) -> tuple[LogEntry, ...]:
     )
 
 
-def _side(case: RuleContext, hang: _Hang) -> tuple[str, tuple[Command, ...]]:
+def _side(
+    case: RuleContext, hang: _Hang, stuck: tuple[LogEntry, ...]
+) -> tuple[str, tuple[Command, ...]]:
     """Return which side does not answer, and the commands that show more.
 
     "Ceph does not answer" is never reported of a cluster that has just answered rbdagent.
     """
     health = command("ceph health detail")
+    # The agents of other nodes report the code of a mapping only: it begins in the same way there.
+    hangs = f"An operation on {case.volume} hangs."
     if not _does_ceph_answer(case):
-        message = "Check Ceph first: when Ceph answers again, the operation completes."
+        message = f"{hangs} Check Ceph first: when Ceph answers again, the operation completes."
         return message, (health,)
     log = command(
         "journalctl --dmesg --no-pager --lines=10 --grep=libceph:", node=case.here_if_known
     )
     if hang.requests:
+        since = f" since {stuck[0].at} or longer" if stuck else ""
         message = (
-            f"{_count(hang.requests)} of {', '.join(hang.clients)} on {case.here} to Ceph have no "
-            "answer, although Ceph answers rbdagent. Either a PG or an OSD of these requests does "
-            "not answer (`ceph health detail` names it), or this node does not reach that OSD "
-            "(the kernel log names its address)."
+            f"{hangs} {_count(hang.requests)} of {', '.join(hang.clients)} on {case.here} to Ceph "
+            f"have no answer{since}, although Ceph answers rbdagent. Either a PG or an OSD of "
+            "these requests does not answer (`ceph health detail` names it), or this node does not "
+            "reach that OSD (the kernel log names its address)."
         )
         return message, (health, log)
     maps = [process for process in hang.asleep if _monitors_in(process)]
     if maps:
-        since = age_text(age(maps[0].started_at, case.snapshot.observed_at))
+        waited = age_text(age(maps[0].started_at, case.snapshot.observed_at))
         message = (
-            f"The CSI node plugin on {case.here} has waited {since} for Ceph at "
+            f"The CSI node plugin on {case.here} has waited {waited} for Ceph at "
             f"{foreign_name(_monitors_in(maps[0]))}, although Ceph answers rbdagent. Check the "
             "route to these addresses from the network namespace of the plugin's pod."
         )
         return message, (pods_on(case.here), log, health)
-    message = "Ceph answers rbdagent: the log of the CSI driver shows what its call waits for."
+    message = (
+        f"{hangs} Ceph answers rbdagent: the log of the CSI driver shows what its call waits for."
+    )
     return message, (health,)
 
 
