@@ -138,7 +138,7 @@ def decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
         told: dict[ObjectRef, list[KubeEvent]] = {}
         for event in case.use.events:
             _update(told, event.subject, event, case)
-        return tuple(PodEvent(None, *_decisive(events, case)) for events in told.values())
+        return tuple(PodEvent(None, *decisive(events, case)) for events in told.values())
     waiting = {
         (pod.ref.namespace, pod.ref.name): pod
         for pod in case.use.waiting_pods
@@ -149,7 +149,7 @@ def decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
         waiter = waiting.get((event.subject.namespace, event.subject.name))
         if waiter is not None and _is_of_pod(event, waiter):
             _update(of_pod, waiter, event, case)
-    return tuple(PodEvent(pod, *_decisive(events, case)) for pod, events in of_pod.items())
+    return tuple(PodEvent(pod, *decisive(events, case)) for pod, events in of_pod.items())
 
 
 def _update(told: dict[T, list[KubeEvent]], pod: T, event: KubeEvent, case: RuleContext) -> None:
@@ -163,16 +163,19 @@ def _update(told: dict[T, list[KubeEvent]], pod: T, event: KubeEvent, case: Rule
         del told[pod]
 
 
-def _decisive(events: list[KubeEvent], case: RuleContext) -> tuple[KubeEvent, KubeEvent | None]:
+def decisive(
+    events: list[KubeEvent], case: RuleContext, *, retry_s: float = RETRY_S
+) -> tuple[KubeEvent, KubeEvent | None]:
     """Return the most specific event, and the newest one if that is another.
 
-    A general text never hides another one, whatever their ages: kubelet repeats it beside each
-    error. Of two other texts, the newer one counts, unless they are of one round of retries: then
-    the more specific one.
+    A general text never hides another one, whatever their ages: it is repeated beside each error.
+    Of two other texts, the newer one counts, unless they are of one round of retries: then the more
+    specific one.
 
     Args:
-        events: of one pod in one attempt, the oldest first.
+        events: of one object in one attempt, the oldest first; at least one.
         case: the target.
+        retry_s: the longest interval between two retries.
     """
     newest = events[-1]
     if len(events) == 1:
@@ -192,16 +195,16 @@ def _decisive(events: list[KubeEvent], case: RuleContext) -> tuple[KubeEvent, Ku
     of_one_round = [
         (rank, place)
         for place, (event, rank) in enumerate(telling)
-        if not _has_retried(event.last_seen, latest)
+        if not _has_retried(event.last_seen, latest, retry_s)
     ]
     event = telling[max(of_one_round)[1]][0]
     return event, None if event is newest else newest
 
 
-def _has_retried(earlier: str | None, later: str | None) -> bool:
-    """Return whether kubelet has retried in between: an error that persists is repeated."""
+def _has_retried(earlier: str | None, later: str | None, retry_s: float) -> bool:
+    """Return whether a retry came in between: an error that persists is repeated."""
     between = age(earlier, later) if later is not None else None
-    return between is not None and between > 2 * seconds(RETRY_S)
+    return between is not None and between > 2 * seconds(retry_s)
 
 
 def _step(event: KubeEvent) -> str:

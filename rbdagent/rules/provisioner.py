@@ -31,6 +31,7 @@ from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, quote
 from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.node_stage import being_flattened
+from rbdagent.rules.pod_events import decisive
 from rbdagent.rules.pv_controller import (
     BINDER,
     NO_VOLUME,
@@ -257,20 +258,31 @@ def explained(
 ) -> Iterator[Finding]:
     """Report RBD605 to RBD608, RBD617 to RBD622: the progress of a claim's provisioner."""
     own = [event for event in events_of_claim(case, claim) if _is_from_provisioner(event, found)]
-    last = next((event for event in reversed(own) if event.reason in {_FAILED, _DONE}), None)
-    failed = last if last is not None and last.reason == _FAILED else None
+    failures = _failures_since_success(own)
+    failed = decisive(failures, case, retry_s=RETRY_S)[0] if failures else None
     asked = _handed_over_at(case, claim, found)
     stuck = (
         _selected_node_stuck(case, claim, failed, found) if is_over(SILENT, asked, case) else None
     )
     if stuck is not None:
         yield stuck
-    elif failed is not None and is_fresh(failed, case):
+    elif failed is not None and is_fresh(failures[-1], case):
         yield _fails(case, claim, found, failed)
     elif _is_under_way(case, own, asked):
         yield _under_way(case, claim, found, own[-1].last_seen if own else asked)
     else:
         yield _unreported(case, claim, found, asked, begun=bool(own))
+
+
+def _failures_since_success(own: list[KubeEvent]) -> list[KubeEvent]:
+    """Return the failures that no success has followed, the oldest first."""
+    found: list[KubeEvent] = []
+    for event in own:
+        if event.reason == _DONE:
+            found.clear()
+        elif event.reason == _FAILED:
+            found.append(event)
+    return found
 
 
 def _under_way(

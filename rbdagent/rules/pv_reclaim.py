@@ -28,6 +28,7 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, finding, quoted, subject_of
 from rbdagent.rules.controller_texts import DELETION
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.pod_events import decisive
 from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
 from rbdagent.rules.pv_controller import (
     BINDER,
@@ -371,7 +372,8 @@ def _is_in_use_error(text: str) -> bool:
 def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
     """Report RBD640 to RBD643: a deletion runs, is blocked by a holder, fails, or is missing."""
     events = [event for event in events_of_volume(case, volume) if event.reason == _FAILED]
-    event = events[-1] if events and is_fresh(events[-1], case) else None
+    fresh = bool(events) and is_fresh(events[-1], case)
+    event = decisive(events, case, retry_s=RETRY_S)[0] if fresh else None
     if event is not None and not _is_in_use_error(event.message):
         return _deletion_fails(case, volume, event)
     if event is not None or (_holders(case) and not _only_mirror(case)):

@@ -515,7 +515,17 @@ def node_down(case: RuleContext) -> Iterator[Finding]:
                 kubectl("describe node", node),
                 *_status(spec),
             ),
+            recovery=_DETACHED if tainted else None,
         )
+
+
+_DETACHED: Final = Recovery(
+    actor="its kubelet",
+    condition="the node is back",
+    note="with the out-of-service taint, the controller has detached its volumes already, whether "
+    "the machine is off or not, and the mapping stays",
+)
+"""Within 5 s of the taint (measured with Kubernetes 1.36 and 1.37)."""
 
 
 def _fencing(case: RuleContext, holder: Holder) -> tuple[str, ...]:

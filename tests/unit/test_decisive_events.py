@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from rbdagent.model import observed_of
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.recognised import Rank, Recognised
 from tests.support.quoted_messages import PLAYS, QUOTES
@@ -175,3 +177,24 @@ def test_phrase_outweighs_the_number_in_the_same_text() -> None:
 )
 def test_rank_of_a_text(text: str, rank: Rank) -> None:
     assert rank_of(text) is rank
+
+
+CLAIM_WAITS: Final = (
+    "rpc error: code = Aborted desc = an operation with the given Volume ID pvc-1 already exists"
+)
+
+
+@each_row("newer", [True, False])
+def test_general_failure_of_a_provisioner_hides_no_cause(*, newer: bool) -> None:
+    row = Recognised.CLASS_SECRET_MISSING
+    alone = PLAYS[row](QUOTES[row][0].text)
+    assert alone.kubernetes is not None
+    (failed,) = observed_of(alone.kubernetes.events)
+    times = (ago(minutes=9), ago(minutes=2)) if newer else (ago(minutes=2), ago(minutes=9))
+    said = replace(failed, last_seen=times[0])
+    waits = replace(failed, message=CLAIM_WAITS, last_seen=times[1])
+    events = (said, waits) if newer else (waits, said)
+    beside = replace(alone, kubernetes=replace(alone.kubernetes, events=events))
+    (found,) = [one for one in diagnosis_of(beside).findings if one.severity != "info"]
+    assert found.code == "RBD607"
+    assert "does not exist, or may not be read" in found.message

@@ -162,7 +162,9 @@ def test_taint_is_reported_with_a_node_that_still_watches() -> None:
     seen = waiting(
         waiting_pod(), nodes=(listing("worker-1", ready=False, out_of_service=True), node("b"))
     )
-    assert "already has the out-of-service taint" in found(seen, "RBD113").message
+    finding = found(seen, "RBD113")
+    assert "already has the out-of-service taint" in finding.message
+    assert "has detached its volumes already" in str(finding.recovery)
 
 
 def test_remedy_for_a_returned_node_removes_its_taint() -> None:
