@@ -493,7 +493,7 @@ def _log_names_to_search(index: ClusterIndex) -> tuple[LogNames, ...]:
         if is_on_observed_node(index, suspect)
     )
     uses = (correlate(part_of(index, suspect), index.here.directories) for suspect in own)
-    found = (log_names_of(use) for use in uses)
+    found = (log_names_of(use, index.snapshot) for use in uses)
     return tuple(dict.fromkeys(names for names in found if names.volume or names.kernel))
 
 

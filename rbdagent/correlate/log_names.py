@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rbdagent.correlate.image_identity import identity_of_mapping, staging_on
+from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, staging_on
 from rbdagent.correlate.volume import correlate, uses_of_node
 from rbdagent.model import (
     CsiSource,
@@ -46,16 +46,17 @@ def log_names_in(snapshot: Snapshot) -> tuple[LogNames, ...]:
     Without a target, these are all volumes that the node has mapped or staged, or waits for.
     """
     if snapshot.target.kind is not TargetKind.NONE:
-        found = [log_names_of(correlate(snapshot))]
+        found = [log_names_of(correlate(snapshot), snapshot)]
     else:
-        found = [log_names_of(use) for use in uses_of_node(snapshot).all_volumes]
+        found = [log_names_of(use, snapshot) for use in uses_of_node(snapshot).all_volumes]
         found += _only_staged(snapshot, found)
     return tuple(dict.fromkeys(call for call in found if call.volume or call.kernel))
 
 
-def log_names_of(use: Volume) -> LogNames:
+def log_names_of(use: Volume, snapshot: Snapshot) -> LogNames:
     """Return the names of one volume."""
-    return LogNames(volume=frozenset(_of_volume(use)), kernel=frozenset(_of_kernel(use)))
+    kernel = {*_of_kernel(use), *_of_failed_mounts(use, snapshot)}
+    return LogNames(volume=frozenset(_of_volume(use)), kernel=frozenset(kernel))
 
 
 def _of_volume(use: Volume) -> Iterator[str]:
@@ -114,6 +115,26 @@ def _of_kernel(use: Volume) -> Iterator[str]:
         yield _KEY_TOO_LONG
 
 
+_FAILED: Final = (Recognised.MOUNT_REFUSED, Recognised.SUPER_BLOCK_UNREADABLE)
+
+
+def _of_failed_mounts(use: Volume, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the devices that events name, if no image is mapped there now.
+
+    After a mount that failed, ceph-csi unmaps the device. The kernel's reason names it.
+    """
+    node = snapshot.node
+    if node is None or all(pod.node_name != node.node_name for pod in use.waiting_pods):
+        return
+    mapped = {mapping.kernel_name for mapping in mappings_of(node)}
+    for event in use.events:
+        for text in _FAILED:
+            named = text.named_in(event.message)
+            device = named["device"].removeprefix("/dev/") if named is not None else ""
+            if _MAPPABLE.fullmatch(device) and device not in mapped:
+                yield device
+
+
 def _only_staged(snapshot: Snapshot, known: list[LogNames]) -> Iterator[LogNames]:
     """Yield the names of the volumes that are staged and not mapped."""
     named = frozenset(name for call in known for name in call.volume)
@@ -127,6 +148,7 @@ def _only_staged(snapshot: Snapshot, known: list[LogNames]) -> Iterator[LogNames
 # The volumes that a line names
 # --------------------------------------------------------------------------------------------------
 
+_MAPPABLE: Final = re.compile(r"(?:rbd|nbd)\d{1,6}")
 _WORD: Final = re.compile(r"[\w.-]+")
 _DEVICE: Final = re.compile(r"dm-\d+|(?<![A-Za-z])[A-Za-z]++\d+")
 _TASK: Final = re.compile(r"[\w.-]++(?::\d+)?")

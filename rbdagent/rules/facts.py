@@ -6,9 +6,12 @@ argument is what the text names.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import LockHolder, NotObserved, observed_of
+from rbdagent.rules.pod_events import decisive_pod_events
+from rbdagent.verdicts.timing import age
 
 if TYPE_CHECKING:
     from rbdagent.model import ImageView, LogEntry
@@ -96,9 +99,30 @@ def kernel_says(row: Recognised) -> Fact:
     """Return the fact that the log of the observed node's kernel contains a text."""
 
     def holds(case: RuleContext, _named: dict[str, str]) -> bool:
-        return any(row.is_in(entry.text) for entry in kernel_log(case))
+        return any(row.is_in(entry.text) and _is_now(entry, case) for entry in kernel_log(case))
 
     return holds
+
+
+def _is_now(entry: LogEntry, case: RuleContext) -> bool:
+    """Return whether a line is of a present mapping, or of the attempt that an event reports.
+
+    Without a mapping, the device may have been that of another volume before and after.
+    """
+    devices = {
+        holder_verdict.holder.mapping.kernel_name
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.mapping is not None
+    }
+    if not devices.isdisjoint(entry.names):
+        return True
+    ends = (pod_event.event.last_seen for pod_event in decisive_pod_events(case))
+    between = (age(entry.at, end) for end in ends if end is not None)
+    return any(span is not None and _AT_ONCE[0] <= span <= _AT_ONCE[1] for span in between)
+
+
+_AT_ONCE: Final = (timedelta(seconds=-2), timedelta(seconds=10))
+"""From the kernel's line to kubelet's event of the same attempt; both have whole seconds."""
 
 
 def kernel_log(case: RuleContext) -> tuple[LogEntry, ...]:

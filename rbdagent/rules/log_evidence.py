@@ -102,7 +102,7 @@ def _steps(finding: Finding) -> frozenset[LifecycleStep]:
 
 def _logs_of_volume(case: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs]:
     """Return the lines of this volume: those of kubelet and the plugin, and those of the kernel."""
-    names = log_names_of(case.use)
+    names = log_names_of(case.use, case.snapshot)
 
     def of(heard: LogExcerpt | NotObserved, known: frozenset[str]) -> LogExcerpt | NotObserved:
         return derived(heard, lambda excerpt: _about(excerpt, known))

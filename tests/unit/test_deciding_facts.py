@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from rbdagent.correlate import correlate
+from rbdagent.correlate.log_names import log_names_of
 from rbdagent.model import (
     CsiSource,
     EntityAddress,
@@ -32,6 +34,7 @@ from tests.support.snapshots import (
     codes,
     diagnosis_of,
     found,
+    mapping,
     mount,
     pod,
     remote_watcher,
@@ -77,9 +80,9 @@ def state(text: str, of_image: dict[str, Any] | None = None, **in_kube: Any) -> 
     return unmapped(of_image=of_image or {}, in_kube=parts)
 
 
-def with_kernel(seen: Snapshot, row: Recognised, text: str = "") -> Snapshot:
+def with_kernel(seen: Snapshot, row: Recognised, text: str = "", *, at: str = JUST_NOW) -> Snapshot:
     """Add a line of the observed node's kernel."""
-    line = LogEntry(at=JUST_NOW, text=text or QUOTES[row][0].text, names=("rbd0",))
+    line = LogEntry(at=at, text=text or QUOTES[row][0].text, names=("rbd0",))
     kernel = LogExcerpt(since=LONG_AGO, words=(line,))
     empty = LogExcerpt(since=LONG_AGO)
     assert seen.node is not None
@@ -190,6 +193,33 @@ def test_map_that_waits_for_monitors_is_the_plugins_network(
     assert (
         any("has waited 14m for Ceph at 192.0.2.10:3300" in text for text in messages) == reported
     )
+
+
+@each_row(
+    ("at", "decided"),
+    [(JUST_NOW, True), ("2026-11-21T02:57:30Z", False), (LONG_AGO, False)],
+)
+def test_line_of_the_kernel_counts_only_at_the_time_of_the_attempt(
+    at: str, *, decided: bool
+) -> None:
+    """The device may have been that of another volume in between."""
+    seen = with_kernel(state(REFUSED, **of_type("xfs")), Recognised.DUPLICATE_UUID, at=at)
+    assert ("this image is a clone" in found(seen, "RBD753").message) is decided
+
+
+@each_row(
+    ("node_name", "in_use", "expected"),
+    [("worker-1", False, {"rbd0"}), ("worker-2", False, set()), ("worker-1", True, set())],
+)
+def test_device_of_a_failed_mount_is_looked_for_in_the_kernels_log(
+    node_name: str, expected: set[str], *, in_use: bool
+) -> None:
+    seen = state(REFUSED, pods=(waiting_pod(node=node_name),))
+    if in_use:
+        other = mapping(spec=replace(SPEC, name="other"), image_id="9")
+        assert seen.node is not None
+        seen = replace(seen, node=replace(seen.node, mappings=(other,)))
+    assert log_names_of(correlate(seen), seen).kernel == expected
 
 
 def test_a_source_that_was_not_read_decides_nothing() -> None:
