@@ -315,7 +315,7 @@ def _remote_holder(
     daemon = daemon_of(watcher, view, snapshot)
     node = node_at(watcher.address.ip, snapshot) if daemon is None else None
     if node is None and daemon is None:
-        node = _node_in_metadata(watcher, view, snapshot)
+        node = _node_in_metadata(watcher, names, view, snapshot)
     claimed_by = claimants(watcher.client, watcher.address, view.fsid, snapshot)
     publisher, published = published_client(watcher, view, snapshot)
     if publisher is not None and node is not None and node != publisher.name:
@@ -341,16 +341,23 @@ def _remote_holder(
     )
 
 
-def _node_in_metadata(watcher: Watcher, view: ImageView, snapshot: Snapshot) -> str | None:
-    """Return the node that the image's metadata names for the address of a watcher.
+def _node_in_metadata(
+    watcher: Watcher, names: VolumeNames, view: ImageView, snapshot: Snapshot
+) -> str | None:
+    """Return the Node that the image's metadata names for the address of a watcher.
 
     An overlay network or a NAT gives a client an address that no Node has. ceph-csi records the
-    address of its client with the nonce, so an entry of an earlier client does not match.
+    address of its client with the nonce, so an entry of an earlier client does not match. Another
+    Kubernetes cluster with the same image has another handle, and may have Nodes of the same names.
     """
+    nodes = {candidate.name for candidate in nodes_of(snapshot.kubernetes)}
     found = {
-        node
+        named[1]
         for key, value in metadata_of(view)
-        if value == str(watcher.address) and (node := node_in_key(key)) is not None
+        if value == str(watcher.address)
+        and (named := node_in_key(key)) is not None
+        and named[0] in names.volume_handles
+        and named[1] in nodes
     }
     own = snapshot.node.node_name if snapshot.node is not None else None
     # The mappings of the observed node are known: none of them has this client.

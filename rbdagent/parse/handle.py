@@ -126,9 +126,9 @@ CLIENT_ADDRESS: Final = ".rbd.csi.ceph.com/clientaddress/"
 volume and the name of the node follow (since 2025)."""
 
 
-def node_in_key(key: str) -> str | None:
-    """Return the node that a key of ceph-csi's metadata names; None if it names none."""
+def node_in_key(key: str) -> tuple[str, str] | None:
+    """Return the handle and the node that a key of ceph-csi's metadata names; None without them."""
     if not key.startswith(CLIENT_ADDRESS):
         return None
-    _handle, _, node = key.removeprefix(CLIENT_ADDRESS).rpartition("/")
-    return node or None
+    handle, _, node = key.removeprefix(CLIENT_ADDRESS).rpartition("/")
+    return (handle, node) if handle and node else None

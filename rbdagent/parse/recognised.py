@@ -353,11 +353,26 @@ class Recognised(Enum):
         Rank.GENERAL,
         Origin(*_KUBE, "pkg/kubelet/volumemanager/volume_manager.go, WaitForAttachAndMount"),
     )
+    DRIVER_ANSWERED = (
+        # kubelet makes the other two itself, if nothing listens or no answer comes in time.
+        None,
+        r"rpc error: code = (?!Unavailable|DeadlineExceeded)\w",
+        None,
+        _STATUS,
+    )
     SECRET_MISSING = (
         "RBD733",
         r"failed to find the secret (?P<name>[\w.-]+) in the namespace (?P<namespace>[\w.-]+)",
         Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/volume/csi/csi_util.go, getCredentialsFromSecret"),
+    )
+    SECRET_WITHOUT_NAMESPACE = (
+        # A PV of the in-tree plugin that was migrated to CSI (ceph-csi#4809).
+        "RBD733",
+        r"SecretRef /(?P<name>[\w.-]{1,253}) failed: .{0,300}an empty namespace may not be set",
+        Rank.SPECIFIC,
+        Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, MountDevice"),
+        Origin("client-go", "0.36.3", "rest/request.go, Request.Namespace"),
     )
     ATTACHERS_SECRET_MISSING = (
         "RBD733",
@@ -384,7 +399,7 @@ class Recognised(Enum):
     SETTING_OWNERSHIP = (
         "RBD763",
         r"Setting volume ownership for",
-        Rank.SPECIFIC,
+        Rank.SYMPTOM,
         Origin(*_KUBE, "pkg/volume/volume_linux.go, VolumeOwnership.monitorProgress"),
     )
     OWNERSHIP_FAILED = (
@@ -398,6 +413,19 @@ class Recognised(Enum):
         r"while expanding volume|NodeExpandVolume failed",
         Rank.SYMPTOM,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and doOnlineExpansion"),
+    )
+    NO_PROGRAM = (
+        "RBD762",
+        r"executable file not found in \$PATH",
+        Rank.SPECIFIC,
+        Origin("go", "1.26", "os/exec, ErrNotFound"),
+    )
+    EXPAND_SECRET_EMPTY = (
+        # ceph-csi gets no credentials if the PV names no controllerExpandSecretRef (rook#5379).
+        None,
+        r"provided secret is empty",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/credentials.go, newCredentialsFromSecret"),
     )
     RESIZE_FAILED = (
         None,
@@ -464,7 +492,10 @@ class Recognised(Enum):
     )
     FSCK_FAILED = (
         "RBD752",
-        r"'fsck' found errors on device (?P<device>\S+) but could not correct",
+        (
+            r"'fsck' found errors on device (?P<device>\S+) but could not correct"
+            r"(?:[\s\S]{0,2000}?(?P<beyond>Error reading block \d|physical size of the device))?"
+        ),
         Rank.SYMPTOM,
         Origin(*_MOUNT_UTILS, "mount_linux.go, checkAndRepairFilesystem"),
     )
@@ -600,6 +631,12 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/nodeserver.go, processEncryptedDevice"),
     )
+    PASSPHRASE_NOT_IN_SECRET = (
+        "RBD746",
+        r"missing encryption passphrase in secrets",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS"),
+    )
     ENCRYPTION_FAILED = (
         "RBD746",
         r"passphrase|encryption kms|encryption status|failed to encrypt volume|can not fetch DEK",
@@ -637,7 +674,7 @@ class Recognised(Enum):
     MGR_REFUSED = (
         # rbd_support runs as the mgr's own user: the error is not about the user of ceph-csi.
         "RBD642",
-        r"error retrieving image from trash",
+        r"\[errno 1\] RBD permission error \(error retrieving image from trash\)",
         Rank.SPECIFIC,
         Origin(*_RBD, "src/pybind/rbd/rbd.pyx, RBD.trash_get"),
         Origin("ceph-csi", "issues 4112, 4518", "the event VolumeFailedDelete"),
@@ -662,6 +699,18 @@ class Recognised(Enum):
         r"failed to get name and namespace template from params",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getSecretReference"),
+    )
+    READ_ONLY_WITHOUT_SOURCE = (
+        "RBD607",
+        r"readOnly accessMode is supported only with content source",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/controllerserver.go, validateVolumeReq"),
+    )
+    NO_TOPOLOGY_FOUND = (
+        "RBD607",
+        r"no available topology found",
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "pkg/controller/topology.go, GenerateAccessibilityRequirements"),
     )
     SOURCE_IS_LARGER = (
         "RBD607",
@@ -805,6 +854,16 @@ class Recognised(Enum):
         r"XFS \(\S{1,64}\): Filesystem has duplicate UUID",
         None,
         Origin("linux", "6.12, 7.2", "fs/xfs/xfs_mount.c, xfs_uuid_mount"),
+    )
+    BAD_GEOMETRY = (
+        # ext4 and XFS: the file system is larger than its device.
+        None,
+        (
+            r"EXT4-fs \(\S{1,64}\): bad geometry: block count"
+            r"|XFS \(\S{1,64}\): last sector read failed"
+        ),
+        None,
+        Origin("linux", "6.12, 7.2", "fs/ext4/super.c; fs/xfs/xfs_mount.c, xfs_check_sizes"),
     )
     UNKNOWN_FEATURE = (
         None,

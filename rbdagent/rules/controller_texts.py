@@ -34,6 +34,22 @@ PROVISIONING: Final = (
         template("ceph mgr module ls"),
     ),
     ControllerText(
+        (Recognised.READ_ONLY_WITHOUT_SOURCE,),
+        "it requests ReadOnlyMany without a snapshot or a claim as its source, and an empty volume "
+        "that is only read has no use",
+        "Delete the claim, which has no volume yet, and create it again: with ReadWriteOnce, or "
+        "with a dataSource. A claim's access modes cannot be changed.",
+        recovery=Recovery(note="a claim's access modes cannot be changed"),
+    ),
+    ControllerText(
+        (Recognised.NO_TOPOLOGY_FOUND,),
+        "external-provisioner expects topology labels, and no node reports any",
+        "If every node can reach the same pools, start csi-provisioner with "
+        "--feature-gates=Topology=false. Otherwise label the nodes, and start csi-rbdplugin with "
+        "--domainlabels.",
+        template("kubectl get csinodes -o yaml"),
+    ),
+    ControllerText(
         (Recognised.SOURCE_IS_LARGER,),
         "it requests {asked}{request} bytes, and its source {source}{clone} has {least}{size}",
         "Delete the claim, which has no volume yet, and create it again with at least "

@@ -90,13 +90,14 @@ def meaning_of(text: str) -> tuple[ErrorText, dict[str, str]] | None:
     return first_meaning(ERROR_TEXTS, text)
 
 
-def decided(text: str, case: RuleContext) -> tuple[ErrorText, dict[str, str]] | None:
-    """Return the meaning of a text in a state: the cause that a fact decides, else its own."""
-    meant = meaning_of(text)
+def decided(pod_event: PodEvent, case: RuleContext) -> tuple[ErrorText, dict[str, str]] | None:
+    """Return the meaning of an event in a state: the cause that a fact decides, else its own."""
+    meant = meaning_of(pod_event.text)
     if meant is None:
         return None
     general, names = meant
-    by_fact = (cause for holds, cause in general.causes if holds(case, names))
+    known = {**names, "node": pod_event.node or ""}
+    by_fact = (cause for holds, cause in general.causes if holds(case, known))
     return next(by_fact, general), names
 
 
@@ -122,7 +123,7 @@ def events_by_code(own: tuple[ErrorText, ...], case: RuleContext) -> dict[str, l
         meant = meaning_of(pod_event.text)
         if meant is None or meant[0] not in own:
             continue
-        cause = decided(pod_event.text, case)
+        cause = decided(pod_event, case)
         code = cause[0].code if cause is not None else None
         is_of_object = has_objects and Recognised.ATTACH_FAILED.is_in(pod_event.text)
         if code is not None and not is_of_object:
@@ -157,7 +158,7 @@ def event_finding(
         recovery: only if it differs from that of the text.
     """
     pod_event = pod_events[0]
-    text, groups = decided(pod_event.text, case) or (_UNRECOGNISED, {})
+    text, groups = decided(pod_event, case) or (_UNRECOGNISED, {})
     means = text.means.format_map(fields_of(pod_event.node, case, quoted_names(groups))) or foreign(
         _bare(pod_event.text)
     )

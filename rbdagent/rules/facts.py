@@ -1,7 +1,7 @@
 """Facts that decide between the causes of one text.
 
 Each fact is true only if it was observed: a source that was not read decides nothing. The second
-argument is what the text names.
+argument is what the text names, and the node of the pod as ``node``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.model import LockHolder, NotObserved, observed_of
+from rbdagent.model import CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.rules.pod_events import decisive_pod_events
 from rbdagent.verdicts.timing import age
 
@@ -41,6 +41,12 @@ def is_non_primary(case: RuleContext, _named: dict[str, str]) -> bool:
     """Return whether the image is a mirror image that is not primary in this cluster."""
     view = case.use.image_view
     return view is not None and (view.primary is False or "non-primary" in view.features)
+
+
+def is_only_non_primary(case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether nothing else keeps the kernel from mapping the image than the other side."""
+    view = case.use.image_view
+    return is_non_primary(case, named) and view is not None and "journaling" not in view.features
 
 
 def has_lock_by_hand(case: RuleContext, _named: dict[str, str]) -> bool:
@@ -78,10 +84,29 @@ def is_shrunk(case: RuleContext, _named: dict[str, str]) -> bool:
     return volume.provisioner is not None and view.size_bytes < volume.capacity_bytes
 
 
-def is_on_the_blocklist(case: RuleContext, _named: dict[str, str]) -> bool:
-    """Return whether the client of a mapping of the volume is on the blocklist."""
-    entries = (holder_verdict.holder.blocklisted_by for holder_verdict in case.holder_verdicts)
+def is_on_the_blocklist(case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether the client of the volume's mapping on the node is on the blocklist."""
+    entries = (
+        holder_verdict.holder.blocklisted_by
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.node == named["node"]
+    )
     return any(entry is not None and not isinstance(entry, NotObserved) for entry in entries)
+
+
+def is_mounted_there(case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether the node has an XFS file system of the image mounted."""
+    return any(
+        mount.fs_type == "xfs"
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.node == named["node"] and holder_verdict.holder.mapping is not None
+        for mount in observed_of(holder_verdict.holder.mapping.mounts)
+    )
+
+
+def is_cut_off(case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether fsck reads behind the end of an image that is smaller than its PV."""
+    return is_shrunk(case, named) and bool(named.get("beyond"))
 
 
 def is_encrypted(_case: RuleContext, named: dict[str, str]) -> bool:
@@ -89,33 +114,38 @@ def is_encrypted(_case: RuleContext, named: dict[str, str]) -> bool:
     return named.get("device", "").startswith(_LUKS)
 
 
-def is_xfs(case: RuleContext, _named: dict[str, str]) -> bool:
-    """Return whether the PV asks for XFS."""
+def is_plain(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the PV does not ask ceph-csi for encryption."""
     volume = case.use.persistent_volume
-    return volume is not None and getattr(volume.source, "fs_type", None) == "xfs"
+    if volume is None or not isinstance(volume.source, CsiSource):
+        return False
+    return dict(volume.source.attributes).get("encrypted") != "true"
+
+
+def is_plain_xfs(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the PV asks for XFS without a mount option that could be refused."""
+    volume = case.use.persistent_volume
+    if volume is None or volume.mount_options:
+        return False
+    return getattr(volume.source, "fs_type", None) == "xfs"
 
 
 def kernel_says(row: Recognised) -> Fact:
-    """Return the fact that the log of the observed node's kernel contains a text."""
+    """Return the fact that the kernel of the pod's node logged a text in the same attempt.
 
-    def holds(case: RuleContext, _named: dict[str, str]) -> bool:
+    The device may have been that of another volume before and after.
+    """
+
+    def holds(case: RuleContext, named: dict[str, str]) -> bool:
+        if named["node"] != case.here_if_known:
+            return False
         return any(row.is_in(entry.text) and _is_now(entry, case) for entry in kernel_log(case))
 
     return holds
 
 
 def _is_now(entry: LogEntry, case: RuleContext) -> bool:
-    """Return whether a line is of a present mapping, or of the attempt that an event reports.
-
-    Without a mapping, the device may have been that of another volume before and after.
-    """
-    devices = {
-        holder_verdict.holder.mapping.kernel_name
-        for holder_verdict in case.holder_verdicts
-        if holder_verdict.holder.mapping is not None
-    }
-    if not devices.isdisjoint(entry.names):
-        return True
+    """Return whether a line is of the attempt that an event reports."""
     ends = (pod_event.event.last_seen for pod_event in decisive_pod_events(case))
     between = (age(entry.at, end) for end in ends if end is not None)
     return any(span is not None and _AT_ONCE[0] <= span <= _AT_ONCE[1] for span in between)

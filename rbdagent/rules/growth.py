@@ -21,19 +21,27 @@ from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, finding, quoted
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.pod_events import is_of_pod
 from rbdagent.rules.pv_controller import describe_claim, events_of_claim, message_of, since
 from rbdagent.verdicts.timing import age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import Command, KubeEvent, PersistentVolume, PersistentVolumeClaim
+    from rbdagent.model import (
+        Command,
+        KubeEvent,
+        PersistentVolume,
+        PersistentVolumeClaim,
+        Pod,
+    )
 
 _RESIZER: Final = "external-resizer"
 _NO_LOSS: Final = "None for the data: the file system keeps its size."
 _RETRIES_S: Final = 300.0
 """Longest interval between two retries of external-resizer 2.2.0 (--retry-interval-max)."""
 _FAILED: Final = "VolumeResizeFailed"
+_ENDED: Final = "VolumeResizeSuccessful"
 _GROWN: Final = "FileSystemResizeSuccessful"
 _BEGUN: Final = "ExternalExpanding"
 _UNANSWERED: Final = timedelta(minutes=1)
@@ -115,18 +123,22 @@ def _behind_controller(
 ) -> Iterator[Finding]:
     events = events_of_claim(case, claim)
     of_resizer = [event for event in events if event.reporter.startswith(_RESIZER)]
-    failed = next((event for event in reversed(of_resizer) if event.reason == _FAILED), None)
+    failed = _failure_of_this_growth(events)
     sizes = (
         f"claim {claim.ref} requests {claim.requested_bytes} bytes, {volume.name} has "
         f"{volume.capacity_bytes}"
     )
     if failed is not None:
+        has_secret = not Recognised.EXPAND_SECRET_EMPTY.is_in(failed.message)
+        why = foreign(_error(failed)) if has_secret else f"{volume.name} names no secret for it."
         yield finding(
             "RBD776",
             f"pvc {claim.ref}",
-            f"Claim {claim.ref} was enlarged, and the image is not: {foreign(_error(failed))}",
+            f"Claim {claim.ref} was enlarged, and the image is not: {why}",
             evidence=(sizes, quoted(failed)),
+            remedy="" if has_secret else _NAME_IT,
             commands=(describe_claim(claim),),
+            recovery=None if has_secret else Recovery(note="no component adds the secret to a PV"),
         )
         return
     begun = next((event for event in reversed(events) if event.reason == _BEGUN), None)
@@ -146,6 +158,23 @@ def _behind_controller(
     )
 
 
+_NAME_IT: Final = (
+    "The PV was created before its class named a secret for the growth "
+    "(csi.storage.k8s.io/controller-expand-secret-name and -namespace). Add "
+    "controllerExpandSecretRef to the PV: `kubectl edit pv`. Correct the class for new volumes."
+)
+
+
+def _failure_of_this_growth(events: tuple[KubeEvent, ...]) -> KubeEvent | None:
+    """Return the newest failure of external-resizer, unless a later growth has begun."""
+    for event in reversed(events):
+        if event.reason in {_BEGUN, _ENDED}:
+            return None
+        if event.reason == _FAILED and event.reporter.startswith(_RESIZER):
+            return event
+    return None
+
+
 def _error(event: KubeEvent) -> str:
     found = Recognised.RESIZE_FAILED.named_in(message_of(event))
     return message_of(event) if found is None else found["error"]
@@ -161,7 +190,7 @@ def _behind_node(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Fi
         if event.kind == "Pod"
         and event.reason == _FAILED
         and Recognised.EXPANSION_FAILED.is_in(event.message)
-        and (event.subject.namespace, event.subject.name) in names
+        and _is_of(event, names.get((event.subject.namespace, event.subject.name)), case)
     ]
     if not failed or _has_grown_since(failed[-1], case):
         return
@@ -178,6 +207,15 @@ def _behind_node(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Fi
         evidence=(quoted(event),),
         commands=_commands(case, pod.node_name, claim),
     )
+
+
+def _is_of(event: KubeEvent, pod: Pod | None, case: RuleContext) -> bool:
+    """Return whether an event is of this pod, not of an earlier one, and about this volume."""
+    volume = case.use.persistent_volume
+    named = Recognised.OF_VOLUME.named_in(message_of(event))
+    if pod is None or volume is None or named is None or named["name"] != volume.name:
+        return False
+    return is_of_pod(event, pod)
 
 
 def _has_grown_since(event: KubeEvent, case: RuleContext) -> bool:

@@ -1473,8 +1473,8 @@ def shared(case: RuleContext) -> Iterator[Finding]:
             "unless both mark the disk as shareable.",
             evidence=tuple(f"pod {pod.ref} is of {name}" for name, pod in machines.items()),
             commands=tuple(
-                kubectl("get", name.replace("/", " ", 1).lower(), namespace=pod.ref.namespace)
-                for name, pod in machines.items()
+                kubectl("get virtualmachineinstance", _machine_of(pod), namespace=pod.ref.namespace)
+                for pod in machines.values()
             ),
         )
         return
@@ -1495,10 +1495,14 @@ def _machines(case: RuleContext) -> dict[str, Pod]:
     """Return the virtual machines whose pods run with the volume, each with one of its pods."""
     found: dict[str, Pod] = {}
     for pod in case.use.pods:
-        owner = next((name for name in pod.owners if name.startswith(_MACHINE)), None)
-        if owner is not None and runs(pod):
-            found.setdefault(f"{pod.ref.namespace}/{owner}", pod)
-    return {name.partition("/")[2]: pod for name, pod in found.items()}
+        if _machine_of(pod) and runs(pod):
+            found.setdefault(f"{pod.ref.namespace}/{_machine_of(pod)}", pod)
+    return found
+
+
+def _machine_of(pod: Pod) -> str:
+    owners = (name for name in pod.owners if name.startswith(_MACHINE))
+    return next(owners, "").removeprefix(_MACHINE)
 
 
 def foreign_client(case: RuleContext) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -325,9 +326,17 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
             *(f"hanging request of its client: {foreign(request)}" for request in hang.requests),
             *(f"the kernel at {entry.at}: {foreign(entry.text)}" for entry in stuck),
         ),
+        remedy=_LOOK_AT_THE_NODE if _does_ceph_answer(case) else "",
         commands=commands,
         severity=None if is_certain else Severity.WARNING,
     )
+
+
+_LOOK_AT_THE_NODE: Final = (
+    "Mend what the message names: the operation then completes. If it does not, restart the CSI "
+    "node plugin's pod on that node: this releases the lock in the plugin's memory, but ends no "
+    "process in uninterruptible sleep."
+)
 
 
 def _hang_here(case: RuleContext) -> _Hang:
@@ -373,8 +382,13 @@ def _waiting_maps(case: RuleContext) -> list[ProcessRef]:
         entry.process
         for entry in maps_in_flight(case.use.image, case.snapshot)
         if _monitors_in(entry.process)
+        and "map" in entry.process.command.split()
         and is_young(entry.process.started_at, case.snapshot.observed_at, LONG) is False
     ]
+
+
+_HUNG_LATELY: Final = timedelta(hours=1)
+"""The kernel repeats its line about a task every two minutes, ten times (hung_task_warnings)."""
 
 
 def _stuck_tasks(case: RuleContext) -> tuple[LogEntry, ...]:
@@ -387,7 +401,9 @@ def _stuck_tasks(case: RuleContext) -> tuple[LogEntry, ...]:
     return tuple(
         entry
         for entry in kernel_log(case)
-        if Recognised.TASK_HUNG.is_in(entry.text) and not devices.isdisjoint(entry.names)
+        if Recognised.TASK_HUNG.is_in(entry.text)
+        and not devices.isdisjoint(entry.names)
+        and is_young(entry.at, case.snapshot.observed_at, _HUNG_LATELY) is True
     )
 
 
@@ -417,6 +433,12 @@ def _side(
         )
         return message, (health, log)
     maps = [process for process in hang.asleep if _monitors_in(process)]
+    if maps and "noudev" not in maps[0].command and _is_mapped_here(case):
+        message = (
+            f"{hangs} `rbd map` on {case.here} has mapped the image and waits for udev, whose "
+            "events do not reach the plugin's container: it runs without the option noudev."
+        )
+        return message, (pods_on(case.here),)
     if maps:
         waited = age_text(age(maps[0].started_at, case.snapshot.observed_at))
         message = (
@@ -429,6 +451,13 @@ def _side(
         f"{hangs} Ceph answers rbdagent: the log of the CSI driver shows what its call waits for."
     )
     return message, (health,)
+
+
+def _is_mapped_here(case: RuleContext) -> bool:
+    return any(
+        holder_verdict.holder.mapping is not None and holder_verdict.holder.is_local
+        for holder_verdict in case.holder_verdicts
+    )
 
 
 def _does_ceph_answer(case: RuleContext) -> bool:

@@ -10,7 +10,9 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import Template, command, filled, kubectl, template
+from rbdagent.correlate.holders import runs
 from rbdagent.correlate.image_identity import are_all_nodes_observed, are_watchers_observed
+from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     DeviceKind,
@@ -61,15 +63,19 @@ from rbdagent.rules.facts import (
     AUTOMATIC_LOCK,
     has_lock_by_hand,
     is_being_flattened,
+    is_cut_off,
     is_encrypted,
     is_locked,
     is_migrating,
+    is_mounted_there,
     is_non_primary,
     is_on_the_blocklist,
+    is_only_non_primary,
+    is_plain,
+    is_plain_xfs,
     is_present,
     is_released,
     is_shrunk,
-    is_xfs,
     kernel_log,
     kernel_says,
 )
@@ -747,22 +753,63 @@ _NOT_PRIMARY: Final = ErrorText(
 
 
 _GROW_BACK: Final = (
-    "Do not repair the file system: nothing of it is damaged. Grow the image back to its former "
-    "size (`rbd resize --size`), at least the capacity of the PV. What was behind the new end is "
-    "lost."
+    "Do not repair the file system before: a repair cuts off what is behind the new end. Grow the "
+    "image back to its former size first (`rbd resize --size`), at least the capacity of the PV. "
+    "What was written behind the new end is lost."
 )
 _SHRUNK: Final = ErrorText(
     (),
     "RBD753",
-    "the image is smaller than the PV, so it was shrunk, and the file system is larger than its "
-    "device",
+    "the image was shrunk, and the file system is larger than its device",
     (_IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
     _GROW_BACK,
     Recovery(note="a shrunk image does not grow back"),
 )
-_SHRUNK_DAMAGED: Final = _SHRUNK._replace(
+_CUT_OFF: Final = _SHRUNK._replace(
     code="RBD752",
-    means="the image is smaller than the PV, so it was shrunk: fsck reports the missing end",
+    means="the image was shrunk, and fsck reports the missing end of its file system",
+)
+_SMALLER_AND_DAMAGED: Final = ErrorText(
+    (),
+    "RBD752",
+    "its file system has errors that fsck does not correct automatically, and the image is smaller "
+    "than the PV: it was shrunk, or rolled back to an earlier snapshot",
+    (
+        _IMAGE,
+        template("kubectl get pv", "{volume}"),
+        template("rbd snap create", "{image}@before-fsck"),
+    ),
+    "Compare the size of the file system with that of the image first (`dumpe2fs -h` on a "
+    "read-only mapping). If the file system is larger, grow the image back before any repair. If "
+    "it is not, scale the workload to zero, take a snapshot of the image, and only then repair it.",
+)
+_SMALLER: Final = ErrorText(
+    (),
+    "RBD753",
+    "mount refuses a mount option, the type ({fs_type}), or the file system, and the image is "
+    "smaller than the PV: the file system may be larger than its device",
+    (_FS_LOG, _IMAGE, field_of_volume("mountOptions")),
+    "The kernel log on that node decides: `bad geometry` or `last sector read failed` means an "
+    "image that was shrunk. Then grow it back to its former size, and repair nothing before.",
+)
+_MOUNTED_TWICE: Final = ErrorText(
+    (),
+    "RBD753",
+    "that node has the XFS file system of this image mounted already, on another mapping, and "
+    "mounts it only once",
+    (template("rbdagent who-holds", "pv/{volume}", node="{node}"), _FS_LOG),
+    "See what the mapping on that node is used for, and end that use. Never mount the file system "
+    "a second time with nouuid: two mounts of one image destroy it.",
+    _retried("the other mapping is gone"),
+)
+_NOT_ENCRYPTED: Final = ErrorText(
+    (),
+    "RBD746",
+    "the driver asks for a passphrase, although the PV is not encrypted: a defect of the driver",
+    (NODE_PODS, field_of_volume("csi.volumeAttributes")),
+    "Compare the version of ceph-csi: 3.8.0 does this (ceph-csi#3759). Update it, or go back to "
+    "the version before. Nothing is wrong with a KMS, and the data needs no passphrase.",
+    _retried("the driver is another version"),
 )
 _DUPLICATE_UUID: Final = ErrorText(
     (),
@@ -838,6 +885,15 @@ ERROR_TEXTS: Final = (
         (_SHOW_ACCESS,),
     ),
     ErrorText(
+        (Recognised.SECRET_WITHOUT_NAMESPACE,),
+        "RBD733",
+        "the PV names the secret {name} without its namespace",
+        (field_of_volume("rbd.secretRef"), _NODE_STAGE),
+        "A PV of the in-tree plugin may leave the namespace out, and CSI needs it. The secretRef "
+        "of a PV cannot be changed: set Retain, and create the PV again with the namespace.",
+        Recovery(note="a PV's secretRef cannot be changed"),
+    ),
+    ErrorText(
         (Recognised.NO_CLUSTER,),
         "RBD734",
         "ceph-csi's configuration does not contain the cluster {cluster}",
@@ -887,7 +943,7 @@ ERROR_TEXTS: Final = (
         (_IMAGE, template("cat /sys/bus/rbd/supported_features", node="{node}"),
          template("rbd feature disable", "{image}", "{lacking}")),
         causes=(
-            (is_non_primary, _NOT_PRIMARY),
+            (is_only_non_primary, _NOT_PRIMARY),
             (
                 is_migrating,
                 ErrorText(
@@ -896,9 +952,8 @@ ERROR_TEXTS: Final = (
                     "the image is the target of a migration that is not committed, and no kernel "
                     "maps such an image",
                     (_IMAGE,),
-                    "Finish the migration (`rbd migration execute`, then `rbd migration commit`), "
-                    "or undo it (`rbd migration abort`). Do not map the image read-only meanwhile: "
-                    "the kernel would read zeros.",
+                    "Finish the migration: `rbd migration execute`, then `rbd migration commit`. "
+                    "Do not map the image read-only meanwhile: the kernel would read zeros.",
                     _retried("the migration is committed"),
                 ),
             ),
@@ -1051,8 +1106,8 @@ ERROR_TEXTS: Final = (
                 ErrorText(
                     (),
                     "RBD744",
-                    "/sys is read-only in the container of the CSI node plugin, so the kernel was "
-                    "not asked ({number}); no client holds the image now",
+                    "/sys is most likely read-only in the container of the CSI node plugin, and "
+                    "the kernel was not asked ({number}): no client holds the image now",
                     (NODE_PODS,),
                     "Run the node plugin privileged, with /sys of the host mounted read-write. In "
                     "minikube and kind with a container driver, /sys of the node itself is "
@@ -1076,9 +1131,29 @@ ERROR_TEXTS: Final = (
         (template("rbd image-meta list", "{image}"),),
     ),
     ErrorText(
+        (Recognised.PASSPHRASE_NOT_IN_SECRET,),
+        "RBD746",
+        "the secret of the volume has no encryptionPassphrase",
+        (_NODE_STAGE,),
+        "Add the key encryptionPassphrase, with the passphrase that the volume was created with, "
+        "to the secret that the PV names.",
+        causes=((is_plain, _NOT_ENCRYPTED),),
+    ),
+    ErrorText(
         (Recognised.ENCRYPTION_FAILED,),
         "RBD746",
         "the passphrase of the encrypted volume is not available",
+        causes=((is_plain, _NOT_ENCRYPTED),),
+    ),
+    ErrorText(
+        (Recognised.NO_PROGRAM,),
+        "RBD762",
+        "a program is missing in the image of the CSI node plugin (for {fs_type}: mkfs.{fs_type} "
+        "or fsck.{fs_type})",
+        (NODE_PODS,),
+        "Use an image of the driver that has the tools of that file system. The tools of the node "
+        "do not count: the plugin runs its own.",
+        _retried("the plugin has the program"),
     ),
     ErrorText(
         (Recognised.DEVICE_IN_USE,),
@@ -1097,7 +1172,7 @@ ERROR_TEXTS: Final = (
         "RBD752",
         "its file system has errors that fsck does not correct automatically",
         (template("rbd snap create", "{image}@before-fsck"),),
-        causes=((is_shrunk, _SHRUNK_DAMAGED),),
+        causes=((is_cut_off, _CUT_OFF), (is_shrunk, _SMALLER_AND_DAMAGED)),
     ),
     ErrorText(
         (Recognised.UNFORMATTED,),
@@ -1121,18 +1196,6 @@ ERROR_TEXTS: Final = (
         (_FS_LOG, _IMAGE, template("ceph osd blocklist ls")),
         causes=(
             (
-                is_shrunk,
-                ErrorText(
-                    (),
-                    "RBD768",
-                    "the image is smaller than the PV, so it was shrunk, and the end of the file "
-                    "system on {device} is missing",
-                    (_IMAGE, template("kubectl get pv", "{volume}")),
-                    _GROW_BACK,
-                    Recovery(note="a shrunk image does not grow back"),
-                ),
-            ),
-            (
                 is_on_the_blocklist,
                 ErrorText(
                     (),
@@ -1141,6 +1204,18 @@ ERROR_TEXTS: Final = (
                     "blocklist",
                     (template("ceph osd blocklist ls"),),
                     "See the finding about the blocklisted client.",
+                ),
+            ),
+            (
+                is_shrunk,
+                ErrorText(
+                    (),
+                    "RBD768",
+                    "the super block of {device} cannot be read, and the image is smaller than the "
+                    "PV: most likely it was shrunk, and the end of the file system is missing",
+                    (_IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
+                    _GROW_BACK,
+                    Recovery(note="a shrunk image does not grow back"),
                 ),
             ),
         ),
@@ -1167,9 +1242,10 @@ ERROR_TEXTS: Final = (
                 ErrorText(
                     (),
                     "RBD767",
-                    "ceph-csi's journal in the pool has no volume {handle}, although its image is "
-                    "there: the PV was restored without its journal entry",
-                    (_IMAGE,),
+                    "ceph-csi's journal in the pool has no volume {handle}, although rbdagent "
+                    "finds its image: the PV was restored without its journal entry, or the driver "
+                    "looks in another cluster or pool",
+                    (_IMAGE, field_of_volume("csi.volumeAttributes"), *_CONFIG_MAPS),
                 ),
             ),
         ),
@@ -1181,10 +1257,12 @@ ERROR_TEXTS: Final = (
         "or a feature that is newer than that node's kernel",
         (field_of_volume("mountOptions"), _FS_TYPE, _FS_LOG),
         causes=(
+            (is_mounted_there, _MOUNTED_TWICE),
             (kernel_says(Recognised.DUPLICATE_UUID), _DUPLICATE_UUID),
             (kernel_says(Recognised.UNKNOWN_FEATURE), _NEWER_FEATURE),
-            (is_shrunk, _SHRUNK),
-            (is_xfs, _XFS_REFUSED),
+            (kernel_says(Recognised.BAD_GEOMETRY), _SHRUNK),
+            (is_shrunk, _SMALLER),
+            (is_plain_xfs, _XFS_REFUSED),
             (is_encrypted, _LUKS_REFUSED),
         ),
     ),
@@ -1352,6 +1430,21 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
         return
     place = f"{pods} cannot start on {', '.join(nodes)}: the CSI driver {driver} is"
     unlisted = tuple(f"CSINode {node} does not list {driver}" for node in nodes)
+    elsewhere = _other_root(case) if nodes == [case.here_if_known] else ""
+    if elsewhere:
+        yield finding(
+            "RBD731",
+            f"pod {without[0].ref}",
+            f"{place} not registered there, and the directory of kubelet is "
+            f"{foreign_name(elsewhere)}: a node plugin that is deployed for {_ROOT} does not reach "
+            "kubelet.",
+            evidence=(*unlisted, f"kubelet has its directories at {foreign_name(elsewhere)}"),
+            remedy="Deploy the node plugin with the directory of kubelet: kubeletDir of the Helm "
+            "chart of ceph-csi, ROOK_CSI_KUBELET_DIR_PATH of Rook, kubeletDirPath of "
+            "ceph-csi-operator.",
+            commands=(kubectl("get daemonsets -A -o wide"), *(pods_on(node) for node in nodes)),
+        )
+        return
     if _is_on_no_node(driver, case):
         yield finding(
             "RBD731",
@@ -1392,6 +1485,16 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
         evidence=unlisted,
         commands=tuple(pods_on(node) for node in nodes),
     )
+
+
+_ROOT: Final = "/var/lib/kubelet"
+
+
+def _other_root(case: RuleContext) -> str:
+    """Return the directory of the observed kubelet, if it is not the usual one; else empty."""
+    kubelet = kubelet_of(case.snapshot)
+    roots = () if isinstance(kubelet, NotObserved) else kubelet.roots
+    return "" if not roots or _ROOT in roots else roots[0]
 
 
 def _is_on_no_node(driver: str, case: RuleContext) -> bool:
@@ -1686,11 +1789,11 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
             for mount in observed_of(mapping.mounts)
             if mount.read_only and mount.kind is MountKind.FILE_SYSTEM
         ]
-        pods = [pod for pod in case.use.pods if pod.node_name == node]
+        pods = [pod for pod in case.use.pods if pod.node_name == node and runs(pod)]
         lines = _lines_of_a_stop(case, mapping, pods)
         if not read_only and not lines:
             continue
-        refused = _why_refused(case)
+        refused = _why_refused(case, mapping)
         yield finding(
             "RBD755",
             subject_of(holder_verdict.holder),
@@ -1723,7 +1826,8 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
 def _lines_of_a_stop(case: RuleContext, mapping: Mapping, pods: list[Pod]) -> tuple[str, ...]:
     """Return the kernel's lines about a file system that stopped writing under these pods.
 
-    A line from before the pods may be about an earlier mapping with the same device name.
+    A line from before the pods may be about an earlier mapping with the same device name. The file
+    system stays mounted as long as one of its pods runs, so the oldest of them counts.
     """
     begun = min((pod.created_at or "" for pod in pods), default="")
     return tuple(
@@ -1736,12 +1840,15 @@ def _lines_of_a_stop(case: RuleContext, mapping: Mapping, pods: list[Pod]) -> tu
     )
 
 
-def _why_refused(case: RuleContext) -> str:
+def _why_refused(case: RuleContext, mapping: Mapping) -> str:
     """Return why Ceph refuses the writes, if the image is mirrored; empty otherwise."""
     view = case.use.image_view
     if view is None or view.mirrored is not True:
         return ""
-    is_refused = kernel_says(Recognised.WRITE_REFUSED)(case, {})
+    is_refused = any(
+        Recognised.WRITE_REFUSED.is_in(entry.text) and mapping.kernel_name in entry.names
+        for entry in kernel_log(case)
+    )
     if not is_refused and not is_non_primary(case, {}):
         return ""
     return (

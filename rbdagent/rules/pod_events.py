@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
@@ -16,7 +17,6 @@ from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
     from rbdagent.model import KubeEvent, ObjectRef, Pod, Snapshot
 
@@ -147,7 +147,7 @@ def decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
     of_pod: dict[Pod, list[KubeEvent]] = {}
     for event in case.use.events if waiting else ():
         waiter = waiting.get((event.subject.namespace, event.subject.name))
-        if waiter is not None and _is_of_pod(event, waiter):
+        if waiter is not None and is_of_pod(event, waiter):
             _update(of_pod, waiter, event, case)
     return tuple(PodEvent(pod, *decisive(events, case)) for pod, events in of_pod.items())
 
@@ -211,12 +211,19 @@ def _step(event: KubeEvent) -> str:
     """Return the call of kubelet or a controller that failed; empty if a text names none."""
     if event.reason == "FailedAttachVolume":
         return "AttachVolume"
+    if event.reason == "VolumePermissionChangeInProgress":
+        return "SetUp"
     found = Recognised.STEP.named_in(_text(event))
     return found["step"] if found is not None else ""
 
 
+_ONE_CAUSE: Final = timedelta(minutes=15)
 _BEFORE_A_CALL: Final = (
     Recognised.SECRET_MISSING,
+    Recognised.SECRET_WITHOUT_NAMESPACE,
+    Recognised.ONE_POD_ONLY,
+    Recognised.SELINUX,
+    Recognised.NODE_AFFINITY,
     Recognised.CLAIM_OF_POD,
     Recognised.WRONG_MODE,
     Recognised.NOT_THE_CLAIMS,
@@ -228,15 +235,28 @@ def _is_overtaken(event: KubeEvent, later: list[KubeEvent], case: RuleContext) -
     """Return whether a later observation contradicts an event."""
     text = _text(event)
     texts = [_text(newer) for newer in later]
-    is_called = any(Recognised.UNDER_WAY.is_in(newer) for newer in texts)
-    is_waiting = is_called or any(Recognised.DEADLINE.is_in(newer) for newer in texts)
+    is_answered = any(Recognised.DRIVER_ANSWERED.is_in(newer) for newer in texts)
+    is_called = is_answered or any(Recognised.DEADLINE.is_in(newer) for newer in texts)
     if any(before.is_in(text) for before in _BEFORE_A_CALL):
-        return is_waiting
-    if Recognised.DRIVER_NOT_REGISTERED.is_in(text) or Recognised.DRIVER_SILENT.is_in(text):
         return is_called
+    if Recognised.DRIVER_NOT_REGISTERED.is_in(text) or Recognised.DRIVER_SILENT.is_in(text):
+        return is_answered
     view = case.use.image_view
-    is_released = view is not None and view.watchers == ()
-    return Recognised.IN_USE.is_in(text) and is_released and is_waiting
+    if Recognised.IN_USE.is_in(text) and view is not None and view.watchers == ():
+        return is_called
+    if Recognised.FLATTENING.is_in(text) and view is not None and view.tasks == ():
+        return is_called
+    return any(_is_another_call(event, newer) for newer in later)
+
+
+def _is_another_call(event: KubeEvent, newer: KubeEvent) -> bool:
+    """Return whether a call that still runs began long after an event.
+
+    Its own error will be another event. Within this time, the calls of one cause alternate.
+    """
+    runs = any(text.is_in(_text(newer)) for text in (Recognised.UNDER_WAY, Recognised.DEADLINE))
+    between = age(event.last_seen, newer.last_seen) if newer.last_seen is not None else None
+    return runs and between is not None and between > _ONE_CAUSE
 
 
 def _shows_mounted(event: KubeEvent) -> bool:
@@ -259,7 +279,7 @@ def decisive_pod_event(case: RuleContext, is_meant: Callable[[str], bool]) -> Po
     return max(found, key=lambda pod_event: pod_event.event.last_seen or "", default=None)
 
 
-def _is_of_pod(event: KubeEvent, pod: Pod) -> bool:
+def is_of_pod(event: KubeEvent, pod: Pod) -> bool:
     """Return whether an event is of this pod, not of an earlier pod with the same name.
 
     The pods of a StatefulSet keep their names.

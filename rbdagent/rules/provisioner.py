@@ -19,6 +19,7 @@ from rbdagent.model import (
     PersistentVolumeClaim,
     Recovery,
     Severity,
+    SourceState,
     StorageClass,
     first_unobserved,
     observed_of,
@@ -161,8 +162,9 @@ ENTRIES: Final = (
         "ProvisioningHangs",
         Severity.ERROR,
         "The provisioner has started to create the volume, and its call to Ceph does not return.",
-        cause="Ceph does not answer it: no monitor can be reached, the cluster is down, or a "
-        "pool has inactive placement groups.",
+        cause="Ceph does not answer it: no monitor or OSD can be reached from the plugin's pod, a "
+        "pool is at its quota or has inactive placement groups, or the pool was never initialised "
+        "(`rbd pool init`).",
         evidence="The event: DeadlineExceeded, then `an operation with the given Volume ID ... "
         "already exists`.",
         risk="None. The call continues inside the plugin. If the claim is deleted now, its image "
@@ -410,9 +412,40 @@ def _hanging_call(
         "RBD619",
         f"pvc {claim.ref}",
         f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
-        "does not return: it waits for Ceph.",
+        f"does not return{_what_it_waits_for(case)}",
         evidence=(quoted(event), _counted(event)),
-        commands=(command("ceph -s"), *provisioner_log_commands(case, found.provisioner)),
+        remedy=_ONE_OF_THREE if _does_ceph_answer(case) else "",
+        commands=(
+            command("ceph health detail"),
+            command("ceph osd pool ls detail"),
+            *provisioner_log_commands(case, found.provisioner),
+        ),
+    )
+
+
+_ONE_OF_THREE: Final = (
+    "`ceph health detail` names a pool that is full or at its quota (POOL_FULL), or a PG that is "
+    "inactive. `ceph osd pool ls detail` shows no application rbd for a pool that was never "
+    "initialised: run `rbd pool init`, and restart the provisioner's pod. If both are well, the "
+    "plugin's pod does not reach the OSDs (ports 6800 to 7568): test it from that pod."
+)
+
+
+def _what_it_waits_for(case: RuleContext) -> str:
+    """Return what the call waits for; Ceph is not blamed if it has just answered rbdagent."""
+    if not _does_ceph_answer(case):
+        return ": it waits for Ceph."
+    return (
+        ", although Ceph's monitors answer rbdagent: the pool is full or was never initialised, or "
+        "the plugin's pod does not reach the OSDs."
+    )
+
+
+def _does_ceph_answer(case: RuleContext) -> bool:
+    """Return whether a cluster answered; whether it is that of the class is not known."""
+    ceph = case.snapshot.ceph
+    return ceph is not None and any(
+        cluster.source.state is SourceState.OBSERVED for cluster in ceph.clusters
     )
 
 

@@ -171,6 +171,7 @@ PLAYS: Final[dict[Recognised, Play]] = {
             *(Recognised.CLASS_SECRET_HALF_NAMED, Recognised.NO_TOPOLOGY, Recognised.SELECTOR),
             *(Recognised.NO_CSI_NODE, Recognised.DENIED),
             *(Recognised.NO_RBD_SUPPORT, Recognised.SOURCE_IS_LARGER),
+            *(Recognised.READ_ONLY_WITHOUT_SOURCE, Recognised.NO_TOPOLOGY_FOUND),
         ),
         claim_event,
     ),
@@ -326,6 +327,22 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             TOOL,
         ),
     ),
+    Recognised.BAD_GEOMETRY: (
+        Quote(
+            "EXT4-fs (rbd0): bad geometry: block count 133120 exceeds size of device (65536 "
+            "blocks)",
+            TOOL,
+        ),
+        Quote("XFS (rbd0): last sector read failed", TOOL),
+    ),
+    Recognised.DRIVER_ANSWERED: (
+        of_stage("rbd: map failed: (22) Invalid argument"),
+        of_kubelet(
+            "MountVolume.MountDevice",
+            "rpc error: code = Aborted desc = an operation with the given Volume ID x already "
+            "exists",
+        ),
+    ),
     Recognised.UNKNOWN_FEATURE: (
         Quote("XFS (rbd0): Superblock has unknown incompatible features (0xc0) enabled.", TOOL),
     ),
@@ -353,6 +370,30 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
     Recognised.RESIZE_DENIED: (Quote("resize2fs: Permission denied to resize filesystem", TOOL),),
     Recognised.RESIZE_IO_ERROR: (
         Quote("resize2fs: Input/output error while trying to open /dev/rbd0", TOOL),
+    ),
+    Recognised.SECRET_WITHOUT_NAMESPACE: (
+        of_kubelet(
+            "MountVolume.MountDevice",
+            "fetching NodeStageSecretRef /ceph-secret-user failed: kubernetes.io/csi: failed to "
+            "find the secret ceph-secret-user in the namespace  with error: an empty namespace may "
+            "not be set when a resource name is provided",
+        ),
+    ),
+    Recognised.NO_PROGRAM: (of_stage("executable file not found in $PATH"),),
+    Recognised.EXPAND_SECRET_EMPTY: (
+        Quote("rpc error: code = InvalidArgument desc = provided secret is empty", SOURCE),
+    ),
+    Recognised.READ_ONLY_WITHOUT_SOURCE: (
+        of_class(
+            "rpc error: code = InvalidArgument desc = readOnly accessMode is supported only with "
+            "content source"
+        ),
+    ),
+    Recognised.NO_TOPOLOGY_FOUND: (
+        of_class("error generating accessibility requirements: no available topology found"),
+    ),
+    Recognised.PASSPHRASE_NOT_IN_SECRET: (
+        of_stage("invalid encryption kms configuration: missing encryption passphrase in secrets"),
     ),
     Recognised.VOLUMES_NOT_READY: (
         Quote(
@@ -727,7 +768,6 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         of_stage("invalid encryption kms configuration: no"),
         of_stage(f"failed to save encryption status for {SPEC}: no"),
         of_stage(f'volume "{SPEC}" can not fetch DEK for "x"'),
-        of_stage("missing encryption passphrase in secrets"),
         Quote(
             "failed to encrypt volume k8s/", RECORDING, "recordings/20-nbd-killed/kube.events.json"
         ),

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
 from rbdagent.correlate.log_names import log_names_of
 from rbdagent.model import (
+    BlocklistEntry,
     CsiSource,
     EntityAddress,
     InFlight,
@@ -19,13 +21,16 @@ from rbdagent.model import (
     NotObserved,
     ProcessRef,
 )
+from rbdagent.parse.handle import CLIENT_ADDRESS
 from rbdagent.parse.recognised import Recognised
 from tests.support.quoted_messages import QUOTES
 from tests.support.rows import each_row
 from tests.support.rule_rows.node_stage import MAP
 from tests.support.rule_tables import kubelet_event, mounting, stage
 from tests.support.snapshots import (
+    ADDRESS,
     CLIENT,
+    HANDLE,
     JUST_NOW,
     LONG_AGO,
     NOW,
@@ -41,6 +46,7 @@ from tests.support.snapshots import (
     unmapped,
     volume,
     waiting_pod,
+    watcher,
     world,
 )
 
@@ -57,6 +63,11 @@ TAKEN: Final = LockHolder(
 LOCKED: Final = {"watchers": (remote_watcher(),), "lockers": (TAKEN,)}
 BUSY, READ_ONLY, INVALID, LACKS = (
     stage(MAP.format(number=number, text="x")) for number in (16, 30, 22, 6)
+)
+HERE: Final[dict[str, Any]] = {"pods": (waiting_pod(node="worker-1"),)}
+DAMAGED: Final = stage(
+    "'fsck' found errors on device /dev/rbd0 but could not correct them: Inode 1234 has illegal "
+    "block(s)."
 )
 NO_FSCK: Final = stage(
     "'fsck' found errors on device /dev/rbd0 but could not correct them: Error reading block 65536"
@@ -107,32 +118,55 @@ DECIDED: Final = {
     "16, by hand": (state(BUSY, {"lockers": (BY_HAND,)}), "RBD744", "was locked by hand"),
     "16, unseen": (state(BUSY, {"lockers": UNSEEN}), "RBD744", "cannot take the lock"),
     "30, locked": (state(READ_ONLY, LOCKED), "RBD744", "does not release it"),
-    "30, released": (state(READ_ONLY), "RBD744", "/sys is read-only in the container"),
+    "30, released": (state(READ_ONLY), "RBD744", "/sys is most likely read-only"),
     "30, unseen": (state(READ_ONLY, {"lockers": UNSEEN}), "RBD744", "either the owner"),
     "6, primary elsewhere": (
         state(LACKS, {"mirrored": True, "primary": False}), "RBD743", "non-primary"
     ),
     "6, by the feature": (state(LACKS, {"features": ("non-primary",)}), "RBD743", "non-primary"),
+    "6, primary elsewhere, journaling": (
+        state(LACKS, {"primary": False, "features": ("journaling",)}), "RBD740", "features"
+    ),
     "6, primary": (state(LACKS, {"mirrored": True, "primary": True}), "RBD740", "features"),
     "6, migrating": (state(LACKS, {"features": ("migrating",)}), "RBD740", "not committed"),
-    "fsck, shrunk": (state(NO_FSCK, TEN, **SHRUNK), "RBD752", "it was shrunk"),
+    "fsck, behind the end": (state(NO_FSCK, TEN, **SHRUNK), "RBD752", "the image was shrunk"),
+    "fsck, damaged and smaller": (
+        state(DAMAGED, TEN, **SHRUNK), "RBD752", "or rolled back to an earlier snapshot"
+    ),
     "fsck, a static PV": (state(NO_FSCK, TEN, **STATIC), "RBD752", "fsck does not correct"),
     "fsck, the size unseen": (
         state(NO_FSCK, {"size_bytes": None}, **SHRUNK), "RBD752", "fsck does not correct"
     ),
-    "mount, shrunk": (state(REFUSED, TEN, **SHRUNK), "RBD753", "it was shrunk"),
-    "super block, shrunk": (state(UNREADABLE, TEN, **SHRUNK), "RBD768", "it was shrunk"),
+    "mount, smaller": (state(REFUSED, TEN, **SHRUNK), "RBD753", "may be larger than its device"),
+    "mount, shrunk": (
+        with_kernel(state(REFUSED, TEN, **SHRUNK, **HERE), Recognised.BAD_GEOMETRY),
+        "RBD753",
+        "the image was shrunk",
+    ),
+    "super block, shrunk": (
+        state(UNREADABLE, TEN, **SHRUNK), "RBD768", "most likely it was shrunk"
+    ),
     "super block": (state(UNREADABLE, TEN), "RBD768", "each read of the device fails"),
     "mount, xfs": (state(REFUSED, **of_type("xfs")), "RBD753", "one of two usual reasons"),
     "mount, a clone": (
-        with_kernel(state(REFUSED, **of_type("xfs")), Recognised.DUPLICATE_UUID),
+        with_kernel(state(REFUSED, **of_type("xfs"), **HERE), Recognised.DUPLICATE_UUID),
         "RBD753",
         "with the same UUID: this image is a clone",
     ),
     "mount, a newer feature": (
-        with_kernel(state(REFUSED, **of_type("xfs")), Recognised.UNKNOWN_FEATURE),
+        with_kernel(state(REFUSED, **of_type("xfs"), **HERE), Recognised.UNKNOWN_FEATURE),
         "RBD753",
         "features that this kernel does not know",
+    ),
+    "mount, the log of another node": (
+        with_kernel(state(REFUSED, **of_type("xfs")), Recognised.DUPLICATE_UUID),
+        "RBD753",
+        "one of two usual reasons",
+    ),
+    "mount, xfs with an option": (
+        state(REFUSED, **of_type("xfs", mount_options=("data=ordered",))),
+        "RBD753",
+        "refuses a mount option",
     ),
     "mount, LUKS": (state(IN_LUKS, **of_type("ext4")), "RBD753", "on the LUKS device"),
     "mount, ext4": (state(REFUSED, **of_type("ext4")), "RBD753", "refuses a mount option"),
@@ -140,7 +174,7 @@ DECIDED: Final = {
         state(QUOTES[Recognised.IMAGE_GONE][0].text), "RBD738", "looks in another cluster"
     ),
     "no journal entry": (
-        state(QUOTES[Recognised.NO_VOLUME_IN_JOURNAL][0].text), "RBD767", "its image is there"
+        state(QUOTES[Recognised.NO_VOLUME_IN_JOURNAL][0].text), "RBD767", "rbdagent finds its image"
     ),
 }  # fmt: skip
 
@@ -153,11 +187,61 @@ def test_fact_decides_between_the_causes_of_a_text(name: str) -> None:
     assert "{" not in finding.message + str(finding.remedy)
 
 
-@each_row("name", [name for name in DECIDED if "shrunk" in name])
+@each_row("name", [name for name in DECIDED if "shrunk" in name or "behind" in name])
 def test_no_repair_is_advised_for_an_image_that_was_shrunk(name: str) -> None:
     seen, code, _ = DECIDED[name]
     assert "Do not repair" in str(found(seen, code).remedy)
     assert "Grow the image back" in str(found(seen, code).remedy)
+
+
+def test_snapshot_comes_before_the_repair_of_a_smaller_image() -> None:
+    finding = found(DECIDED["fsck, damaged and smaller"][0], "RBD752")
+    assert f"rbd snap create {SPEC}@before-fsck" in lines_of(finding.commands)
+
+
+def test_second_mount_of_one_image_never_leads_to_nouuid() -> None:
+    xfs = mapping(mounts=(mount(fs_type="xfs"),))
+    seen = state(REFUSED, **of_type("xfs"), **HERE)
+    assert seen.node is not None
+    twice = replace(seen, node=replace(seen.node, mappings=(xfs,)))
+    finding = found(with_kernel(twice, Recognised.DUPLICATE_UUID), "RBD753")
+    assert "has the XFS file system of this image mounted already" in finding.message
+    assert "Never mount" in str(finding.remedy)
+
+
+def test_blocklist_entry_of_another_node_decides_nothing() -> None:
+    seen = world(
+        in_ceph={"blocklist": (BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce),)},
+        in_kube={"pods": (waiting_pod(),), "events": (kubelet_event(UNREADABLE),)},
+    )
+    assert "each read of the device fails" in found(seen, "RBD768").message
+
+
+@each_row(
+    ("handle", "node_name", "expected"),
+    [(HANDLE, "worker-2", "worker-2"), ("0001-0007-other", "worker-2", None),
+     (HANDLE, "worker-77", None), (HANDLE, "worker-1", None)],
+)  # fmt: skip
+def test_metadata_names_only_a_node_of_this_volume_and_cluster(
+    handle: str, node_name: str, expected: str | None
+) -> None:
+    """Another cluster may write to the same image, and this node's mappings are known."""
+    stranger = EntityAddress(ip="192.0.2.7", nonce=5)
+    seen = unmapped(
+        of_image={
+            "watchers": (watcher(address=stranger, client=77),),
+            "metadata": ((f"{CLIENT_ADDRESS}{handle}/{node_name}", str(stranger)),),
+        }
+    )
+    (holder,) = correlate(seen).holders
+    assert holder.node == expected
+
+
+def test_backup_of_an_image_is_no_map_that_waits() -> None:
+    command = f"rbd -m 192.0.2.10:3300 export {SPEC} -"
+    process = ProcessRef(pid=5, command=command, started_at=LONG_AGO, state="S")
+    flight = InFlight(process=process, program="rbd", names=(str(SPEC),))
+    assert "RBD203" not in codes(unmapped(on_node={"in_flight": (flight,)}))
 
 
 @each_row("row", [0, 1])
@@ -203,7 +287,8 @@ def test_line_of_the_kernel_counts_only_at_the_time_of_the_attempt(
     at: str, *, decided: bool
 ) -> None:
     """The device may have been that of another volume in between."""
-    seen = with_kernel(state(REFUSED, **of_type("xfs")), Recognised.DUPLICATE_UUID, at=at)
+    waits = state(REFUSED, **of_type("xfs"), **HERE)
+    seen = with_kernel(waits, Recognised.DUPLICATE_UUID, at=at)
     assert ("this image is a clone" in found(seen, "RBD753").message) is decided
 
 

@@ -51,6 +51,16 @@ NO_ANSWER: Final = (
 FAILED_22: Final = stage("rbd: map failed with error: rbd: map failed: (22) Invalid argument")
 
 
+BLOCKLISTED: Final = stage("rbd: map failed with error: rbd: map failed: (108) Cannot send")
+NOT_REGISTERED: Final = (
+    f'MountVolume.MountDevice failed for volume "{PV}" : kubernetes.io/csi: attacher.MountDevice '
+    "failed to create newCsiDriverClient: driver name rbd.csi.ceph.com not found in the list of "
+    "registered CSI drivers"
+)
+SELINUX: Final = QUOTES[Recognised.SELINUX][0].text
+FLATTENING: Final = stage("flatten in progress: flatten is in progress for image csi-vol-1")
+
+
 def ago(**duration: float) -> str:
     """Return a time before the observation."""
     then = datetime.fromisoformat(NOW).astimezone(UTC) - timedelta(**duration)
@@ -74,6 +84,7 @@ BY_KUBELET: Final = [
 
 CONTRADICTED: Final = (
     *(Recognised.SECRET_MISSING, Recognised.CLAIM_OF_POD, Recognised.WRONG_MODE),
+    *(Recognised.SECRET_WITHOUT_NAMESPACE, Recognised.SELINUX, Recognised.NODE_AFFINITY),
     *(Recognised.DRIVER_NOT_REGISTERED, Recognised.DRIVER_SILENT, Recognised.IN_USE),
 )
 """By a call of the driver that came later: see the next tests."""
@@ -95,6 +106,9 @@ def test_general_text_of_any_age_beside_a_text_changes_no_finding(
     if Recognised.STEP.is_in(said) and "MountDevice" not in said:
         # A call of another step follows: its text is of the current attempt, the older one is not.
         general = WAITS
+    if general is not WAITS:
+        # A call that runs and began much later is another one: see the next tests.
+        others = max(others, minutes - 15)
     alone, beside = told((said, at)), told((said, at), (general, ago(minutes=others)))
     assert _lines(beside) == _lines(alone)
 
@@ -147,14 +161,46 @@ def test_failed_call_of_a_later_step_ends_the_error_of_an_earlier_one() -> None:
 
 @each_row(
     ("minutes", "code"),
-    [(2.0, "RBD733"), (20.0, "RBD741")],
+    [(2.0, "RBD737"), (20.0, "RBD741")],
     ids=["the same round of retries", "an error that was not repeated"],
 )
 def test_specific_error_outweighs_a_number_of_the_same_round_only(
     minutes: float, code: str
 ) -> None:
-    seen = told((SECRET, ago(minutes=minutes)), (FAILED_22, ago(seconds=5)))
+    gone = stage("pool not found: pool (k8s) not found in Ceph cluster")
+    seen = told((gone, ago(minutes=minutes)), (FAILED_22, ago(seconds=5)))
     assert problem_codes(seen) == {code}
+
+
+@each_row(
+    ("first", "minutes", "then", "code"),
+    [
+        (IN_USE, 3, BLOCKLISTED, "RBD308"),
+        (SECRET, 3, BLOCKLISTED, "RBD308"),
+        (NOT_REGISTERED, 2, FAILED_22, "RBD741"),
+        (FAILED_22, 55, UNDER_WAY, "RBD203"),
+        (SELINUX, 50, UNDER_WAY, "RBD203"),
+        (FLATTENING, 55, NO_ANSWER, "RBD203"),
+    ],
+)
+def test_answer_of_the_driver_contradicts_what_came_before_it(
+    first: str, minutes: int, then: str, code: str
+) -> None:
+    seen = told((first, ago(minutes=minutes)), (then, ago(seconds=5)))
+    assert problem_codes(seen) == {code}
+
+
+def test_failure_after_a_progress_message_is_reported() -> None:
+    progress = kubelet_event(
+        'Setting volume ownership for "x" is taking longer than expected',
+        reason="VolumePermissionChangeInProgress",
+        last_seen=ago(seconds=100),
+    )
+    failed = kubelet_event(
+        f'MountVolume.SetUp failed for volume "{PV}" : applyFSGroup failed for vol {HANDLE}: no',
+        last_seen=ago(seconds=5),
+    )
+    assert problem_codes(mounting(events=(progress, failed))) == {"RBD758"}
 
 
 def test_phrase_outweighs_the_number_in_the_same_text() -> None:

@@ -1,4 +1,7 @@
-"""States that people reported in public threads: the cause is in the first lines."""
+"""States that people reported in public threads: the cause is in the first finding.
+
+Files with a number are of that issue. Names, addresses and times are invented.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,17 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
+    "ceph-csi-1705": ("RBD607", "the user of the class's secret may not use the pool"),
+    "ceph-csi-1771": ("RBD607", "expects topology labels, and no node reports any"),
+    "ceph-csi-1820": ("RBD203", "waits for udev, whose events do not reach"),
+    "ceph-csi-2104": ("RBD619", "the plugin's pod does not reach the OSDs"),
+    "ceph-csi-3759": ("RBD746", "although the PV is not encrypted"),
+    "ceph-csi-427": ("RBD621", "RBD has none"),
+    "ceph-csi-4809": ("RBD733", "without its namespace"),
+    "ceph-csi-4853": ("RBD607", "requests ReadOnlyMany without a snapshot or a claim"),
+    "ceph-csi-710": ("RBD731", "the directory of kubelet is /opt/cke/kubelet"),
+    "ceph-csi-87": ("RBD762", "a program is missing in the image of the CSI node plugin"),
+    "ceph-csi-966": ("RBD753", "features that this kernel does not know"),
     "create-rbd-support-not-loaded": ("RBD607", "module rbd_support of ceph-mgr does not run"),
     "create-source-being-flattened": ("RBD745", "Ceph's manager has flattened its source"),
     "delete-34": ("RBD642", "is longer than the driver expects (34)"),
@@ -31,7 +45,7 @@ CAUSES: Final = {
     "grow-resizer-refused": ("RBD776", "encrypted volumes do not support resize"),
     "io-hangs-under-a-running-pod": ("RBD203", "although Ceph answers rbdagent"),
     "map-22-clone-being-flattened": ("RBD745", "is flattening the image"),
-    "map-30-sysfs-read-only": ("RBD744", "/sys is read-only in the container"),
+    "map-30-sysfs-read-only": ("RBD744", "/sys is most likely read-only in the container"),
     "mgr-watches-and-nothing-can-be-asked": (
         "RBD115",
         "find its owner (ceph-mgr? mon caps 'allow r')",
@@ -42,8 +56,14 @@ CAUSES: Final = {
     "plugin-cannot-load-the-module": ("RBD731", "has not loaded the module rbd"),
     "plugin-without-its-ceph-network": ("RBD203", "network namespace of the plugin's pod"),
     "resize-at-stage-device-busy": ("RBD761", "forbids writes to a device that is mounted"),
+    "rook-5379": ("RBD776", "names no secret for it"),
+    "rook-7362": ("RBD607", "the pool that its class names does not exist"),
+    "rook-8749": ("RBD619", "was never initialised"),
     "snapshot-larger-than-the-claim": ("RBD607", "its source data-snap has 10737418240"),
-    "stage-volume-not-found-after-restore": ("RBD767", "restored without its journal entry"),
+    "stage-volume-not-found-after-restore": (
+        "RBD767",
+        "restored without its journal entry, or",
+    ),
     "two-virtual-machines-on-one-disk": ("RBD128", "these are different machines"),
     "watcher-on-an-overlay-named-by-metadata": (
         "RBD402",
