@@ -1473,7 +1473,7 @@ def shared(case: RuleContext) -> Iterator[Finding]:
             "unless both mark the disk as shareable.",
             evidence=tuple(f"pod {pod.ref} is of {name}" for name, pod in machines.items()),
             commands=tuple(
-                kubectl("get virtualmachineinstance", _machine_of(pod), namespace=pod.ref.namespace)
+                kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
                 for pod in machines.values()
             ),
         )

@@ -1453,10 +1453,10 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
             "operator, not at this node.",
             evidence=(*unlisted, "no CSINode of the cluster lists it"),
             remedy="With Rook or ceph-csi-operator, a Driver object creates the DaemonSet: see its "
-            "status, and the operator's log. Without an operator, apply the DaemonSet again.",
+            "status (`kubectl get drivers.csi.ceph.io -A`), and the operator's log. Without an "
+            "operator, apply the DaemonSet again.",
             commands=(
                 kubectl("get daemonsets -A -o wide"),
-                kubectl("get drivers.csi.ceph.io -A"),
                 *(pods_on(node) for node in nodes),
             ),
         )
