@@ -525,7 +525,7 @@ _DETACHED: Final = Recovery(
     note="with the out-of-service taint, the controller has detached its volumes already, whether "
     "the machine is off or not, and the mapping stays",
 )
-"""Within 5 s of the taint (measured with Kubernetes 1.36 and 1.37)."""
+"""Within 5 s of the taint (measured)."""
 
 
 def _fencing(case: RuleContext, holder: Holder) -> tuple[str, ...]:
