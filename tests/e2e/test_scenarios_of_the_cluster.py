@@ -172,7 +172,8 @@ def test_old_kubelet_lock_is_reported_with_removal_command(scene: Scene) -> None
     scene.lab.ceph.rbd("lock", "add", path, "kubelet_lock_magic_worker-9")
     volume = scene.volume_by_hand(image=image)
     finding = scene.look(_ASKED, volume).finding("RBD303")
-    _, _, command = finding["remedy"].partition("remove the lock: rbd ")
+    _, _, rest = finding["remedy"].partition("remove exactly that one: rbd ")
+    command, _, _ = rest.partition(". If the lock")
     scene.lab.ceph.rbd(*shlex.split(command))
     assert "RBD303" not in scene.look(_ASKED, volume).codes
 
