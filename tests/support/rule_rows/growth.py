@@ -98,6 +98,10 @@ NOT_REPORTED: Final[NotReported] = {
         "the size was not observed": grown(expanding(), asked=0),
     },
     "RBD776": {
+        "a later growth has begun": grown(
+            on_claim(REFUSED, reason="VolumeResizeFailed", reporter=f"external-resizer {DRIVER}"),
+            expanding(first_seen=NOW, last_seen=NOW),
+        ),
         "done": grown(
             on_claim(REFUSED, reason="VolumeResizeFailed", reporter=f"external-resizer {DRIVER}"),
             has=LARGE,
@@ -111,6 +115,16 @@ NOT_REPORTED: Final[NotReported] = {
             on_pod(NODE_FAILED.format(CHECKSUM)),
             has=LARGE,
             claims=(claim(requested_bytes=LARGE, volume_mode="Block"),),
+        ),
+        "of another volume": grown(
+            on_pod(NODE_FAILED.format(CHECKSUM).replace(PV, "pvc-other")), has=LARGE
+        ),
+        "of the former pod of that name": grown(
+            on_pod(
+                NODE_FAILED.format(CHECKSUM),
+                subject=ObjectRef(namespace="default", name="web-0", uid="former"),
+            ),
+            has=LARGE,
         ),
         "of another pod": grown(
             on_pod(NODE_FAILED.format(CHECKSUM), subject=ObjectRef(namespace="x", name="y")),
