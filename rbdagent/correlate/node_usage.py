@@ -333,7 +333,7 @@ def in_flight_of(
 
 
 def maps_in_flight(image: ImageIdentity | None, snapshot: Snapshot) -> tuple[InFlight, ...]:
-    """Return the processes of rbd on the observed node that name an image.
+    """Return the processes on the observed node with which rbd maps an image.
 
     A process of rbd-nbd is none: it serves a device for as long as the image is mapped.
     """
@@ -343,7 +343,9 @@ def maps_in_flight(image: ImageIdentity | None, snapshot: Snapshot) -> tuple[InF
     return tuple(
         entry
         for entry in observed_of(snapshot.node.in_flight)
-        if entry.program == "rbd" and any(_names_it(argument, words) for argument in entry.names)
+        if entry.program == "rbd"
+        and "map" in entry.process.command.split()
+        and any(_names_it(argument, words) for argument in entry.names)
     )
 
 

@@ -27,6 +27,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
+from rbdagent.parse.recognised import Recognised
 from rbdagent.verdicts.volume_verdict import fresh_report
 
 if TYPE_CHECKING:
@@ -152,6 +153,11 @@ def finding(
     )
 
 
+def message_of(event: KubeEvent) -> str:
+    """Return the message of an event, without the prefix of client-go for similar events."""
+    return Recognised.COMBINED.left_out_of(event.message)
+
+
 def quoted(event: KubeEvent) -> str:
     """Return an event with its message as it was reported."""
     # The name of an object without a namespace starts with a slash.
@@ -220,6 +226,13 @@ def query_again(case: RuleContext) -> Command:
 def check_here(case: RuleContext) -> Command:
     """Return the command that shows what rbdagent cannot observe on this node, and why."""
     return command("rbdagent check", node=case.here_if_known)
+
+
+def device_log(device: str, node: str | None) -> Command:
+    """Return the command that shows the kernel's newest lines about a device."""
+    return command(
+        "journalctl --dmesg --no-pager --lines=10", options=(f"--grep={device}",), node=node
+    )
 
 
 def delete_pod(pod: Pod) -> Command:

@@ -25,6 +25,21 @@ class ControllerText(NamedTuple):
     """Only if it differs from the catalogue's."""
 
 
+_ON_THE_BLOCKLIST: Final = ControllerText(
+    (Fault.BLOCKLISTED,),
+    "the Ceph client of the provisioner's node is on the blocklist",
+    "`ceph osd blocklist ls` shows the entry. Restart the provisioner's pod: it then connects "
+    "as a new client.",
+    template("ceph osd blocklist ls"),
+)
+_OUT_OF_REACH: Final = ControllerText(
+    (Fault.TIMED_OUT, Recognised.TIMED_OUT),
+    "the monitors of the Ceph cluster cannot be reached",
+    "Check the monitors' addresses in the plugin's ConfigMap, and the network between its "
+    "pods and the monitors.",
+    template("ceph -s"),
+)
+
 PROVISIONING: Final = (
     ControllerText(
         (Recognised.NO_RBD_SUPPORT,),
@@ -76,13 +91,7 @@ PROVISIONING: Final = (
         "Deployment mounts at /etc/ceph, and the secret that the class names.",
         template("kubectl get configmap -A --field-selector metadata.name=ceph-config -o yaml"),
     ),
-    ControllerText(
-        (Fault.BLOCKLISTED,),
-        "the Ceph client of the provisioner's node is on the blocklist",
-        "`ceph osd blocklist ls` shows the entry. Restart the provisioner's pod: it then connects "
-        "as a new client.",
-        template("ceph osd blocklist ls"),
-    ),
+    _ON_THE_BLOCKLIST,
     ControllerText(
         ((Call.POOL, Fault.DENIED), (Call.IMAGE, Fault.DENIED)),
         "the user of the class's secret may not use the pool",
@@ -96,13 +105,7 @@ PROVISIONING: Final = (
         "Write the correct userID and userKey into the secret that the class names (userKey is the "
         "key only, without quotes and line end).",
     ),
-    ControllerText(
-        (Fault.TIMED_OUT, Recognised.TIMED_OUT),
-        "the monitors of the Ceph cluster cannot be reached",
-        "Check the monitors' addresses in the plugin's ConfigMap, and the network between its "
-        "pods and the monitors.",
-        template("ceph -s"),
-    ),
+    _OUT_OF_REACH,
     ControllerText(
         (Fault.UNUSABLE,),
         "the user's key is malformed or of a type that the driver's librados does not know, or the "
@@ -231,13 +234,7 @@ DELETION: Final = (
         "Retain and delete it.",
         template("ceph osd pool ls"),
     ),
-    ControllerText(
-        (Fault.BLOCKLISTED,),
-        "the Ceph client of the provisioner's node is on the blocklist",
-        "`ceph osd blocklist ls` shows the entry. Restart the provisioner's pod: it then connects "
-        "as a new client.",
-        template("ceph osd blocklist ls"),
-    ),
+    _ON_THE_BLOCKLIST,
     ControllerText(
         (Fault.DENIED, Recognised.DENIED),
         "Ceph refuses the user of the secret that the PV names",
@@ -245,12 +242,6 @@ DELETION: Final = (
         "osd 'profile rbd pool=POOL' and mgr 'profile rbd pool=POOL'.",
         template("ceph auth ls"),
     ),
-    ControllerText(
-        (Fault.TIMED_OUT, Recognised.TIMED_OUT),
-        "the monitors of the Ceph cluster cannot be reached",
-        "Check the monitors' addresses in the plugin's ConfigMap, and the network between its "
-        "pods and the monitors.",
-        template("ceph -s"),
-    ),
+    _OUT_OF_REACH,
 )
 """In this order, as above."""

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import CsiSource, LockHolder, NotObserved, observed_of
+from rbdagent.parse.foreign import foreign
 from rbdagent.rules.pod_events import decisive_pod_events
 from rbdagent.verdicts.timing import age
 
@@ -162,6 +163,11 @@ def kernel_log(case: RuleContext) -> tuple[LogEntry, ...]:
     if words is None or isinstance(words, NotObserved) or isinstance(words.kernel, NotObserved):
         return ()
     return words.kernel.words
+
+
+def kernel_line(entry: LogEntry) -> str:
+    """Return a line of the kernel as evidence."""
+    return f"the kernel at {entry.at}: {foreign(entry.text)}"
 
 
 def is_present(case: RuleContext, _named: dict[str, str]) -> bool:

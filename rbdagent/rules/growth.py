@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import command, kubectl
+from rbdagent.commands import kubectl
 from rbdagent.correlate.volume_names import are_events_observed
 from rbdagent.model import (
     Finding,
@@ -19,11 +19,11 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import RuleContext, finding, quoted
+from rbdagent.rules.context import RuleContext, device_log, finding, message_of, quoted
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import is_of_pod
-from rbdagent.rules.pv_controller import describe_claim, events_of_claim, message_of, since
-from rbdagent.verdicts.timing import age_text
+from rbdagent.rules.pv_controller import describe_claim, events_of_claim, since
+from rbdagent.verdicts.timing import RETRY_S, age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ ENTRIES: Final = (
         "no damage. Most of these errors end with an unmount: delete the pod, and "
         "kubelet checks and grows the file system at the next mount.",
         recovery=Recovery(
-            actor="kubelet", condition="the tool can grow the file system", within_s=122.0
+            actor="kubelet", condition="the tool can grow the file system", within_s=RETRY_S
         ),
         step=LifecycleStep.USE,
     ),
@@ -250,13 +250,7 @@ def _commands(
         for holder_verdict in case.holder_verdicts
         if holder_verdict.holder.mapping is not None and holder_verdict.holder.node == node
     ]
-    log = tuple(
-        command(
-            "journalctl --dmesg --no-pager --lines=10", options=(f"--grep={device}",), node=node
-        )
-        for device in devices[:1]
-    )
-    return (*log, describe_claim(claim))
+    return (*(device_log(device, node) for device in devices[:1]), describe_claim(claim))
 
 
 RULES: Final = ((225, growth),)

@@ -877,7 +877,8 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
             continue
         uids = ", ".join(holder.unknown_pod_uids)
         what = "A container still runs on" if alive else "A pod's path still refers to"
-        forgotten = alive and not _start_kubelet(case, holder)
+        start = _start_kubelet(case, holder)
+        forgotten = alive and not start
         yield finding(
             "RBD109",
             subject_of(holder),
@@ -889,7 +890,7 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
                 *identity_lines(case, holder),
             ),
             commands=(
-                *_start_kubelet(case, holder),
+                *start,
                 *(_sandbox(uid, holder) for uid in holder.unknown_pod_uids),
             ),
         )

@@ -50,7 +50,7 @@ from rbdagent.rules.context import (
     waiting_elsewhere,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import kernel_log
+from rbdagent.rules.facts import kernel_line, kernel_log
 from rbdagent.rules.pod_events import decisive_pod_event
 from rbdagent.verdicts.evidence import (
     Evidence,
@@ -324,7 +324,7 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
             *(() if event is None else (quoted(event),)),
             *map(process_text, hang.asleep),
             *(f"hanging request of its client: {foreign(request)}" for request in hang.requests),
-            *(f"the kernel at {entry.at}: {foreign(entry.text)}" for entry in stuck),
+            *map(kernel_line, stuck),
         ),
         remedy=_LOOK_AT_THE_NODE if _does_ceph_answer(case) else "",
         commands=commands,
@@ -382,7 +382,6 @@ def _waiting_maps(case: RuleContext) -> list[ProcessRef]:
         entry.process
         for entry in maps_in_flight(case.use.image, case.snapshot)
         if _monitors_in(entry.process)
-        and "map" in entry.process.command.split()
         and is_young(entry.process.started_at, case.snapshot.observed_at, LONG) is False
     ]
 

@@ -35,12 +35,13 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in
-from rbdagent.parse.foreign import foreign, foreign_name
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
     ATTACHER,
     RuleContext,
     delete_pod,
+    device_log,
     finding,
     pods_on,
     subject_of,
@@ -76,6 +77,7 @@ from rbdagent.rules.facts import (
     is_present,
     is_released,
     is_shrunk,
+    kernel_line,
     kernel_log,
     kernel_says,
 )
@@ -1809,11 +1811,7 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
                 *lines,
             ),
             commands=(
-                command(
-                    "journalctl --dmesg --no-pager --lines=10",
-                    options=(f"--grep={mapping.kernel_name}",),
-                    node=node,
-                ),
+                device_log(mapping.kernel_name, node),
                 *(
                     filled(_NOT_PRIMARY.commands, fields_of(node, case, {}))
                     if refused
@@ -1831,7 +1829,7 @@ def _lines_of_a_stop(case: RuleContext, mapping: Mapping, pods: list[Pod]) -> tu
     """
     begun = min((pod.created_at or "" for pod in pods), default="")
     return tuple(
-        f"the kernel at {entry.at}: {foreign(entry.text)}"
+        kernel_line(entry)
         for entry in kernel_log(case)
         if Recognised.FILE_SYSTEM_STOPPED.is_in(entry.text)
         and mapping.kernel_name in entry.names

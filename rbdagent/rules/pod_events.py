@@ -11,7 +11,7 @@ from rbdagent.correlate.volume_names import covers_claims, names_of_use
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Rank, Recognised
-from rbdagent.rules.context import RuleContext, quoted
+from rbdagent.rules.context import RuleContext, message_of, quoted
 from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text, seconds
 from rbdagent.verdicts.volume_verdict import volumes_of_use
 
@@ -63,16 +63,12 @@ class PodEvent(NamedTuple):
     @property
     def text(self) -> str:
         """The message, without the prefix that client-go adds when it combines similar events."""
-        return _text(self.event)
+        return message_of(self.event)
 
     @property
     def node(self) -> str | None:
         """The node of the pod; None if it is unknown."""
         return self.pod.node_name if self.pod is not None else None
-
-
-def _text(event: KubeEvent) -> str:
-    return Recognised.COMBINED.left_out_of(event.message)
 
 
 def waiters(case: RuleContext) -> tuple[Pod, ...]:
@@ -180,7 +176,7 @@ def decisive(
     newest = events[-1]
     if len(events) == 1:
         return newest, None
-    ranked = [(event, rank_of(_text(event))) for event in events]
+    ranked = [(event, rank_of(message_of(event))) for event in events]
     step = next((found for event in reversed(events) if (found := _step(event))), "")
     telling = [
         (event, rank)
@@ -213,7 +209,7 @@ def _step(event: KubeEvent) -> str:
         return "AttachVolume"
     if event.reason == "VolumePermissionChangeInProgress":
         return "SetUp"
-    found = Recognised.STEP.named_in(_text(event))
+    found = Recognised.STEP.named_in(message_of(event))
     return found["step"] if found is not None else ""
 
 
@@ -233,8 +229,8 @@ _BEFORE_A_CALL: Final = (
 
 def _is_overtaken(event: KubeEvent, later: list[KubeEvent], case: RuleContext) -> bool:
     """Return whether a later observation contradicts an event."""
-    text = _text(event)
-    texts = [_text(newer) for newer in later]
+    text = message_of(event)
+    texts = [message_of(newer) for newer in later]
     is_answered = any(Recognised.DRIVER_ANSWERED.is_in(newer) for newer in texts)
     is_called = is_answered or any(Recognised.DEADLINE.is_in(newer) for newer in texts)
     if any(before.is_in(text) for before in _BEFORE_A_CALL):
@@ -254,7 +250,9 @@ def _is_another_call(event: KubeEvent, newer: KubeEvent) -> bool:
 
     Its own error will be another event. Within this time, the calls of one cause alternate.
     """
-    runs = any(text.is_in(_text(newer)) for text in (Recognised.UNDER_WAY, Recognised.DEADLINE))
+    runs = any(
+        text.is_in(message_of(newer)) for text in (Recognised.UNDER_WAY, Recognised.DEADLINE)
+    )
     between = age(event.last_seen, newer.last_seen) if newer.last_seen is not None else None
     return runs and between is not None and between > _ONE_CAUSE
 
@@ -293,7 +291,7 @@ def _is_about_volume(event: KubeEvent, case: RuleContext) -> bool:
     """Return whether an event may be about this volume, and not only about others of the pod."""
     if event.kind != "Pod" or event.reason not in _OF_VOLUMES:
         return False
-    named = Recognised.OF_VOLUME.search(Recognised.COMBINED.left_out_of(event.message))
+    named = Recognised.OF_VOLUME.search(message_of(event))
     volumes = {volume.name for volume in volumes_of_use(case.use)}
     return named is None or not volumes or named["name"] in volumes
 

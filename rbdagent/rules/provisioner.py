@@ -28,7 +28,7 @@ from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, foreign_name, quoted_names
 from rbdagent.parse.handle import lease_names
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, quoted
+from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, message_of, quoted
 from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.node_stage import being_flattened
@@ -50,7 +50,6 @@ from rbdagent.rules.pv_controller import (
     lapsed,
     lease_line,
     live_users,
-    message_of,
     newest_events,
     since,
     weight,

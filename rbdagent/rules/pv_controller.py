@@ -40,7 +40,6 @@ from rbdagent.model import (
     TargetKind,
     observed_of,
 )
-from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, quoted, subject_of
 from rbdagent.verdicts.timing import age, age_text, seconds
 
@@ -211,11 +210,6 @@ def is_fresh(event: KubeEvent, case: RuleContext) -> bool:
     """Return whether the reporter of an event may still be working, as far as that is known."""
     passed = since(event.last_seen, case)
     return passed is None or passed < WORDS_LAST
-
-
-def message_of(event: KubeEvent) -> str:
-    """Return the message of an event."""
-    return Recognised.COMBINED.left_out_of(event.message)
 
 
 def newest_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:

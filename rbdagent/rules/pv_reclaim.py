@@ -25,7 +25,7 @@ from rbdagent.model import (
 from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, quoted_names
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import RuleContext, finding, quoted, subject_of
+from rbdagent.rules.context import RuleContext, finding, message_of, quoted, subject_of
 from rbdagent.rules.controller_texts import DELETION
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import decisive
@@ -47,7 +47,6 @@ from rbdagent.rules.pv_controller import (
     has_lifecycle_objects,
     is_fresh,
     is_over,
-    message_of,
     observed_volumes,
     retain,
     since,

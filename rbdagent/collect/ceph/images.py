@@ -493,11 +493,8 @@ def _facts(
     elif isinstance(mirrored, NotObserved):
         daemons = mirrored
     tasks: tuple[str, ...] | NotObserved = _NO_UNKNOWN_WATCHER
-    if (
-        image_id is not None
-        and known is not None
-        and (_has_unknown_watcher(watchers, known) or _is_clone(cluster, opened))
-    ):
+    is_watched = known is not None and _has_unknown_watcher(watchers, known)
+    if image_id is not None and known is not None and (is_watched or _is_clone(cluster, opened)):
         tasks = tasks_of(cluster, context, image_id)
     return ImageView(
         spec=spec,
@@ -512,9 +509,7 @@ def _facts(
         watchers=watchers,
         transient_watchers=transient,
         lockers=_WATCHES_ONLY if known is None else _lockers(opened, spec),
-        metadata=_WATCHES_ONLY
-        if known is None
-        else _metadata(opened, of_nodes=_has_unknown_watcher(watchers, known)),
+        metadata=_WATCHES_ONLY if known is None else _metadata(opened, of_nodes=is_watched),
         mirrored=mirrored,
         primary=primary,
         mirror_daemons=daemons,
