@@ -8,6 +8,7 @@ import pytest
 
 from tests.lab import developer
 from tests.lab.apt import mirror_among
+from tests.lab.demo import choose_parts
 from tests.lab.errors import LabError
 from tests.lab.kernels import _PACKAGES
 from tests.lab.kubernetes import go_mod, kubernetes_module
@@ -54,6 +55,24 @@ def test_ceph_and_kernel_default_to_those_of_the_debian_suite(
 def test_kernel_of_a_distribution_is_emulated(given: dict[str, str], node: str) -> None:
     parts = chosen_parts({f"RBDAGENT_LAB_{name}": value for name, value in given.items()})
     assert parts.node == node
+
+
+@pytest.mark.parametrize(
+    ("given", "has_kernel", "parts"),
+    [
+        ({}, False, ("qemu", "12")),
+        ({}, True, ("uml", "13")),
+        ({"RBDAGENT_LAB_NODE": "uml"}, False, ("uml", "13")),
+        ({"RBDAGENT_LAB_CEPH": "20.2"}, False, ("uml", "13")),
+    ],
+)
+def test_demo_emulates_its_nodes_until_their_kernel_is_built(
+    given: dict[str, str], parts: tuple[str, str], *, has_kernel: bool
+) -> None:
+    bookworm = next(suite for suite in SUITES if suite.debian == "12")
+    choose_parts(given, bookworm, has_kernel=has_kernel)
+    chosen = chosen_parts(given)
+    assert (chosen.node, chosen.debian.debian) == parts
 
 
 @pytest.mark.parametrize(
