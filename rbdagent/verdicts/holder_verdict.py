@@ -816,11 +816,12 @@ def reported_danger(bench: HolderContext) -> RungResult | None:
     mapping = fresh_report(holder, bench.snapshot)
     if mapping is None or mapping.verdict not in _DANGERS:
         return None
-    if mapping.verdict is not Verdict.DEAD:
-        is_watched = mapping.verdict is Verdict.UNWATCHED and holder.watcher is not None
-        return None if is_watched else published(bench)
-    if is_nbd(mapping) or holder.blocklisted_by is not None:
+    if mapping.verdict is Verdict.UNWATCHED and holder.watcher is not None:
+        return None
+    if mapping.verdict is not Verdict.DEAD or is_nbd(mapping) or holder.blocklisted_by is not None:
         return published(bench)
+    if holder.watcher is not None:
+        return None
     return RungResult(
         verdict=Verdict.UNWATCHED,
         reasons=(
@@ -836,7 +837,7 @@ def reported_use(bench: HolderContext) -> RungResult | None:
     A running pod in the API is newer than a report of another verdict than `InUse`.
     """
     mapping = fresh_report(bench.holder, bench.snapshot)
-    if mapping is None or _lacks_its_watch(bench, mapping):
+    if mapping is None or _newer_in_ceph(bench, mapping):
         return None
     if bench.found.running and mapping.verdict is not Verdict.IN_USE:
         return None
@@ -848,20 +849,43 @@ def published(bench: HolderContext) -> RungResult | None:
     mapping = fresh_report(bench.holder, bench.snapshot)
     if mapping is None or mapping.verdict not in ORDER:
         return None
-    if _lacks_its_watch(bench, mapping):
+    if newer := _newer_in_ceph(bench, mapping):
         return RungResult(
             verdict=Verdict.UNDETERMINED,
             reasons=(
                 f"{bench.report}: {mapping.verdict}",
-                (
-                    "Ceph lists no watch of that client now: the device was unmapped since then, "
-                    "or the client lost its watch and can still write"
-                ),
+                newer,
                 *mapping.reasons,
             ),
         )
     return RungResult(
         verdict=mapping.verdict, reasons=(bench.report, *mapping.reasons), reported=mapping
+    )
+
+
+def _newer_in_ceph(bench: HolderContext, mapping: PublishedMapping) -> str:
+    """Return what Ceph shows now that the report of an agent could not know; "" if nothing."""
+    if _lacks_its_watch(bench, mapping):
+        return (
+            "Ceph lists no watch of that client now: the device was unmapped since then, or the "
+            "client lost its watch and can still write"
+        )
+    if _lives_again(bench, mapping):
+        return "Ceph lists a watch and no blocklist entry of that client now: it can write again"
+    return ""
+
+
+def _lives_again(bench: HolderContext, mapping: PublishedMapping) -> bool:
+    """Return whether a client that was on the blocklist has its watch again.
+
+    The kernel notices a lost watch with its next ping, after up to 5 s (osdkeepalive of libceph).
+    If the entry is removed before that, rbd_reregister_watch() in drivers/block/rbd.c succeeds.
+    """
+    return (
+        mapping.verdict is Verdict.DEAD
+        and bench.holder.watcher is not None
+        and bench.holder.blocklisted_by is None
+        and not is_nbd(mapping)
     )
 
 

@@ -448,6 +448,26 @@ class Scene:
         )
         vm.run(script)
 
+    def fence(self, node: str, holder: Json) -> str:
+        """Put the client of a krbd mapping on the blocklist; return its address.
+
+        Wait until the kernel gives up the watch: it notices the loss with its next ping, after up
+        to 5 s (osdkeepalive of libceph). If the entry is removed before that, the watch returns.
+        """
+        ceph, vm, address = self.lab.ceph, self.lab.nodes[node], str(holder["clientAddress"])
+        device = str(holder["device"]).removeprefix("/dev/")
+        line = f"rbd: {device}: failed to reregister watch: -108"
+        # Another scene may have fenced a mapping of the same name.
+        before = vm.run(["dmesg"]).stdout.count(line)
+        ceph.ceph("osd", "blocklist", "add", address)
+        self.undo(lambda: ceph.ceph("osd", "blocklist", "rm", address))
+        wait_until(
+            lambda: vm.run(["dmesg"]).stdout.count(line) > before,
+            timeout_s=60,
+            what=f"the kernel of {node} to lose the watch of {device}",
+        )
+        return address
+
     @contextlib.contextmanager
     def without_right(self, resource: str) -> Iterator[None]:
         """Remove the right to a resource from rbdagent's user in the API server."""

@@ -28,10 +28,8 @@ def test_blocklist_entry_makes_all_volumes_of_a_node_dead(scene: Scene) -> None:
     scene.undo(lambda: scene.workloads.delete("Pod", f"{scene.name}-b"))
     scene.workloads.wait_running(f"{scene.name}-worker-2")
     scene.workloads.wait_running(f"{scene.name}-b")
-    address = scene.look("worker-2", first).holder("worker-2")["clientAddress"]
 
-    scene.lab.ceph.ceph("osd", "blocklist", "add", address)
-    scene.undo(lambda: scene.lab.ceph.ceph("osd", "blocklist", "rm", address))
+    address = scene.fence("worker-2", scene.look("worker-2", first).holder("worker-2"))
     dead = scene.wait_verdict("worker-2", first, "Dead")
     assert scene.look("worker-2", second).verdict == "Dead"
     assert dead.holder("worker-2")["clientAddress"] == address

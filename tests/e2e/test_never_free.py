@@ -73,9 +73,7 @@ def three_mappings(scene: Scene) -> Volumes:
     """Map three images on worker-1; one client loses its watch as in recordings 23 and 30."""
     unwatched = scene.claim("-unwatched")
     scene.run_pod(_HOLDER, "-unwatched", claim_suffix="-unwatched")
-    address = scene.look(_HOLDER, unwatched).holder(_HOLDER)["clientAddress"]
-    scene.lab.ceph.ceph("osd", "blocklist", "add", address)
-    scene.undo(lambda: scene.lab.ceph.ceph("osd", "blocklist", "rm", address))
+    address = scene.fence(_HOLDER, scene.look(_HOLDER, unwatched).holder(_HOLDER))
     scene.wait_verdict(_HOLDER, unwatched, "Dead")
     scene.lab.ceph.ceph("osd", "blocklist", "rm", address)
     scene.wait_verdict(_HOLDER, unwatched, "Unwatched")

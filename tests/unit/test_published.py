@@ -531,6 +531,24 @@ def test_reported_mapping_without_a_watcher_is_a_holder(case: str) -> None:
     assert "RBD118" not in {finding.code for finding in diagnosis.findings}
 
 
+RETURNED: Final[dict[str, tuple[Json, Verdict]]] = {
+    "its pod runs": ({"pods": (pod(),)}, Verdict.IN_USE),
+    "no pod uses it": ({}, Verdict.UNDETERMINED),
+}
+
+
+@pytest.mark.parametrize("case", RETURNED)
+def test_client_that_watches_again_after_its_blocklist_entry_is_not_dead(case: str) -> None:
+    """The entry was removed before the kernel noticed the lost watch (observed in the lab)."""
+    in_kube, expected = RETURNED[case]
+    report = by_agent(Verdict.DEAD, read_only=False)
+    diagnosis = unwatched_seen_from_worker_2(
+        report, of_image={"watchers": (watcher(),)}, in_kube=in_kube
+    )
+    (judged,) = diagnosis.holders
+    assert (judged.verdict, diagnosis.verdict) == (expected, expected)
+
+
 def test_second_writer_without_a_watcher_is_a_conflict() -> None:
     """Assert the conflict on a third node: one watcher, and two nodes write (recording 30)."""
     seen = world(
