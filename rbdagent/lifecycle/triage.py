@@ -112,6 +112,9 @@ class Triage:
         if (claim.requested_bytes or 0) > (volume.capacity_bytes or 0) > 0:
             # It was enlarged, and the PV is not.
             return False
+        if 0 < (claim.capacity_bytes or 0) < (claim.requested_bytes or 0):
+            # The PV was enlarged too, and the file system is not.
+            return False
         is_mutual = key_of(volume.claim) == key
         # No other PV names the claim. _is_volume_at_peace checks that no other claim names its PV.
         is_alone = len(index.volumes.by_claim.get(key, ())) == 1

@@ -14,6 +14,7 @@ from rbdagent.model.ceph import (
     BlocklistEntry,
     CephView,
     ClusterView,
+    HealthCheck,
     ImagePresence,
     ImageView,
     LockHolder,
@@ -60,6 +61,7 @@ from rbdagent.model.diagnosis import (
     Verb,
 )
 from rbdagent.model.kubernetes import (
+    ClaimCondition,
     ContainerState,
     CSINode,
     CsiSource,
@@ -176,6 +178,7 @@ __all__ = [
     "CephView",
     "CheckResult",
     "CheckState",
+    "ClaimCondition",
     "ClusterReport",
     "ClusterView",
     "CollectScope",
@@ -195,6 +198,7 @@ __all__ = [
     "Finding",
     "FreezeState",
     "Gap",
+    "HealthCheck",
     "History",
     "Holder",
     "HolderKind",

@@ -134,6 +134,15 @@ class ImageView(Stored, frozen=True, kw_only=True):
     """Tasks that the mgr has queued for the image: ``flatten``, ``trash remove`` and others."""
 
 
+class HealthCheck(Stored, frozen=True, kw_only=True):
+    """A check of ``ceph health`` that failed and that can make I/O wait."""
+
+    name: str
+    """``POOL_FULL``."""
+    texts: tuple[str, ...] = ()
+    """Its summary and its first details."""
+
+
 class ClusterView(Stored, frozen=True, kw_only=True):
     """One Ceph cluster."""
 
@@ -148,6 +157,7 @@ class ClusterView(Stored, frozen=True, kw_only=True):
     monitors: tuple[ServiceAddress, ...] | NotObserved = ()
     pools: tuple[tuple[Int64, str], ...] | NotObserved = ()
     """(pool id, pool name); the handles of ceph-csi contain the id."""
+    health: tuple[HealthCheck, ...] | NotObserved = NOT_REQUESTED
     image_names: tuple[ImageSpec, ...] = ()
     """Names that are similar to a target that was not found."""
 

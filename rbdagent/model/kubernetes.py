@@ -116,6 +116,14 @@ class PersistentVolume(Stored, frozen=True, kw_only=True):
     mount_options: tuple[str, ...] = ()
 
 
+class ClaimCondition(Stored, frozen=True, kw_only=True):
+    """A condition of a claim's growth that is True."""
+
+    type: str
+    message: str = ""
+    changed_at: str | None = None
+
+
 class PersistentVolumeClaim(Stored, frozen=True, kw_only=True):
     """A PVC."""
 
@@ -144,6 +152,15 @@ class PersistentVolumeClaim(Stored, frozen=True, kw_only=True):
     """The provisioner that creates its volume (``volume.kubernetes.io/storage-provisioner``)."""
     has_data_source: bool = False
     """Whether its volume is a clone, or is restored from a snapshot."""
+    populated_from: str = ""
+    """A data source of another kind, which a populator reads: ``Thing.example.org NAME``."""
+    requested_at: str | None = None
+    """When the API server stored the requested size; None if it does not show it."""
+    capacity_bytes: Int64 | None = None
+    """The size that all steps of a growth have reached (status.capacity)."""
+    growth: str = ""
+    """The step of a growth: ``NodeResizePending``. Empty without a growth, and before 1.32."""
+    growth_conditions: tuple[ClaimCondition, ...] = ()
     attributes_class: str = ""
 
 
@@ -167,6 +184,8 @@ class Pod(Stored, frozen=True, kw_only=True):
     deleting_since: str | None = None
     claims: tuple[str, ...] = ()
     """Names of the claims that it mounts, including those of generic ephemeral volumes."""
+    read_only_claims: tuple[str, ...] = ()
+    """Names of the claims that it mounts only as read-only volumes."""
     inline_images: tuple[InTreeRbdSource, ...] = ()
     inline_volumes: tuple[CsiSource, ...] = ()
     owners: tuple[str, ...] = ()
@@ -335,6 +354,8 @@ class StorageClass(Stored, frozen=True, kw_only=True):
     is_default: bool = False
     created_at: str | None = None
     allowed_topologies: tuple[NodeTerm, ...] = ()
+    pool: str = ""
+    """The parameter ``pool`` of ceph-csi; empty without it."""
 
 
 class Workload(Stored, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rbdagent.errors import ParseError
 from rbdagent.model import (
+    ClaimCondition,
     ContainerState,
     CSINode,
     CsiSource,
@@ -39,7 +40,7 @@ from rbdagent.parse.quantity import parse_quantity
 from rbdagent.parse.volume import is_rbd_driver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rbdagent.model import EntityAddress, NodeTerm, Selector
 
@@ -54,6 +55,12 @@ CONFIRMS: Final = "rbdagent.dev/confirms"
 _MIGRATED_TO: Final = "pv.kubernetes.io/migrated-to"
 _PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _FREEZE: Final = "rbdagent.dev/freeze"
+_OF_GROWTH: Final = frozenset(
+    {"Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"}
+)
+_PROVISIONED_FROM: Final = frozenset(
+    {"PersistentVolumeClaim.", "VolumeSnapshot.snapshot.storage.k8s.io"}
+)
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -198,9 +205,10 @@ def claim(data: Json) -> PersistentVolumeClaim:
     meta, spec = data["metadata"], data.get("spec") or {}
     annotations = meta.get("annotations") or {}
     requests = (spec.get("resources") or {}).get("requests") or {}
+    status = data.get("status") or {}
     return PersistentVolumeClaim(
         ref=_ref(data),
-        phase=(data.get("status") or {}).get("phase", ""),
+        phase=status.get("phase", ""),
         volume_name=spec.get("volumeName") or None,
         storage_class=annotations.get(_OLD_CLASS, spec.get("storageClassName")),
         access_modes=tuple(spec.get("accessModes") or ()),
@@ -216,8 +224,34 @@ def claim(data: Json) -> PersistentVolumeClaim:
         selected_node=annotations.get(_SELECTED_NODE),
         provisioner=annotations.get(_PROVISIONER) or annotations.get(_OLD_PROVISIONER),
         has_data_source=bool(spec.get("dataSource") or spec.get("dataSourceRef")),
+        populated_from=_populated_from(spec.get("dataSourceRef") or {}),
         attributes_class=spec.get("volumeAttributesClassName") or "",
+        requested_at=max(
+            _times_of(meta, "f:spec", "f:resources", "f:requests", "f:storage"), default=None
+        ),
+        capacity_bytes=_bytes((status.get("capacity") or {}).get("storage")),
+        growth=(status.get("allocatedResourceStatuses") or {}).get("storage") or "",
+        growth_conditions=tuple(
+            ClaimCondition(
+                type=condition["type"],
+                message=condition.get("message") or "",
+                changed_at=condition.get("lastTransitionTime"),
+            )
+            for condition in status.get("conditions") or ()
+            if condition["type"] in _OF_GROWTH and condition["status"] == "True"
+        ),
     )
+
+
+def _populated_from(source: Json) -> str:
+    """Return a data source that no external-provisioner reads itself; empty without one.
+
+    It reads claims and VolumeSnapshots (pkg/controller/controller.go@v6.3.0).
+    """
+    kind, group = str(source.get("kind") or ""), source.get("apiGroup") or ""
+    if not kind or f"{kind}.{group}" in _PROVISIONED_FROM:
+        return ""
+    return f"{kind}.{group}".rstrip(".") + f" {source.get('name') or ''}"
 
 
 def _labels(meta: Json) -> tuple[tuple[str, str], ...]:
@@ -273,6 +307,7 @@ def pod(data: Json) -> Pod:
         ready=(conditions.get("Ready") or {}).get("status") == "True",
         deleting_since=meta.get("deletionTimestamp"),
         claims=tuple(name for volume in volumes if (name := _claim_name(meta["name"], volume))),
+        read_only_claims=_read_only_claims(meta["name"], volumes),
         inline_images=tuple(
             in_tree_source(volume["rbd"]) for volume in volumes if volume.get("rbd")
         ),
@@ -290,6 +325,16 @@ def pod(data: Json) -> Pod:
         else None,
         labels=_labels(meta),
     )
+
+
+def _read_only_claims(pod_name: str, volumes: Iterable[Json]) -> tuple[str, ...]:
+    """Return the claims that each volume of theirs mounts read-only, by name."""
+    modes: dict[str, bool] = {}
+    for volume in volumes:
+        if name := _claim_name(pod_name, volume):
+            source = volume.get("persistentVolumeClaim") or {}
+            modes[name] = modes.get(name, True) and bool(source.get("readOnly"))
+    return tuple(name for name, is_read_only in modes.items() if is_read_only)
 
 
 def _claim_name(pod_name: str, volume: Json) -> str | None:
@@ -376,18 +421,24 @@ def revision_of(data: Json) -> int | None:
 def _stored_at(metadata: Json, *path: str) -> str | None:
     """Return when the API server stored a field, by its own clock; None if it does not show it.
 
+    If several writers have set the field, the earliest time counts.
+    """
+    return min(_times_of(metadata, *path), default=None)
+
+
+def _times_of(metadata: Json, *path: str) -> Iterator[str]:
+    """Yield when each writer of a field was stored.
+
     Each entry of managedFields has the fields that one writer has set, and the time of its last
     change of one of them (Update() in apimachinery's pkg/util/managedfields/internal/
-    managedfieldsupdater.go). If several writers have set the field, the earliest time counts.
+    managedfieldsupdater.go).
     """
-    found = []
     for entry in metadata.get("managedFields") or ():
         fields = entry.get("fieldsV1")
         for key in path:
             fields = fields.get(key) if isinstance(fields, dict) else None
         if fields is not None and entry.get("time"):
-            found.append(str(entry["time"]))
-    return min(found, default=None)
+            yield str(entry["time"])
 
 
 def version(data: Json) -> str:
@@ -504,6 +555,7 @@ def storage_class(data: Json) -> StorageClass:
             )
             for term in data.get("allowedTopologies") or ()
         ),
+        pool=str((data.get("parameters") or {}).get("pool") or ""),
     )
 
 

@@ -191,6 +191,42 @@ class Recognised(Enum):
         ),
     )
 
+    INFEASIBLE = (
+        # external-provisioner tries again after --retry-interval-max: 5 minutes by default.
+        None,
+        r"Volume provisioning failed with infeasible error\. Retries will be delayed\.\s",
+        None,
+        Origin("external-provisioner", "6.3.0", "recording provisioning-badparam"),
+    )
+    LEFT_TO_POPULATOR = (
+        None,
+        r"Assuming an external populator will provision the volume",
+        None,
+        Origin("external-provisioner", "6.3.0", "recording provisioning-xns"),
+    )
+
+    # ceph health detail ---------------------------------------------------------------------------
+
+    POOL_IS_FULL = (
+        None,
+        r"\Apool '(?P<pool>[^']*)' is full",
+        None,
+        Origin("ceph", "18.2.7", "src/osd/OSDMap.cc, OSDMap::check_health"),
+    )
+    IO_PAUSED = (
+        # norecover, noout and others do not stop I/O (measured, 18.2.7).
+        None,
+        r"\bpause(?:rd|wr)\b",
+        None,
+        Origin("ceph", "18.2.7", "src/osd/OSDMap.cc, OSDMap::check_health"),
+    )
+    GROUP_INACTIVE = (
+        None,
+        r"\Apg (?P<pool_id>\d{1,18})\.[0-9a-f]+ is (?:stuck )?\w",
+        None,
+        Origin("ceph", "18.2.7", "src/mon/PGMap.cc, PGMap::get_health_checks"),
+    )
+
     # The scheduler --------------------------------------------------------------------------------
 
     CLAIM_NOT_READY = (
@@ -434,6 +470,26 @@ class Recognised(Enum):
         Origin(
             "external-resizer", "2.2.0", "pkg/controller/expand_and_recover.go, callResizeOnPlugin"
         ),
+    )
+    GROWTH_CONDITION = (
+        # The conditions ControllerResizeError and NodeResizeError of a claim.
+        None,
+        (
+            r"\Afailed to expand pvc with (?:Expander\.NodeExpand failed to expand the volume : )?"
+            r"(?P<error>[\s\S]*)"
+        ),
+        None,
+        Origin(
+            "external-resizer", "2.2.0", "pkg/controller/expand_and_recover.go, callResizeOnPlugin"
+        ),
+        Origin("kubernetes", "recording 31-grow-node-failed-pod-runs", "the claim's condition"),
+    )
+    READ_ONLY_GROWTH = (
+        # A pod with readOnly starts without the growth; kubelet does not try again.
+        None,
+        r"NodeExpandVolume failed for volume \S+ requested read-only file system",
+        Rank.GENERAL,
+        Origin(*_KUBE, "pkg/volume/util/operationexecutor/node_expander.go, runPreCheck"),
     )
     CHECKSUM_BEHIND = (
         # kubernetes#114221, azuredisk-csi-driver#1631.

@@ -1,7 +1,8 @@
-"""RBD775, RBD776, RBD777: a claim that was enlarged, and the step that is behind.
+"""RBD775 to RBD778: a claim that was enlarged, and the step that is behind.
 
 The sizes decide, in the order of the steps: claim, PV, image, device, file system. An error is in
-an event of the claim (external-resizer) or of the pod alone (kubelet), and the pod runs.
+an event of the claim (external-resizer) or of the pod alone (kubelet), which runs, and in a
+condition of the claim (RecoverVolumeExpansionFailure, recordings in tests/fixtures/claims).
 """
 
 from __future__ import annotations
@@ -10,16 +11,25 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl
+from rbdagent.correlate.holders import runs
 from rbdagent.correlate.volume_names import are_events_observed
 from rbdagent.model import (
     Finding,
     LifecycleStep,
+    NotObserved,
     Recovery,
     Severity,
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import RuleContext, device_log, finding, message_of, quoted
+from rbdagent.rules.context import (
+    RuleContext,
+    device_log,
+    finding,
+    message_of,
+    placed_pod,
+    quoted,
+)
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import is_of_pod
 from rbdagent.rules.pv_controller import describe_claim, events_of_claim, since
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rbdagent.model import (
+        ClaimCondition,
         Command,
         KubeEvent,
         PersistentVolume,
@@ -44,6 +55,9 @@ _FAILED: Final = "VolumeResizeFailed"
 _ENDED: Final = "VolumeResizeSuccessful"
 _GROWN: Final = "FileSystemResizeSuccessful"
 _BEGUN: Final = "ExternalExpanding"
+_SYNCED: Final = timedelta(minutes=2)
+"""kubelet grows a file system when it next syncs the pod: 50 s were measured (recording
+31-grow-node-pending-pod-runs)."""
 _UNANSWERED: Final = timedelta(minutes=1)
 """Without a resizer, nothing follows ExternalExpanding; a resizer follows within a second (measured
 with external-resizer 2.2.0)."""
@@ -56,8 +70,9 @@ ENTRIES: Final = (
         "The claim was enlarged, and no external-resizer acts on it.",
         cause="The driver's controller has no container csi-resizer, or it does not run, or is not "
         "the leader.",
-        evidence="The claim requests more than its PV has, the event ExternalExpanding is older "
-        "than a minute, and external-resizer has written no event about the claim.",
+        evidence="The claim has requested more than its PV has for longer than a minute (the event "
+        "ExternalExpanding, or managedFields), and external-resizer has written neither an event "
+        "nor a condition of the claim.",
         risk=_NO_LOSS,
         remedy="Run csi-resizer beside the driver's controller (with ceph-csi: in the Deployment "
         "csi-rbdplugin-provisioner). It then finishes the growth. A growth cannot be cancelled: "
@@ -72,8 +87,8 @@ ENTRIES: Final = (
         "The claim was enlarged, and the driver does not enlarge the image.",
         cause="The cause is in the event of external-resizer: a driver that cannot grow this "
         "volume, a missing secret, or Ceph.",
-        evidence="The claim requests more than its PV has; the event VolumeResizeFailed on the "
-        "claim, verbatim.",
+        evidence="The claim requests more than its PV has; the event VolumeResizeFailed or the "
+        "condition ControllerResizeError of the claim, verbatim.",
         risk=_NO_LOSS,
         remedy="Fix what the event names. A growth cannot be cancelled: the API refuses the former "
         "size, and accepts a request just above it.",
@@ -90,7 +105,7 @@ ENTRIES: Final = (
         cause="The node's resize2fs or xfs_growfs fails: the file system has recorded an error, "
         "the client is on the blocklist, or the tool cannot read a mounted super block.",
         evidence="The PV has the size that the claim requests; the event VolumeResizeFailed on the "
-        "pod, which runs: no other object shows it.",
+        "pod, which runs, or the condition NodeResizeError of the claim (from Kubernetes 1.32 on).",
         risk="None for the data that is there. A program that relies on the new size runs out of "
         "space.",
         remedy="Read the error of the tool in the event, and the kernel log on that node. It is "
@@ -101,11 +116,26 @@ ENTRIES: Final = (
         ),
         step=LifecycleStep.USE,
     ),
+    Entry(
+        "RBD778",
+        "FileSystemGrowthWaits",
+        Severity.INFO,
+        "The image has grown, and the file system grows when a pod uses it read-write.",
+        cause="No pod runs with the volume, or only pods that mount it read-only: kubelet grows a "
+        "file system for a pod that can write. Or the kubelet of the pod does not act.",
+        evidence="The condition FileSystemResizePending of the claim, without an error; the pods "
+        "that run with the claim.",
+        risk=_NO_LOSS,
+        remedy="Start a pod that uses the claim read-write. A pod that runs already does not have "
+        "to restart: kubelet grows its file system within about a minute.",
+        recovery=Recovery(actor="kubelet", condition="a pod uses the claim read-write"),
+        step=LifecycleStep.USE,
+    ),
 )
 
 
 def growth(case: RuleContext) -> Iterator[Finding]:
-    """Report RBD775, RBD776, RBD777: the first step of a growth that is behind."""
+    """Report RBD775 to RBD778: the first step of a growth that is behind."""
     claim, volume = case.use.claim, case.use.persistent_volume
     if claim is None or volume is None or claim.phase != "Bound":
         return
@@ -128,34 +158,65 @@ def _behind_controller(
         f"claim {claim.ref} requests {claim.requested_bytes} bytes, {volume.name} has "
         f"{volume.capacity_bytes}"
     )
+    condition = _condition(claim, "ControllerResizeError")
     if failed is not None:
-        has_secret = not Recognised.EXPAND_SECRET_EMPTY.is_in(failed.message)
-        why = foreign(_error(failed)) if has_secret else f"{volume.name} names no secret for it."
-        yield finding(
-            "RBD776",
-            f"pvc {claim.ref}",
-            f"Claim {claim.ref} was enlarged, and the image is not: {why}",
-            evidence=(sizes, quoted(failed)),
-            remedy="" if has_secret else _NAME_IT,
-            commands=(describe_claim(claim),),
-            recovery=None if has_secret else Recovery(note="no component adds the secret to a PV"),
-        )
+        yield _refused(claim, volume, _error(failed), (sizes, quoted(failed)))
+        return
+    if condition is not None:
+        # The event is kept for an hour.
+        yield _refused(claim, volume, _error_of(condition), (sizes, _shown(claim, condition)))
+        return
+    if of_resizer or claim.growth or _condition(claim, "Resizing") is not None:
+        return
+    if not are_events_observed(case.snapshot.kubernetes):
         return
     begun = next((event for event in reversed(events) if event.reason == _BEGUN), None)
-    waited = since(begun.first_seen or begun.last_seen, case) if begun is not None else None
-    if of_resizer or not are_events_observed(case.snapshot.kubernetes):
-        return
-    if begun is None or waited is None or waited < _UNANSWERED:
-        # The event is kept for an hour: without it, nothing shows whether a resizer works.
+    asked_at = claim.requested_at if begun is None else begun.first_seen or begun.last_seen
+    waited = since(asked_at, case)
+    if waited is None or waited < _UNANSWERED:
         return
     yield finding(
         "RBD775",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} was enlarged {age_text(waited)} ago, and no external-resizer for its "
         "driver acts on it.",
-        evidence=(sizes, quoted(begun), "no event of external-resizer on the claim"),
+        evidence=(
+            sizes,
+            *((quoted(begun),) if begun is not None else ()),
+            "no event of external-resizer on the claim",
+        ),
         commands=(kubectl("get deployments -A -o wide"), describe_claim(claim)),
     )
+
+
+def _refused(
+    claim: PersistentVolumeClaim, volume: PersistentVolume, error: str, evidence: tuple[str, ...]
+) -> Finding:
+    has_secret = not Recognised.EXPAND_SECRET_EMPTY.is_in(error)
+    why = foreign(error) if has_secret else f"{volume.name} names no secret for it."
+    return finding(
+        "RBD776",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} was enlarged, and the image is not: {why}",
+        evidence=evidence,
+        remedy="" if has_secret else _NAME_IT,
+        commands=(describe_claim(claim),),
+        recovery=None if has_secret else Recovery(note="no component adds the secret to a PV"),
+    )
+
+
+def _condition(claim: PersistentVolumeClaim, kind: str) -> ClaimCondition | None:
+    found = (condition for condition in claim.growth_conditions if condition.type == kind)
+    return next(found, None)
+
+
+def _error_of(condition: ClaimCondition) -> str:
+    found = Recognised.GROWTH_CONDITION.named_in(condition.message)
+    return condition.message if found is None else found["error"]
+
+
+def _shown(claim: PersistentVolumeClaim, condition: ClaimCondition) -> str:
+    return f"claim {claim.ref}, condition {condition.type}: {foreign(condition.message)}"
 
 
 _NAME_IT: Final = (
@@ -193,18 +254,67 @@ def _behind_node(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Fi
         and _is_of(event, names.get((event.subject.namespace, event.subject.name)), case)
     ]
     if not failed or _has_grown_since(failed[-1], case):
+        yield from _behind_by_its_status(case, claim)
         return
     event = failed[-1]
     pod = names[event.subject.namespace, event.subject.name]
     if pod in case.use.waiting_pods:
         # RBD761 reports the event of a pod that cannot start.
         return
+    text = Recognised.FAILED_FOR_VOLUME.left_out_of(message_of(event))
+    yield _not_grown(case, claim, pod, text, quoted(event))
+
+
+def _behind_by_its_status(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+    """Report what the status of a claim shows without an event."""
+    has, pending = claim.capacity_bytes, _condition(claim, "FileSystemResizePending")
+    if has is None or has >= (claim.requested_bytes or 0) or isinstance(case.use.pods, NotObserved):
+        return
+    running = [pod for pod in case.use.pods if runs(pod)]
+    failed = _condition(claim, "NodeResizeError")
+    if failed is not None and running:
+        text = _error_of(failed)
+        yield _not_grown(case, claim, running[0], text, _shown(claim, failed))
+    elif pending is not None:
+        yield from _pending(case, claim, pending, running)
+
+
+def _pending(
+    case: RuleContext, claim: PersistentVolumeClaim, pending: ClaimCondition, running: list[Pod]
+) -> Iterator[Finding]:
+    waited = since(pending.changed_at, case)
+    writing = [pod for pod in running if claim.ref.name not in pod.read_only_claims]
+    if writing and (waited is None or waited < _SYNCED):
+        return
+    if writing:
+        why = f"the kubelet of {placed_pod(writing[0])} has not grown it for {age_text(waited)}"
+    elif running:
+        why = f"{running[0].ref} mounts it read-only, and kubelet grows it only for a pod that can "
+        why += "write"
+    elif case.use.waiting_pods:
+        # kubelet grows the file system when the pod starts: another finding reports why it waits.
+        return
+    else:
+        why = "no pod runs with it. It grows when one starts"
     yield finding(
+        "RBD778",
+        f"pvc {claim.ref}",
+        f"The image of claim {claim.ref} has grown, and its file system has not: {why}.",
+        severity=Severity.WARNING if running else None,
+        evidence=(_shown(claim, pending),),
+        commands=(describe_claim(claim),),
+    )
+
+
+def _not_grown(
+    case: RuleContext, claim: PersistentVolumeClaim, pod: Pod, text: str, evidence: str
+) -> Finding:
+    return finding(
         "RBD777",
         f"pod {pod.ref}",
         f"The image of claim {claim.ref} has grown, and the file system under {pod.ref} on "
-        f"{pod.node_name} has not: {_meaning(message_of(event))}",
-        evidence=(quoted(event),),
+        f"{pod.node_name} has not: {_meaning(text)}",
+        evidence=(evidence,),
         commands=_commands(case, pod.node_name, claim),
     )
 
@@ -228,7 +338,7 @@ def _meaning(text: str) -> str:
     for row, meaning in _MEANINGS.items():
         if row.is_in(text):
             return meaning
-    return foreign(Recognised.FAILED_FOR_VOLUME.left_out_of(text))
+    return foreign(text)
 
 
 _MEANINGS: Final = {

@@ -39,6 +39,7 @@ from rbdagent.model import (
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.krbd import KEEP_ALIVE
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.ceph_health import blocking
 from rbdagent.rules.context import (
     RuleContext,
     agent_findings,
@@ -416,6 +417,8 @@ def _side(
     health = command("ceph health detail")
     # The agents of other nodes report the code of a mapping only: it begins in the same way there.
     hangs = f"An operation on {case.volume} hangs."
+    if reported := blocking(case, case.use.image.spec.pool if case.use.image is not None else ""):
+        return f"{hangs} {reported}. When that is mended, the operation completes.", (health,)
     if not _does_ceph_answer(case):
         message = f"{hangs} Check Ceph first: when Ceph answers again, the operation completes."
         return message, (health,)

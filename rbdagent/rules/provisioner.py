@@ -1,4 +1,4 @@
-"""RBD605 to RBD608, RBD617 to RBD622: provisioners that have not created a requested volume."""
+"""RBD605 to RBD608, RBD617 to RBD622, RBD628: volumes that no provisioner has created yet."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, foreign_name, quoted_names
 from rbdagent.parse.handle import lease_names
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.ceph_health import blocking
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, message_of, quoted
 from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.entry import Entry
@@ -222,11 +223,30 @@ ENTRIES: Final = (
         recovery=Recovery(note="external-provisioner keeps the choice after every error"),
         step=LifecycleStep.PROVISION,
     ),
+    Entry(
+        "RBD628",
+        "WaitsForPopulator",
+        Severity.WARNING,
+        "The claim has a data source that a populator reads, and no volume yet.",
+        cause="spec.dataSourceRef names an object that external-provisioner does not read: it "
+        "leaves the claim to the populator of that kind (CDI, for example). The populator is not "
+        "installed, has not finished, or does not find the object.",
+        evidence="The event `Assuming an external populator will provision the volume`; "
+        "spec.dataSourceRef.",
+        risk=NO_VOLUME,
+        remedy="Look at that object and at the events and pods of its populator. The populator "
+        "makes a second claim, fills it, and gives its PV to this one: leave both to it. Without a "
+        "populator for the kind, no component ever creates the volume.",
+        recovery=Recovery(actor="the populator", condition="it has filled the volume"),
+        step=LifecycleStep.PROVISION,
+    ),
 )
 
 BEGUN: Final = timedelta(minutes=3)
 """The provisioner of ceph-csi allows one call 150 s
 (deploy/rbd/kubernetes/csi-rbdplugin-provisioner.yaml@52fcb7b). After that it reports a failure."""
+_INFEASIBLE_S: Final = 300.0
+"""--retry-interval-max of external-provisioner 6.3.0; measured after InvalidArgument."""
 _NEEDS_SELF_LINK: Final = (
     r"(?:^|/)csi-provisioner:v?(?:0\.|1\.[0-2](?:\.|$)|1\.3\.[01]$)"
     r"|external_storage/|(?:^|/)(?:rbd|cephfs|nfs-client)-provisioner[:@]"
@@ -257,7 +277,7 @@ def server_version(case: RuleContext) -> tuple[int, int] | None:
 def explained(
     case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
 ) -> Iterator[Finding]:
-    """Report RBD605 to RBD608, RBD617 to RBD622: the progress of a claim's provisioner."""
+    """Report RBD605 to RBD608, RBD617 to RBD622, RBD628: the progress of a claim's provisioner."""
     own = [event for event in events_of_claim(case, claim) if _is_from_provisioner(event, found)]
     failures = _failures_since_success(own)
     failed = decisive(failures, case, retry_s=RETRY_S)[0] if failures else None
@@ -269,6 +289,8 @@ def explained(
         yield stuck
     elif failed is not None and is_fresh(failures[-1], case):
         yield _fails(case, claim, found, failed)
+    elif left := [event for event in own if Recognised.LEFT_TO_POPULATOR.is_in(event.message)]:
+        yield _left_to_populator(case, claim, found, asked, left[-1])
     elif _is_under_way(case, own, asked):
         yield _under_way(case, claim, found, own[-1].last_seen if own else asked)
     else:
@@ -295,6 +317,25 @@ def _under_way(
         f"{found.provisioner} has been creating the volume of claim {claim.ref} for "
         f"{age_text(since(begun, case))}.",
         evidence=newest_events(case, claim),
+    )
+
+
+def _left_to_populator(
+    case: RuleContext,
+    claim: PersistentVolumeClaim,
+    found: StorageClass,
+    asked: str | None,
+    event: KubeEvent,
+) -> Finding:
+    source = foreign_name(claim.populated_from) or "its source"
+    return finding(
+        "RBD628",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} has waited {age_text(since(asked, case))} for a populator, which fills "
+        f"it from {source}: {found.provisioner} creates no volume for it.",
+        evidence=(quoted(event),),
+        commands=(describe_claim(claim),),
+        severity=weight(case, asked, GRACE),
     )
 
 
@@ -411,9 +452,9 @@ def _hanging_call(
         "RBD619",
         f"pvc {claim.ref}",
         f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
-        f"does not return{_what_it_waits_for(case)}",
+        f"does not return{_what_it_waits_for(case, found)}",
         evidence=(quoted(event), _counted(event)),
-        remedy=_ONE_OF_THREE if _does_ceph_answer(case) else "",
+        remedy=_remedy(case, found),
         commands=(
             command("ceph health detail"),
             command("ceph osd pool ls detail"),
@@ -430,8 +471,22 @@ _ONE_OF_THREE: Final = (
 )
 
 
-def _what_it_waits_for(case: RuleContext) -> str:
+_MEND_CEPH: Final = (
+    "Mend what Ceph reports (`ceph health detail`): the call then ends, and no other action is "
+    "needed. A quota is changed with `ceph osd pool set-quota`."
+)
+
+
+def _remedy(case: RuleContext, found: StorageClass) -> str:
+    if blocking(case, found.pool):
+        return _MEND_CEPH
+    return _ONE_OF_THREE if _does_ceph_answer(case) else ""
+
+
+def _what_it_waits_for(case: RuleContext, found: StorageClass) -> str:
     """Return what the call waits for; Ceph is not blamed if it has just answered rbdagent."""
+    if reported := blocking(case, found.pool):
+        return f": {reported}."
     if not _does_ceph_answer(case):
         return ": it waits for Ceph."
     return (
@@ -465,7 +520,7 @@ def _failed_call(
             remedy=meant.remedy.format(**names),
             commands=filled((meant.command,) if meant.command else (), names),
             severity=young,
-            recovery=meant.recovery,
+            recovery=_recovery(event, meant.recovery),
         )
     return finding(
         "RBD607",
@@ -474,6 +529,7 @@ def _failed_call(
         evidence=(quoted(event), _counted(event)),
         commands=(describe_claim(claim), *provisioner_log_commands(case, found.provisioner)),
         severity=young,
+        recovery=_recovery(event),
     )
 
 
@@ -482,9 +538,17 @@ def _counted(event: KubeEvent) -> str:
 
 
 def _error_of(event: KubeEvent) -> str:
-    text = message_of(event)
+    text = Recognised.INFEASIBLE.left_out_of(message_of(event))
     found = Recognised.PROVISIONING_FAILED.search(text)
     return text if found is None else found["error"]
+
+
+def _recovery(event: KubeEvent, recovery: Recovery | None = None) -> Recovery | None:
+    """Return when the provisioner tries again: later after an error of the request itself."""
+    if recovery is not None or not Recognised.INFEASIBLE.is_in(event.message):
+        return recovery
+    condition = "the cause in its event is fixed"
+    return Recovery(actor=PROVISIONER, condition=condition, within_s=_INFEASIBLE_S)
 
 
 def _selector(claim: PersistentVolumeClaim) -> tuple[str, ...]:

@@ -165,6 +165,7 @@ def ceph(*images: FakeImage, **changes: Any) -> FakeCeph:
         "osd pool application get": b'{"k8s":{"rbd":{}},".mgr":{"mgr":{}}}\n',
         "mgr dump": b'{"active_name":"x","active_clients":[]}\n',
         "mon dump": b'{"mons":[]}\n',
+        "health": b'{"status":"HEALTH_OK","checks":{},"mutes":[]}\n',
         "dump_watchers": -errno.EACCES,
     }
     answers.update(changes.pop("answers", {}))

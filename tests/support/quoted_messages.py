@@ -353,6 +353,50 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
     Recognised.WRITE_REFUSED: (
         Quote("rbd: rbd0: write at objno 5 1048576~4096 result -30", SOURCE),
     ),
+    Recognised.GROWTH_CONDITION: (
+        Quote(
+            "failed to expand pvc with rpc error: code = Internal desc = failed to establish the "
+            "connection",
+            RECORDING,
+            "claims/grow-controller-failed.json",
+        ),
+        Quote(
+            "failed to expand pvc with Expander.NodeExpand failed to expand the volume : rpc error",
+            RECORDING,
+            "claims/grow-node-failed-pod-runs.json",
+        ),
+    ),
+    Recognised.READ_ONLY_GROWTH: (
+        Quote(
+            'MountVolume.NodeExpandVolume failed for volume "pvc-23bde061-90dc-4740-9bbf-'
+            '664bec6b826d" requested read-only file system',
+            RECORDING,
+            "claims/grow-read-only-pod-started.json",
+        ),
+    ),
+    Recognised.INFEASIBLE: (
+        Quote(
+            "Volume provisioning failed with infeasible error. Retries will be delayed. rpc error",
+            RECORDING,
+            "claims/provisioning-badparam.json",
+        ),
+    ),
+    Recognised.LEFT_TO_POPULATOR: (
+        Quote(
+            "Assuming an external populator will provision the volume",
+            RECORDING,
+            "claims/provisioning-xns.json",
+        ),
+    ),
+    Recognised.POOL_IS_FULL: (Quote("pool 'qp' is full (running out of quota)", SOURCE),),
+    Recognised.IO_PAUSED: (Quote("pauserd,pausewr flag(s) set", SOURCE),),
+    Recognised.GROUP_INACTIVE: (
+        Quote(
+            "pg 5.0 is stuck inactive for 61s, current state undersized+degraded+peered, last "
+            "acting [0]",
+            SOURCE,
+        ),
+    ),
     Recognised.RESIZE_FAILED: (
         Quote(
             f'resize volume "{PV}" by resizer "{DRIVER}" failed: rpc error: code = Internal '

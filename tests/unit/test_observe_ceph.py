@@ -308,7 +308,12 @@ def test_blocklist_that_cannot_be_parsed_is_not_observed(
 
 @pytest.mark.parametrize(
     ("prefix", "fact"),
-    [("osd lspools", "pools"), ("mgr dump", "services"), ("mon dump", "monitors")],
+    [
+        ("osd lspools", "pools"),
+        ("mgr dump", "services"),
+        ("mon dump", "monitors"),
+        ("health", "health"),
+    ],
 )
 def test_answer_with_a_second_value_is_not_observed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str, fact: str
@@ -471,7 +476,8 @@ def test_version_is_queried_only_if_a_command_is_unknown(
 ) -> None:
     cluster = ceph(image("one")).install(monkeypatch)
     observe(tmp_path, [identity("one")])
-    assert sorted(cluster.asked) == ["mgr dump", "mon dump", "osd blocklist ls", "osd lspools"]
+    asked = ["health", "mgr dump", "mon dump", "osd blocklist ls", "osd lspools"]
+    assert sorted(cluster.asked) == asked
 
 
 UUID = "0a1b2c3d-1111-2222-3333-444455556666"

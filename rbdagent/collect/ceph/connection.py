@@ -22,6 +22,7 @@ from rbdagent.commands import command, line_of
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
     BlocklistEntry,
+    HealthCheck,
     ImageIdentity,
     NotObserved,
     ServiceAddress,
@@ -36,7 +37,7 @@ from rbdagent.parse.address import (
 from rbdagent.parse.excerpt import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rbdagent.collect.ceph.access import CephAccess
     from rbdagent.collect.ceph.list_watchers import Watches
@@ -311,14 +312,14 @@ class Cluster:
         """Drop the open pools: the next request opens them again."""
         self._contexts = {}
 
-    def monitor(self, prefix: str) -> tuple[Any, ...]:
+    def monitor(self, prefix: str, **arguments: str) -> tuple[Any, ...]:
         """Query the monitors; return the JSON values of the answer, usually a single one.
 
         Raises:
             SourceError: refused, or no answer in time.
             ParseError: the answer is not JSON only.
         """
-        command = msgspec.json.encode({"prefix": prefix, "format": "json"}).decode()
+        command = msgspec.json.encode({"prefix": prefix, "format": "json"} | arguments).decode()
         try:
             code, output, status = self._handle.mon_command(
                 command, b"", timeout=self.access.limit_s
@@ -363,11 +364,11 @@ class Cluster:
             )
 
     def monitor_or_gap(
-        self, prefix: str, read: Callable[[tuple[Any, ...]], _T]
+        self, prefix: str, read: Callable[[tuple[Any, ...]], _T], **arguments: str
     ) -> _T | NotObserved:
         """Query the monitors; return NotObserved after an error."""
         try:
-            return read(self.monitor(prefix))
+            return read(self.monitor(prefix, **arguments))
         except Exception as error:  # noqa: BLE001 - a failed request must not hide the others
             return not_observed(error, f"{self.access.name}: {prefix!r}")
 
@@ -539,6 +540,28 @@ def read_pools(values: tuple[object, ...]) -> tuple[tuple[int, str], ...]:
     """Parse ``osd lspools``: number and name."""
     pools = cast("list[dict[str, Any]]", _only(values, "osd lspools"))
     return tuple((int(pool["poolnum"]), str(pool["poolname"])) for pool in pools)
+
+
+def read_health(values: tuple[object, ...]) -> tuple[HealthCheck, ...]:
+    """Parse ``health`` with details: the checks that can make I/O wait."""
+    data = cast("dict[str, Any]", _only(values, "health"))
+    checks = cast("dict[str, Any]", data.get("checks") or {})
+    return tuple(
+        HealthCheck(name=name, texts=tuple(_texts_of(checks[name])))
+        for name in _STOP_IO
+        if name in checks
+    )
+
+
+_STOP_IO: Final = ("POOL_FULL", "OSDMAP_FLAGS", "PG_AVAILABILITY")
+"""Codes of checks (OSDMap::check_health and PGMap::get_health_checks of Ceph 16 to 20)."""
+_MOST_DETAILS: Final = 20
+
+
+def _texts_of(check: dict[str, Any]) -> Iterator[str]:
+    summary: dict[str, Any] = check.get("summary") or {}
+    for text in (summary, *(check.get("detail") or ())[:_MOST_DETAILS]):
+        yield shortened(str(text.get("message") or ""))
 
 
 def read_managers(values: tuple[object, ...]) -> tuple[ServiceAddress, ...]:

@@ -30,6 +30,7 @@ from rbdagent.collect.ceph.connection import (
     rbd_module,
     reach_cure,
     read_blocklist,
+    read_health,
     read_managers,
     read_monitors,
     read_pools,
@@ -48,6 +49,7 @@ from rbdagent.model import (
     ClusterView,
     EntityAddress,
     Gap,
+    HealthCheck,
     ImageIdentity,
     ImagePresence,
     ImageSpec,
@@ -166,6 +168,7 @@ class CephReader:
             pools=cluster.monitor_or_gap("osd lspools", read_pools),
             services=cluster.monitor_or_gap("mgr dump", read_managers),
             monitors=cluster.monitor_or_gap("mon dump", read_monitors),
+            health=cluster.monitor_or_gap("health", read_health, detail="detail"),
         )
 
     def images(
@@ -210,6 +213,7 @@ class _Connected(Struct, frozen=True, kw_only=True):
     pools: tuple[tuple[int, str], ...] | NotObserved
     services: tuple[ServiceAddress, ...] | NotObserved
     monitors: tuple[ServiceAddress, ...] | NotObserved
+    health: tuple[HealthCheck, ...] | NotObserved
 
 
 _Begun = Callable[[float], list[_Connected | BaseException | None]]
@@ -227,6 +231,7 @@ def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
         services=missing,
         monitors=missing,
         pools=missing,
+        health=missing,
     )
 
 
@@ -311,6 +316,7 @@ def _view(connected: _Connected, images: tuple[ImageView, ...]) -> ClusterView:
         services=connected.services,
         monitors=connected.monitors,
         pools=connected.pools,
+        health=connected.health,
     )
     gaps = gaps_in((("the list of monitors", connected.cluster.access.monitors_missing),))
     return replace(view, source=replace(view.source, gaps=(*gaps, *_gaps(view))))

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rbdagent.model import KubeEvent, ObjectRef, Snapshot
+from rbdagent.model import ClaimCondition, KubeEvent, ObjectRef, Snapshot
 from tests.support.rule_tables import NOTHING_ELSE, NotReported, Reported
-from tests.support.snapshots import DRIVER, NOW, PV, claim, event, mount, pod, volume, world
+from tests.support.snapshots import (
+    DRIVER,
+    NOW,
+    PV,
+    claim,
+    event,
+    mount,
+    pod,
+    volume,
+    waiting_pod,
+    world,
+)
 
 NONE: Final = NOTHING_ELSE
 SMALL, LARGE = 64 << 20, 128 << 20
@@ -65,6 +76,16 @@ def node_fails(text: str, *more: KubeEvent) -> Snapshot:
     return grown(on_pod(NODE_FAILED.format(text)), *more, has=LARGE)
 
 
+def pending(changed_at: str = MINUTES_AGO, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as above
+    """Build a snapshot in which the image has grown, and kubelet is to grow the file system."""
+    waits = ClaimCondition(type="FileSystemResizePending", changed_at=changed_at)
+    grows = claim(
+        requested_bytes=LARGE, capacity_bytes=SMALL, growth="NodeResizePending",
+        growth_conditions=(waits,),
+    )  # fmt: skip
+    return grown(has=LARGE, **{"claims": (grows,), **in_kube})
+
+
 REPORTED: Final[Reported] = {
     "RBD775": {"nothing followed": (grown(expanding()), NONE)},
     "RBD776": {
@@ -83,6 +104,11 @@ REPORTED: Final[Reported] = {
         "an error on the file system": (node_fails(DENIED), NONE),
         "the device cannot be read": (node_fails(UNREADABLE), NONE),
         "an unknown error": (node_fails("out of luck"), NONE),
+    },
+    "RBD778": {
+        "no pod": (pending(pods=()), {"RBD110"}),
+        "a pod that only reads": (pending(pods=(pod(read_only_claims=("data",)),)), NONE),
+        "kubelet does not act": (pending(), NONE),
     },
 }
 NOT_REPORTED: Final[NotReported] = {
@@ -129,6 +155,14 @@ NOT_REPORTED: Final[NotReported] = {
         "of another pod": grown(
             on_pod(NODE_FAILED.format(CHECKSUM), subject=ObjectRef(namespace="x", name="y")),
             has=LARGE,
+        ),
+    },
+    "RBD778": {
+        "kubelet has two minutes": pending(changed_at=NOW),
+        "a pod waits to start": pending(pods=(waiting_pod(),)),
+        "done": grown(has=LARGE, claims=(claim(requested_bytes=LARGE, capacity_bytes=LARGE),)),
+        "a raw block volume": pending(
+            claims=(claim(requested_bytes=LARGE, capacity_bytes=SMALL, volume_mode="Block"),)
         ),
     },
 }  # fmt: skip

@@ -182,6 +182,7 @@ WITHOUT_LABELS: Final = (
     "error generating accessibility requirements: no topology key found for node worker-1"
 )
 """Error of external-provisioner 6.3 with a real ceph-csi without --domainlabels (ceph-csi#4777)."""
+POPULATED: Final = "Assuming an external populator will provision the volume"
 BEGUN: Final = to_claim("External provisioner is provisioning volume", "Provisioning")
 BOUND: Final = {"bind_completed": True, "created_at": LONG_AGO}
 LOST: Final = {"phase": "Lost", **BOUND}
@@ -415,6 +416,12 @@ REPORTED: Final[dict[str, Table]] = {
             "on rbd `block` type volumes",
             claim={"access_modes": ("ReadWriteMany",)},
         )
+    },
+    "RBD628": {
+        "nothing fills it": life(
+            claims=(wanting(populated_from="Thing.example.org absent"),),
+            events=(to_claim(POPULATED, type="Normal", reason="Provisioning"),),
+        ),
     },
     "RBD622": {
         "the node is gone": life(
@@ -766,6 +773,7 @@ NOT_REPORTED: Final[dict[str, Table]] = {
             ),
         )
     },
+    "RBD628": {"the driver creates it": life(events=(BEGUN,))},
     "RBD622": {
         "the node is there": life(
             claims=(wanting(selected_node="worker-2"),), storage_classes=(WAITING,)
