@@ -25,10 +25,23 @@ from rbdagent.parse.recognised import Recognised
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rbdagent.model import Holder
+
 _COMM: Final = 15
 """Characters of a task's name that the kernel keeps (TASK_COMM_LEN)."""
 _KEY_TOO_LONG: Final = "libceph: secret too big"
 """The name for kernel lines about a key: such a line names no volume."""
+_OF_CLIENTS: Final = "libceph:"
+"""The name for kernel lines about a client of Ceph: such a line names no device."""
+_HEADS: Final = ("libceph: ", "rbd: ")
+_CLIENT_LINES: Final = (
+    Recognised.FEATURE_SET_MISMATCH,
+    Recognised.OTHER_CLUSTER_ANSWERS,
+    Recognised.CONNECTION_LOST,
+    Recognised.UNKNOWN_MAP_OPTION,
+    Recognised.TOO_MANY_PARENTS,
+    Recognised.POOL_FULL_FOR_CLIENT,
+)
 
 
 class LogNames(Struct, frozen=True, kw_only=True):
@@ -113,19 +126,27 @@ def _of_kernel(use: Volume) -> Iterator[str]:
             yield f"{flight.program[:_COMM]}:{flight.process.pid}"
     if any(Recognised.KEY_NOT_ADDED.is_in(event.message) for event in use.events):
         yield _KEY_TOO_LONG
+    if any(map(_has_hung_requests, use.holders)):
+        yield _OF_CLIENTS
+
+
+def _has_hung_requests(holder: Holder) -> bool:
+    return holder.mapping is not None and bool(observed_of(holder.mapping.hung_requests))
 
 
 _FAILED: Final = (Recognised.MOUNT_REFUSED, Recognised.SUPER_BLOCK_UNREADABLE)
 
 
 def _of_failed_mounts(use: Volume, snapshot: Snapshot) -> Iterator[str]:
-    """Yield the devices that events name, if no image is mapped there now.
+    """Yield what names the kernel's lines about a volume that a pod here waits for.
 
-    After a mount that failed, ceph-csi unmaps the device. The kernel's reason names it.
+    After a mount that failed, ceph-csi unmaps the device: an event names it. The device may have
+    another image now. A map that failed had no device.
     """
     node = snapshot.node
     if node is None or all(pod.node_name != node.node_name for pod in use.waiting_pods):
         return
+    yield _OF_CLIENTS
     mapped = {mapping.kernel_name for mapping in mappings_of(node)}
     for event in use.events:
         for text in _FAILED:
@@ -161,6 +182,11 @@ _PLACES: Final = (
     r"|\b[Vv]ol(?:ume)?[ _]?(?:ID|id|Name)\b\\*[\"']?[:= ]{1,2}\\*[\"']?)"
 )
 """The positions at which kubelet and ceph-csi write only the name of a PV or a handle."""
+
+
+def is_of_clients(text: str) -> bool:
+    """Return whether a line of the kernel is about its client of Ceph, and names no device."""
+    return text.startswith(_HEADS) and any(row.is_in(text) for row in _CLIENT_LINES)
 
 
 class Naming(Struct, frozen=True, kw_only=True):
@@ -201,6 +227,8 @@ class Naming(Struct, frozen=True, kw_only=True):
         names = {*_DEVICE.findall(text), *(task for task in _TASK.findall(text) if ":" in task)}
         if Recognised.SECRET_TOO_BIG.is_in(text):
             names.add(_KEY_TOO_LONG)
+        if is_of_clients(text):
+            names.add(_OF_CLIENTS)
         for name in names:
             for number in self.kernel.get(name, ()):
                 found.setdefault(number, set()).add(name)

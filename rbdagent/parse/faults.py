@@ -45,6 +45,7 @@ class Fault(StrEnum):
     BLOCKLISTED = "the client is on the blocklist"
     NOT_KNOWN = "the monitors do not know the command"
     NO_POOL = "no such pool"
+    NO_OMAP = "the pool has no omap"
     NO_IMAGE = "no such image"
     KEY_TYPE = "the kernel cannot use keys of this type"
     FEATURES = "the kernel lacks a feature of the image"
@@ -87,6 +88,9 @@ FAULTS: Final[dict[Call, dict[int, Fault]]] = {
         errno.EACCES: Fault.DENIED,
         errno.ETIMEDOUT: Fault.TIMED_OUT,
         errno.ESHUTDOWN: Fault.BLOCKLISTED,
+        # The journal of ceph-csi is omap, which only a replicated pool has (supports_omap() in
+        # src/osd/osd_types.h of Ceph; rook#7188).
+        errno.EOPNOTSUPP: Fault.NO_OMAP,
     },
     Call.IMAGE: {
         errno.ENOENT: Fault.NO_IMAGE,

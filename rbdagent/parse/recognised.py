@@ -205,6 +205,14 @@ class Recognised(Enum):
         Origin("external-provisioner", "6.3.0", "recording provisioning-xns"),
     )
 
+    CLONE_SOURCE_IN_USE = (
+        # CDI waits for the end of the pod before it copies the source (CDI#3719).
+        None,
+        r"\Apod (?P<pod>\S{1,510}) using PersistentVolumeClaim (?P<claim>\S{1,510})",
+        None,
+        Origin("containerized-data-importer", "main", "pkg/controller/clone/common.go"),
+    )
+
     # ceph health detail ---------------------------------------------------------------------------
 
     POOL_IS_FULL = (
@@ -768,6 +776,58 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/topology.go, GenerateAccessibilityRequirements"),
     )
+    OF_DATA_SOURCE = (
+        # A prefix of the texts below: it takes the room of the words that matter.
+        None,
+        r"error getting handle for DataSource Type \S{1,253} by Name \S{1,253}: ",
+        None,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, prepareProvision"),
+    )
+    MODE_OF_SOURCE_DIFFERS = (
+        "RBD607",
+        (
+            r"requested volume \S{1,510} modifies the mode of the source volume"
+            r"|source PVC and destination PVCs must have the same volume mode for cloning"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource and getPVCSource"),
+    )
+    SNAPSHOTS_NOT_SERVED = (
+        "RBD607",
+        (
+            r"error getting snapshot (?P<snapshot>[\w.-]{1,253}) from api server: the server could "
+            r"not find the requested resource"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource"),
+    )
+    SNAPSHOT_GONE = (
+        "RBD607",
+        r'volumesnapshots\.snapshot\.storage\.k8s\.io "(?P<snapshot>[\w.-]{1,253})" not found',
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "recording provisioning-snap"),
+    )
+    SNAPSHOT_NOT_BOUND = (
+        "RBD607",
+        r"snapshot (?P<snapshot>[\w.-]{1,253}) not bound",
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource"),
+    )
+    SNAPSHOT_NOT_READY = (
+        "RBD607",
+        r"snapshot (?P<snapshot>[\w.-]{1,253}) is not Ready",
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource"),
+    )
+    CLONE_SOURCE_GONE = (
+        "RBD607",
+        (
+            r"error getting PVC (?P<source>[\w.-]{1,253}) \(namespace \S{1,80}\) from api server: "
+            r"persistentvolumeclaim \S{1,260} not found"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "recording provisioning-clone"),
+    )
     SOURCE_IS_LARGER = (
         "RBD607",
         (
@@ -807,6 +867,13 @@ class Recognised(Enum):
 
     # rbd, its library and the kernel, in the texts of ceph-csi; parse/faults.py reads the number --
 
+    MODULE_OF_OTHER_KERNEL = (
+        # The kmod of the driver's image cannot load this kernel's module (rook#1110).
+        "RBD739",
+        r"could not insert 'rbd': Exec format error",
+        Rank.SPECIFIC,
+        Origin(*_KMOD, "the strings of modprobe and modinfo"),
+    )
     NO_MODULE = (
         "RBD739",
         r"modprobe: (?:FATAL|ERROR)|failed to load rbd kernel module|Module rbd not found",
@@ -848,6 +915,12 @@ class Recognised(Enum):
         # (netNamespaceFilePath).
         None,
         r"\(exit status (?P<number>\d{1,3})\) occurred while running (?:rbd|nsenter)\b",
+        None,
+        Origin(*_CSI, "internal/util/cephcmds.go, ExecCommand and ExecuteCommandWithNSEnter"),
+    )
+    RBD_USER = (
+        None,
+        r"occurred while running (?:rbd|nsenter) args: \[[^\]]{0,400}?--id (?P<user>[\w.-]{1,100})",
         None,
         Origin(*_CSI, "internal/util/cephcmds.go, ExecCommand and ExecuteCommandWithNSEnter"),
     )
@@ -952,6 +1025,49 @@ class Recognised(Enum):
         r"\Alibceph: secret too big",
         None,
         Origin("linux", "6.1, 6.12, 7.2", "net/ceph/crypto.c, ceph_crypto_key_decode"),
+    )
+    FEATURE_SET_MISMATCH = (
+        # The monitors refuse a kernel that is too old (rook#3751); the map ends with 110.
+        None,
+        (
+            r"\Alibceph: \S{1,20} \S{1,80} (?:feature set mismatch, my [0-9a-f]+ < server's "
+            r"[0-9a-f]+, missing [0-9a-f]+|missing required protocol features)"
+        ),
+        None,
+        Origin("linux", "6.12", "net/ceph/messenger_v1.c, process_connect"),
+    )
+    OTHER_CLUSTER_ANSWERS = (
+        None,
+        r"\Alibceph: bad fsid, had \S{1,40} got \S{1,40}",
+        None,
+        Origin("linux", "6.12", "net/ceph/ceph_common.c, ceph_check_fsid"),
+    )
+    CONNECTION_LOST = (
+        None,
+        r"\Alibceph: (?P<peer>(?:mon|osd)\d{1,9}) \S{1,80} (?:socket closed|socket error|connect)",
+        None,
+        Origin("linux", "6.12", "net/ceph/messenger.c, con_fault"),
+    )
+    UNKNOWN_MAP_OPTION = (
+        # libceph up to 5.5, rbd later.
+        None,
+        r"\A(?:libceph: bad option at|rbd: Unknown parameter) '(?P<option>[^']{0,200})'",
+        None,
+        Origin("linux", "5.4", "net/ceph/ceph_common.c, ceph_parse_options"),
+        Origin("linux", "5.10", "drivers/block/rbd.c, rbd_parse_options"),
+    )
+    TOO_MANY_PARENTS = (
+        # At level info: the text, not the level, selects it.
+        None,
+        r"\Arbd: .{0,200}parent chain is too long \(\d{1,9}\)",
+        None,
+        Origin("linux", "6.12", "drivers/block/rbd.c, rbd_dev_probe_parent"),
+    )
+    POOL_FULL_FOR_CLIENT = (
+        None,
+        r"\Alibceph: pool (?P<pool_id>\d{1,18}) is full or reached quota",
+        None,
+        Origin("linux", "6.12, 7.2", "net/ceph/osd_client.c, __submit_request"),
     )
     TASK_HUNG = (
         None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.model import observed_of
+from rbdagent.model import NotObserved, observed_of
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 
@@ -31,6 +31,13 @@ def blocking(case: RuleContext, pool: str) -> str:
             if text := _meaning(check, pool, ids):
                 return text
     return ""
+
+
+def is_health_observed(case: RuleContext) -> bool:
+    """Return whether each cluster has answered `ceph health`."""
+    ceph = case.snapshot.ceph
+    clusters = () if ceph is None else ceph.clusters
+    return not any(isinstance(cluster.health, NotObserved) for cluster in clusters)
 
 
 def _meaning(check: HealthCheck, pool: str, ids: set[str]) -> str:

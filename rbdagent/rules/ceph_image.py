@@ -287,7 +287,7 @@ def node_on_blocklist(case: RuleContext) -> Iterator[Finding]:
     entries = observed_of(cluster.blocklist)
     for entry in sorted(entries, key=lambda entry: (entry.network, entry.nonce)):
         node = _node_hit(entry, case)
-        if node is None or entry in reported:
+        if node is None or entry in reported or _is_of_former_daemon(entry, cluster):
             continue
         index = entry.nonce == 0
         devices = None if index else _devices_of_client(entry, node, case)
@@ -382,6 +382,23 @@ def _node_hit(entry: BlocklistEntry, case: RuleContext) -> str | None:
             if entry_hits(entry, client):
                 return holder.node
     return None
+
+
+def _is_of_former_daemon(entry: BlocklistEntry, cluster: ClusterView) -> bool:
+    """Return whether an entry is of a former ceph-mgr at the address of a daemon.
+
+    A mgr that is replaced gets an entry for each of its clients and for itself, all with one end
+    (MgrMonitor::drop_active). A daemon binds a port; clients of krbd and librbd have port 0.
+    """
+    hosts = {daemon.address.ip for daemon in daemons_of(cluster)}
+    if not entry.until or entry.nonce == 0 or entry.is_range:
+        return False
+    if not any(same_ip(entry.network, ip) for ip in hosts):
+        return False
+    return any(
+        other.until == entry.until and other.network == entry.network and other.port != 0
+        for other in observed_of(cluster.blocklist)
+    )
 
 
 def _daemons_hit(entry: BlocklistEntry, cluster: ClusterView) -> tuple[str, ...]:

@@ -65,6 +65,63 @@ PROVISIONING: Final = (
         template("kubectl get csinodes -o yaml"),
     ),
     ControllerText(
+        ((Call.POOL, Fault.NO_OMAP),),
+        "the pool that its class names cannot hold the journal of ceph-csi (95): most likely it is "
+        "erasure-coded, and only a replicated pool has omap",
+        "`ceph osd pool ls detail` shows the type of the pool. A class needs a replicated pool as "
+        "`pool`, and may name an erasure-coded one as `dataPool`. A class's parameters cannot be "
+        "changed: make another class, with the tool that made this one.",
+        template("ceph osd pool ls detail"),
+        Recovery(note="a class's parameters cannot be changed"),
+    ),
+    ControllerText(
+        (Recognised.MODE_OF_SOURCE_DIFFERS,),
+        "its volumeMode differs from that of its source",
+        "The volumeMode of a claim cannot be changed. Who makes the claim (a person, a backup "
+        "tool, CDI) makes another one with the mode of the source. Do not annotate the "
+        "VolumeSnapshotContent to allow the change: it protects the data from being read as "
+        "another kind of volume.",
+        recovery=Recovery(note="a claim's volumeMode cannot be changed"),
+    ),
+    ControllerText(
+        (Recognised.SNAPSHOTS_NOT_SERVED,),
+        "the API server does not serve the version of VolumeSnapshot that csi-provisioner reads",
+        "The CRDs of the snapshots are missing, or of another generation than csi-provisioner: "
+        "update them with the tool that installed them. Never delete these CRDs: with them go all "
+        "VolumeSnapshots, and with their deletionPolicy the data.",
+        template("kubectl api-resources --api-group=snapshot.storage.k8s.io"),
+        Recovery(actor="external-provisioner", condition="the version is served"),
+    ),
+    ControllerText(
+        (Recognised.SNAPSHOT_GONE,),
+        "its source, the VolumeSnapshot {snapshot}, does not exist",
+        "Create that VolumeSnapshot, or delete the claim, which has no volume yet, and create it "
+        "from another source.",
+        recovery=Recovery(actor="external-provisioner", condition="the snapshot exists"),
+    ),
+    ControllerText(
+        (Recognised.SNAPSHOT_NOT_BOUND,),
+        "its source, the VolumeSnapshot {snapshot}, is not bound to a VolumeSnapshotContent",
+        "The status of the VolumeSnapshot {snapshot} has the cause. snapshot-controller binds it: "
+        "see that it runs, and its log. Or the content belongs to another snapshot or driver.",
+        template("kubectl get deployments -A -o wide"),
+        Recovery(actor="snapshot-controller", condition="the snapshot is bound"),
+    ),
+    ControllerText(
+        (Recognised.SNAPSHOT_NOT_READY,),
+        "its source, the VolumeSnapshot {snapshot}, is not ready",
+        "The field status.error of the VolumeSnapshot {snapshot} has the cause, or it is still "
+        "being made. The claim itself is in order.",
+        recovery=Recovery(actor="external-provisioner", condition="the snapshot is ready"),
+    ),
+    ControllerText(
+        (Recognised.CLONE_SOURCE_GONE,),
+        "its source, the claim {source}, does not exist in its namespace",
+        "Delete the claim, which has no volume yet, and create it from a claim that exists: its "
+        "dataSource cannot be changed.",
+        recovery=Recovery(actor="external-provisioner", condition="the source exists"),
+    ),
+    ControllerText(
         (Recognised.SOURCE_IS_LARGER,),
         "it requests {asked}{request} bytes, and its source {source}{clone} has {least}{size}",
         "Delete the claim, which has no volume yet, and create it again with at least "

@@ -172,7 +172,9 @@ def event_finding(
         commands=tuple(
             made
             for node in nodes[:_MOST_NAMED]
-            for made in filled(text.commands, fields_of(node, case, groups))
+            for made in filled(
+                text.commands, fields_of(node, case, user_in(pod_event.text) | groups)
+            )
         ),
         severity=severity,
         recovery=recovery or text.recovery,
@@ -280,8 +282,14 @@ def fields_of(node: str | None, case: RuleContext, groups: dict[str, str]) -> di
         "lacking": _lacking(case),
         "claim_namespace": claim.ref.namespace if claim is not None else "",
         "claim_name": claim.ref.name if claim is not None else "",
+        "user": "",
         **groups,
     }
+
+
+def user_in(text: str) -> dict[str, str]:
+    """Return the Ceph user of the rbd command that a text quotes, as ``user``."""
+    return Recognised.RBD_USER.named_in(text) or {}
 
 
 def _lacking(case: RuleContext) -> str:

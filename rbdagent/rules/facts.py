@@ -15,7 +15,7 @@ from rbdagent.rules.pod_events import decisive_pod_events
 from rbdagent.verdicts.timing import age
 
 if TYPE_CHECKING:
-    from rbdagent.model import ImageView, LogEntry
+    from rbdagent.model import ImageView, LogEntry, NodeLogs
     from rbdagent.parse.recognised import Recognised
     from rbdagent.rules.context import RuleContext
     from rbdagent.rules.error_texts import Fact
@@ -158,11 +158,20 @@ _AT_ONCE: Final = (timedelta(seconds=-2), timedelta(seconds=10))
 
 def kernel_log(case: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's kernel that name the volume; none if unread."""
+    words = _logs(case)
+    return () if words is None or isinstance(words.kernel, NotObserved) else words.kernel.words
+
+
+def kubelet_log(case: RuleContext) -> tuple[LogEntry, ...]:
+    """Return the lines of the observed node's kubelet that name the volume; none if unread."""
+    words = _logs(case)
+    return () if words is None or isinstance(words.kubelet, NotObserved) else words.kubelet.words
+
+
+def _logs(case: RuleContext) -> NodeLogs | None:
     node = case.snapshot.node
     words = None if node is None else node.words
-    if words is None or isinstance(words, NotObserved) or isinstance(words.kernel, NotObserved):
-        return ()
-    return words.kernel.words
+    return None if isinstance(words, NotObserved) else words
 
 
 def kernel_line(entry: LogEntry) -> str:

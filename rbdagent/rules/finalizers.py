@@ -274,14 +274,51 @@ def _foreign(
     case: RuleContext, held: PersistentVolumeClaim | PersistentVolume, finalizer: str
 ) -> Finding:
     subject, what, show = _named(held)
+    owner, kind = _owner_of(finalizer)
+    sets = f": {owner} has set it, and removes it with its {kind}" if kind else ""
+    view = case.use.image_view
     return finding(
         "RBD652",
         subject,
-        f"{what} is being deleted, and the finalizer {finalizer} holds it.",
-        evidence=(f"finalizers {', '.join(held.finalizers)}", _deleted(case, held)),
+        f"{what} is being deleted, and the finalizer {finalizer} holds it{sets}.",
+        evidence=(
+            f"finalizers {', '.join(held.finalizers)}",
+            _deleted(case, held),
+            *(
+                (f"the image {view.spec} is not primary in this cluster",)
+                if view is not None and view.primary is False
+                else ()
+            ),
+        ),
+        remedy=_LEAVE_IT.format(owner=owner, kind=kind) if kind else "",
         commands=(show,),
-        recovery=Recovery(actor=f"the program that set {finalizer}"),
+        recovery=Recovery(
+            actor=owner or f"the program that set {finalizer}",
+            condition=f"its {kind} is gone" if kind else "",
+        ),
     )
+
+
+_LEAVE_IT: Final = (
+    "Look at the {kind} of this claim: its status has what {owner} waits for (the other side of a "
+    "mirror, for example). Do not remove the finalizer by hand."
+)
+_FINALIZERS: Final = (
+    ("volumereplicationgroups.ramendr.openshift.io/", "Ramen", "VolumeReplicationGroup"),
+    ("replication.storage.openshift.io/vgr-", "csi-addons", "VolumeGroupReplication"),
+    ("replication.storage.openshift.io/", "csi-addons", "VolumeReplication"),
+    ("cdi.kubevirt.io/", "CDI", "DataVolume"),
+)
+"""Prefixes of finalizers, and who sets them for what: kubernetes-csi-addons,
+internal/controller/replication.storage/finalizers.go; Ramen, internal/controller/vrg_volrep.go."""
+
+
+def _owner_of(finalizer: str) -> tuple[str, str]:
+    """Return the program that sets a finalizer and the kind of its object; empty if unknown."""
+    for prefix, owner, kind in _FINALIZERS:
+        if finalizer.startswith(prefix):
+            return owner, kind
+    return "", ""
 
 
 def _named(held: PersistentVolumeClaim | PersistentVolume) -> tuple[str, str, Command]:

@@ -1,4 +1,4 @@
-"""RBD775 to RBD778: a claim that was enlarged, and the step that is behind.
+"""RBD775 to RBD779: a claim or an image that was enlarged, and the step that is behind.
 
 The sizes decide, in the order of the steps: claim, PV, image, device, file system. An error is in
 an event of the claim (external-resizer) or of the pod alone (kubelet), which runs, and in a
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl
 from rbdagent.correlate.holders import runs
+from rbdagent.correlate.pv_matching import size_text
 from rbdagent.correlate.volume_names import are_events_observed
 from rbdagent.model import (
     Finding,
@@ -131,11 +132,28 @@ ENTRIES: Final = (
         recovery=Recovery(actor="kubelet", condition="a pod uses the claim read-write"),
         step=LifecycleStep.USE,
     ),
+    # rook#4062; recording 31-grow-device-larger-than-file-system.
+    Entry(
+        "RBD779",
+        "ImageLargerThanVolume",
+        Severity.WARNING,
+        "The image is larger than its PV and its claim: it was enlarged past Kubernetes.",
+        cause="`rbd resize` by hand: the device follows, the file system, the PV and the claim do "
+        "not, and no component notices.",
+        evidence="The size of the image, and the sizes of PV and claim, which are equal; no growth "
+        "of the claim is under way.",
+        risk=_NO_LOSS,
+        remedy="Request the size of the image in the claim (in the object that makes the claim, if "
+        "a controller does): the driver and kubelet then grow the rest. Never shrink the image: "
+        "the end of the file system would be lost.",
+        recovery=Recovery(note="no component compares the image with its PV"),
+        step=LifecycleStep.USE,
+    ),
 )
 
 
 def growth(case: RuleContext) -> Iterator[Finding]:
-    """Report RBD775 to RBD778: the first step of a growth that is behind."""
+    """Report RBD775 to RBD779: the first step of a growth that is behind."""
     claim, volume = case.use.claim, case.use.persistent_volume
     if claim is None or volume is None or claim.phase != "Bound":
         return
@@ -144,8 +162,35 @@ def growth(case: RuleContext) -> Iterator[Finding]:
         return
     if asked > has:
         yield from _behind_controller(case, claim, volume)
-    else:
-        yield from _behind_node(case, claim)
+        return
+    behind = list(_behind_node(case, claim))
+    yield from behind or _image_ahead(case, claim, volume)
+
+
+_ROUNDED: Final = 64 << 20
+"""More than a driver rounds a size up by, and than the header of LUKS takes (16 MiB)."""
+
+
+def _image_ahead(
+    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+) -> Iterator[Finding]:
+    """Report RBD779: an image that was enlarged past Kubernetes."""
+    view, has = case.use.image_view, volume.capacity_bytes or 0
+    if view is None or view.size_bytes is None or volume.provisioner is None:
+        # The capacity of a static PV is whatever its author wrote.
+        return
+    is_settled = claim.capacity_bytes in (None, has) and not claim.growth_conditions
+    if not is_settled or claim.requested_bytes != has or view.size_bytes - has <= _ROUNDED:
+        return
+    yield finding(
+        "RBD779",
+        f"pvc {claim.ref}",
+        f"The image of claim {claim.ref} has {size_text(view.size_bytes)}, and its PV and claim "
+        f"have {size_text(has)}: it was enlarged past Kubernetes, and its file system was most "
+        "likely not.",
+        evidence=(f"image {view.spec} has {view.size_bytes} bytes, {volume.name} has {has}",),
+        commands=(describe_claim(claim),),
+    )
 
 
 def _behind_controller(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, line_of, over_ssh
@@ -45,7 +46,7 @@ from rbdagent.model import (
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.kubelet import volume_of_path
-from rbdagent.parse.recognised import Rank
+from rbdagent.parse.recognised import Rank, Recognised
 from rbdagent.rules.context import (
     RuleContext,
     agent_findings,
@@ -64,6 +65,7 @@ from rbdagent.rules.context import (
     unknown_finding,
 )
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.facts import kubelet_log
 from rbdagent.rules.foreign_clusters import external_holders
 from rbdagent.rules.pod_events import (
     decisive_pod_events,
@@ -83,7 +85,7 @@ from rbdagent.verdicts.evidence import (
     process_text,
     processes_on,
 )
-from rbdagent.verdicts.timing import MOVING, RETRY_S
+from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text
 from rbdagent.verdicts.volume_traces import traces_here
 from rbdagent.verdicts.volume_verdict import (
     NOT_BACKED,
@@ -1567,18 +1569,61 @@ def _unknown_daemon(case: RuleContext) -> str:
 
 def between_steps(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD120 for a holder between two steps."""
+    explained = _explained_nodes(case)
     for holder_verdict in case.observed_with(Verdict.STAGED):
-        if holder_verdict.holder.driver_registered is False:
+        holder = holder_verdict.holder
+        if holder.driver_registered is False or holder.node in explained:
             continue
+        waited = _waited(case, holder.node)
         yield finding(
             "RBD120",
             subject_of(holder_verdict.holder),
             f"{subject_of(holder_verdict.holder)} is between two steps: "
-            f"{holder_verdict.reasons[0]}. Wait, then "
-            "run rbdagent again.",
+            f"{holder_verdict.reasons[0]}. "
+            + (
+                "Wait, then run rbdagent again."
+                if waited is None
+                else f"kubelet has reported for {age_text(waited)} that it fails, and nothing that "
+                "was observed shows why: read its log, and that of the CSI node plugin."
+            ),
+            severity=None if waited is None else Severity.WARNING,
             evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
             commands=(query_again(case),),
         )
+
+
+def _explained_nodes(case: RuleContext) -> set[str | None]:
+    """Return the nodes on which an event has the cause: a finding about it reports that."""
+    own = case.snapshot.node.node_name if case.snapshot.node is not None else None
+    found = {
+        pod_event.node
+        for pod_event in decisive_pod_events(case)
+        if rank_of(pod_event.text) is not Rank.GENERAL
+    }
+    if any(Recognised.SETTING_OWNERSHIP.is_in(entry.text) for entry in kubelet_log(case)):
+        found.add(own)
+    return found
+
+
+_LONG_STEP: Final = timedelta(minutes=10)
+"""kubelet gives a mount about two minutes for each try; a map that waits for Ceph is RBD203."""
+
+
+_HANGING: Final = (Recognised.DEADLINE, Recognised.UNDER_WAY)
+
+
+def _waited(case: RuleContext, node: str | None) -> timedelta | None:
+    """Return for how long kubelet has reported failed mounts on a node; None if not for long."""
+    firsts = [
+        pod_event.event.first_seen
+        for pod_event in decisive_pod_events(case)
+        if pod_event.node == node
+        and pod_event.event.reason == "FailedMount"
+        # RBD203 reports a call that does not return.
+        and not any(row.is_in(pod_event.text) for row in _HANGING)
+    ]
+    waited = age(min((first for first in firsts if first), default=None), case.snapshot.observed_at)
+    return waited if waited is not None and waited > _LONG_STEP else None
 
 
 def attached_not_mapped(case: RuleContext) -> Iterator[Finding]:
@@ -1589,11 +1634,7 @@ def attached_not_mapped(case: RuleContext) -> Iterator[Finding]:
     if case.verdict is not Verdict.STAGED or case.holders_with(Verdict.STAGED):
         return
     attached = observed_of(case.use.attachments)
-    explained = {
-        pod_event.node
-        for pod_event in decisive_pod_events(case)
-        if rank_of(pod_event.text) is not Rank.GENERAL
-    }
+    explained = _explained_nodes(case)
     for node in attached_on_paper(case.use, case.snapshot):
         if node in explained:
             # A finding about the failed mount has the cause.

@@ -111,8 +111,9 @@ ENTRIES: Final = (
         risk="Killing the processes leaves the watch and the mapping behind.",
         remedy="Repair Ceph first (`ceph health detail`). The operation then completes. If Ceph is "
         "healthy and the operation does not complete, restart the CSI node plugin's pod on that "
-        "node: this releases the lock in the plugin's memory, but ends no process in "
-        "uninterruptible sleep.",
+        "node, if it runs with hostNetwork: this releases the lock in the plugin's memory, but "
+        "ends no process in uninterruptible sleep. Without hostNetwork, the mappings of that node "
+        "use the network of the pod (ceph-csi#2983): leave it.",
         recovery=Recovery(
             actor="the operation itself and kubelet", condition="Ceph answers", within_s=RETRY_S
         ),
@@ -306,6 +307,8 @@ class _Hang(NamedTuple):
     requests: tuple[str, ...]
     clients: tuple[str, ...]
     """The clients of these requests."""
+    strange: tuple[str, ...]
+    """Their addresses, as far as the node does not have them."""
     is_certain: bool
 
 
@@ -327,23 +330,36 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
             *(f"hanging request of its client: {foreign(request)}" for request in hang.requests),
             *map(kernel_line, stuck),
         ),
-        remedy=_LOOK_AT_THE_NODE if _does_ceph_answer(case) else "",
+        remedy=_remedy(case, hang),
         commands=commands,
         severity=None if is_certain else Severity.WARNING,
     )
 
 
 _LOOK_AT_THE_NODE: Final = (
-    "Mend what the message names: the operation then completes. If it does not, restart the CSI "
-    "node plugin's pod on that node: this releases the lock in the plugin's memory, but ends no "
-    "process in uninterruptible sleep."
+    "Mend what the message names: the operation then completes. If it does not, and the CSI node "
+    "plugin runs with hostNetwork, restart its pod on that node: this releases the lock in the "
+    "plugin's memory, but ends no process in uninterruptible sleep. Without hostNetwork, leave the "
+    "pod: the mappings of that node use its network (ceph-csi#2983)."
 )
+_OF_A_POD: Final = (
+    "Do not restart the CSI node plugin's pod while its network serves mappings. If that pod was "
+    "replaced, only a reboot of the node ends these mappings: move the other pods away first. Then "
+    "run the plugin with hostNetwork."
+)
+
+
+def _remedy(case: RuleContext, hang: _Hang) -> str:
+    if hang.strange:
+        return _OF_A_POD
+    return _LOOK_AT_THE_NODE if _does_ceph_answer(case) else ""
 
 
 def _hang_here(case: RuleContext) -> _Hang:
     asleep: list[ProcessRef] = []
     requests: list[str] = []
     clients: list[str] = []
+    strange: list[str] = []
     is_certain = False
     for holder_verdict in case.holder_verdicts:
         holder = holder_verdict.holder
@@ -360,6 +376,7 @@ def _hang_here(case: RuleContext) -> _Hang:
         requests += hung
         if hung and holder.mapping is not None:
             clients.append(f"client.{holder.mapping.client_id}")
+            strange += _strange_address(case, holder.mapping)
         is_certain |= bool(sleeping) or (
             bool(hung) and holder_verdict.verdict is not Verdict.IN_USE
         )
@@ -370,8 +387,22 @@ def _hang_here(case: RuleContext) -> _Hang:
         tuple(sorted(asleep, key=lambda process: process.started_at or "")),
         tuple(dict.fromkeys(requests)),
         tuple(dict.fromkeys(clients)),
+        tuple(dict.fromkeys(strange)),
         is_certain,
     )
+
+
+def _strange_address(case: RuleContext, mapping: Mapping) -> tuple[str, ...]:
+    """Return the address of a mapping's client if it is none of the node's.
+
+    A mapping keeps the network namespace of the process that mapped it (ceph_messenger_init() in
+    net/ceph/messenger.c).
+    """
+    node, address = case.snapshot.node, mapping.client_address
+    known = () if node is None else observed_of(node.addresses)
+    if address is None or not known or address.ip in known:
+        return ()
+    return (address.ip,)
 
 
 def _waiting_maps(case: RuleContext) -> list[ProcessRef]:
@@ -425,6 +456,14 @@ def _side(
     log = command(
         "journalctl --dmesg --no-pager --lines=10 --grep=libceph:", node=case.here_if_known
     )
+    if hang.strange:
+        message = (
+            f"{hangs} {', '.join(hang.clients)} has the address {', '.join(hang.strange)}, which "
+            f"{case.here} does not have: the image was mapped from the network of a pod, which the "
+            "CSI node plugin has without hostNetwork. If that pod was replaced, its network is "
+            "gone, and no I/O of this mapping completes."
+        )
+        return message, (pods_on(case.here), log)
     if hang.requests:
         since = f" since {stuck[0].at} or longer" if stuck else ""
         message = (
@@ -435,24 +474,39 @@ def _side(
         )
         return message, (health, log)
     maps = [process for process in hang.asleep if _monitors_in(process)]
-    if maps and "noudev" not in maps[0].command and _is_mapped_here(case):
+    if maps:
+        return _of_map(case, hangs, maps[0], (log, health))
+    message = (
+        f"{hangs} Ceph answers rbdagent: the log of the CSI driver shows what its call waits for."
+    )
+    return message, (health,)
+
+
+def _of_map(
+    case: RuleContext, hangs: str, waiting: ProcessRef, shown: tuple[Command, ...]
+) -> tuple[str, tuple[Command, ...]]:
+    """Return what a process of rbd waits for while it maps an image, and the commands."""
+    if "noudev" not in waiting.command and _is_mapped_here(case):
         message = (
             f"{hangs} `rbd map` on {case.here} has mapped the image and waits for udev, whose "
             "events do not reach the plugin's container: it runs without the option noudev."
         )
         return message, (pods_on(case.here),)
-    if maps:
-        waited = age_text(age(maps[0].started_at, case.snapshot.observed_at))
-        message = (
-            f"The CSI node plugin on {case.here} has waited {waited} for Ceph at "
-            f"{foreign_name(_monitors_in(maps[0]))}, although Ceph answers rbdagent. Check the "
-            "route to these addresses from the network namespace of the plugin's pod."
-        )
-        return message, (pods_on(case.here), log, health)
+    waited = age_text(age(waiting.started_at, case.snapshot.observed_at))
     message = (
-        f"{hangs} Ceph answers rbdagent: the log of the CSI driver shows what its call waits for."
+        f"The CSI node plugin on {case.here} has waited {waited} for Ceph at "
+        f"{foreign_name(_monitors_in(waiting))}, although Ceph answers rbdagent. Check the route "
+        "to these addresses from the network namespace of the plugin's pod"
     )
-    return message, (health,)
+    message += _AND_TO_OSDS if waiting.state == "D" else "."
+    return message, (pods_on(case.here), *shown)
+
+
+_AND_TO_OSDS: Final = (
+    ", and to all OSDs (ports 6800 to 7568): a map in state D has most likely reached the monitors."
+)
+"""The kernel waits interruptibly for the monitors, for 60 s (__ceph_open_session() in
+net/ceph/ceph_common.c), and for an OSD without a limit (wait_request_timeout() in osd_client.c)."""
 
 
 def _is_mapped_here(case: RuleContext) -> bool:

@@ -10,12 +10,19 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import Template, command, filled, kubectl, template
-from rbdagent.correlate.holders import runs
-from rbdagent.correlate.image_identity import are_all_nodes_observed, are_watchers_observed
+from rbdagent.correlate.blocklist import entry_text
+from rbdagent.correlate.holders import entry_hits, runs
+from rbdagent.correlate.image_identity import (
+    are_all_nodes_observed,
+    are_watchers_observed,
+    mappings_of,
+)
 from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
+    BlocklistEntry,
     DeviceKind,
+    EntityAddress,
     Finding,
     HolderKind,
     HolderVerdict,
@@ -35,7 +42,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in
-from rbdagent.parse.foreign import foreign_name
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
     ATTACHER,
@@ -58,6 +65,7 @@ from rbdagent.rules.error_texts import (
     field_of_volume,
     fields_of,
     unrecognised_events,
+    user_in,
     waiters_text,
 )
 from rbdagent.rules.facts import (
@@ -80,6 +88,7 @@ from rbdagent.rules.facts import (
     kernel_line,
     kernel_log,
     kernel_says,
+    kubelet_log,
 )
 from rbdagent.rules.pod_events import (
     PodEvent,
@@ -120,14 +129,14 @@ ENTRIES: Final = (
         "MapRefusedByBlocklist",
         Severity.ERROR,
         "A map failed with 108: the node's shared Ceph client is blocklisted.",
-        cause="New mappings share the client of the old, blocklisted mappings. Or the whole host, "
-        "or a range with its address, is blocklisted, as by csi-addons' NetworkFence.",
+        cause="New mappings share the client of blocklisted mappings of that node. Or the "
+        "whole host, or a range with its address, is blocklisted, as by csi-addons' NetworkFence.",
         evidence="The event's text.",
         risk="No new volume starts on that node.",
-        remedy="Evict every pod with an RBD volume from the node, so that all its mappings are "
-        "removed. The last unmap removes the client, and new maps work. Only then remove an entry "
-        "of the host or of a range (`ceph osd blocklist ls` shows it), if that node is to work "
-        "again.",
+        remedy="If the node has mappings, evict every pod with an RBD volume from it: the last "
+        "unmap removes the client, and new maps work. An entry of the host or of a range hits new "
+        "clients too: it is lifted by what made it (a NetworkFence, the out-of-service taint), and "
+        "only when all former mappings of that node are gone.",
         recovery=Recovery(
             actor="kubelet", condition="the last mapping of that client is gone", within_s=RETRY_S
         ),
@@ -212,16 +221,19 @@ ENTRIES: Final = (
     ),
     Entry(
         "RBD735",
-        "MonitorsUnreachable",
+        "NoMonitorSession",
         Severity.ERROR,
-        "The node does not reach Ceph's monitors.",
-        cause="Network, firewall, or monitors whose addresses have changed since they were "
-        "configured.",
-        evidence="110 (timed out) in kubelet's event.",
+        "The node's kernel gets no session with Ceph's monitors.",
+        cause="The monitors are not reached (network, firewall, addresses that have changed), they "
+        "refuse this kernel (it lacks features that the cluster requires), or another cluster "
+        "answers at their addresses.",
+        evidence="110 (timed out) in kubelet's event: no session within 60 s (mount_timeout). The "
+        "kernel log on that node decides: `feature set mismatch`, `bad fsid`, or `socket closed`.",
         risk="Other volumes on that node may hang as well.",
-        remedy="Test the monitors' ports 3300 and 6789 from that node, and compare the addresses "
-        "with `ceph mon dump`.",
-        recovery=_retried("the node reaches the monitors"),
+        remedy="Read the kernel log on that node. Test the monitors' ports 3300 and 6789 from the "
+        "network of the CSI plugin's pod there, and compare the addresses with `ceph mon dump`. A "
+        "kernel that is too old needs an update, or the pod another node.",
+        recovery=_retried("the kernel gets a session"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -233,8 +245,9 @@ ENTRIES: Final = (
         "it lacks `profile rbd` for this pool.",
         evidence="1 (not permitted) or 13 (permission denied) in kubelet's event.",
         risk=_NOT_STARTED,
-        remedy="Compare `ceph auth get` of the user with the secret. The user needs mon 'profile "
-        "rbd' and osd 'profile rbd pool=POOL'.",
+        remedy="Compare `ceph auth get` of the user with the secret (it prints the key). The user "
+        "needs mon 'profile rbd' and osd 'profile rbd' for the pool, and for the dataPool of the "
+        "class. Change them with what made the user (Rook, for example).",
         recovery=_retried("the key and the caps are right"),
         step=LifecycleStep.STAGE,
     ),
@@ -257,7 +270,8 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The driver does not find the image.",
         cause="The image was deleted or renamed or is in the trash, or the PV leads to another "
-        "cluster, pool or namespace.",
+        "cluster, pool or namespace. Or a parent of the image is in the trash, which ceph-csi up "
+        "to 3.3 does not find (ceph-csi#2044).",
         evidence=_EVENT,
         risk="If the image is in the trash, it is removed permanently when its deferment time is "
         "over.",
@@ -314,7 +328,9 @@ ENTRIES: Final = (
         "on that node names the cause (`rbd: Unknown parameter 'ms_mode'`).",
         risk=_NOT_STARTED,
         remedy="Read the kernel log on that node: it names the option, or the parent chain (then "
-        "wait for the flatten, or flatten the image). Compare mapOptions with the kernel's "
+        "wait for the flatten, or flatten the image). An option comes from mapOptions of the PV, "
+        "from `ceph config get client rbd_default_map_options`, or from the ceph.conf of the "
+        "driver's pod. Compare mapOptions with the kernel's "
         "version: ms_mode needs 5.11. If mapOptions do not contain ms_mode and the kernel is "
         "older, the node needs a newer kernel, or a ceph-csi with Ceph 19 or older (3.15): rbd of "
         "Ceph 20 passes ms_mode=legacy too.",
@@ -617,7 +633,8 @@ ENTRIES: Final = (
         cause="fsGroup on a volume with very many files.",
         evidence="The event VolumePermissionChangeInProgress.",
         risk="None.",
-        remedy="Wait. fsGroupChangePolicy: OnRootMismatch avoids it the next time.",
+        remedy="Wait: a pod that is deleted begins again. fsGroupChangePolicy: OnRootMismatch in "
+        "the pod's template avoids it the next time.",
         recovery=Recovery(actor="kubelet"),
         step=LifecycleStep.PUBLISH,
     ),
@@ -728,7 +745,7 @@ _NODE_STAGE: Final = field_of_volume("csi.nodeStageSecretRef")
 _MONITORS: Final = template("ceph mon dump")
 _IMAGE: Final = template("rbd info", "{image}")
 _LOCKS: Final = template("rbd lock ls", "{image}")
-_USERS: Final = template("ceph auth ls")
+_USERS: Final = template("ceph auth get", "client.{user}")
 _TASKS: Final = template("ceph rbd task list")
 _FS_LOG: Final = template(
     "journalctl --dmesg --no-pager --lines=10 --grep=XFS|EXT4-fs|rbd:|libceph:|dm-", node="{node}"
@@ -758,6 +775,45 @@ _GROW_BACK: Final = (
     "Do not repair the file system before: a repair cuts off what is behind the new end. Grow the "
     "image back to its former size first (`rbd resize --size`), at least the capacity of the PV. "
     "What was written behind the new end is lost."
+)
+_KERNEL_TOO_OLD: Final = ErrorText(
+    (),
+    "RBD735",
+    "Ceph's monitors refuse its kernel, which is too old: it lacks features that the cluster "
+    "requires",
+    (_KERNEL_LOG, _KERNEL_VERSION),
+    "Run the pod on a node with a newer kernel, or update the kernel of that node. Do not change "
+    "the tunables of CRUSH for it: that moves data of the whole cluster.",
+    _retried("its kernel has the features"),
+)
+_OTHER_CLUSTER: Final = ErrorText(
+    (),
+    "RBD735",
+    "another Ceph cluster answers at the addresses of the monitors",
+    (_KERNEL_LOG, _MONITORS),
+    "Compare the addresses in the driver's configuration with `ceph mon dump` of the cluster that "
+    "has the image.",
+    _retried("the cluster of the image answers there"),
+)
+_TOO_MANY_PARENTS: Final = ErrorText(
+    (),
+    "RBD741",
+    "the image is a clone with more than 16 parents, which is the most that krbd follows",
+    (_IMAGE, _KERNEL_LOG, _TASKS),
+    "Flatten the image, or one of its parents: `ceph rbd task add flatten POOL/IMAGE`. This copies "
+    "the data of the parents into it and changes none.",
+    _retried("the chain of parents is shorter"),
+)
+_UNKNOWN_OPTION: Final = ErrorText(
+    (),
+    "RBD741",
+    "its kernel does not know an option of the map: the kernel log names it",
+    (
+        _KERNEL_LOG,
+        _MAP_OPTIONS,
+        template("ceph config get client rbd_default_map_options"),
+        _KERNEL_VERSION,
+    ),
 )
 _SHRUNK: Final = ErrorText(
     (),
@@ -923,6 +979,14 @@ ERROR_TEXTS: Final = (
         _NOT_PRIMARY.commands,
     ),
     ErrorText(
+        (Recognised.MODULE_OF_OTHER_KERNEL,),
+        "RBD739",
+        "the CSI node plugin's container cannot load the rbd module of its kernel",
+        (template("modprobe rbd", node="{node}"),),
+        "Load the module on the node itself: `modprobe rbd` there, and rbd in "
+        "/etc/modules-load.d/, so that it is loaded after each boot.",
+    ),
+    ErrorText(
         (Recognised.NO_MODULE,),
         "RBD739",
         "its kernel has no rbd module",
@@ -1001,8 +1065,13 @@ ERROR_TEXTS: Final = (
     ErrorText(
         (*_failed(Fault.TIMED_OUT), Recognised.TIMED_OUT),
         "RBD735",
-        "the node does not reach Ceph's monitors",
-        (_MONITORS, template("ceph health detail")),
+        "its kernel got no session with Ceph's monitors in time (110): they are not reached from "
+        "there, or they refuse this kernel",
+        (_KERNEL_LOG, _MONITORS, template("ceph health detail")),
+        causes=(
+            (kernel_says(Recognised.FEATURE_SET_MISMATCH), _KERNEL_TOO_OLD),
+            (kernel_says(Recognised.OTHER_CLUSTER_ANSWERS), _OTHER_CLUSTER),
+        ),
     ),
     ErrorText(
         _failed(Fault.DENIED),
@@ -1031,7 +1100,9 @@ ERROR_TEXTS: Final = (
                     "looks in another cluster, pool or namespace, or the image was restored since",
                     (_IMAGE, field_of_volume("csi.volumeAttributes"), *_CONFIG_MAPS),
                     "The image is there: restore nothing. Compare the clusterID and the pool of "
-                    "the PV with ceph-csi's configuration, and its monitors with this cluster.",
+                    "the PV with ceph-csi's configuration, and its monitors with this cluster. A "
+                    "parent of the image that is in the trash (`rbd info`, `rbd trash ls --all`) "
+                    "needs ceph-csi 3.4 or later.",
                     _retried("the driver looks in the right cluster and pool"),
                 ),
             ),
@@ -1054,6 +1125,8 @@ ERROR_TEXTS: Final = (
                     (_TASKS,),
                 ),
             ),
+            (kernel_says(Recognised.TOO_MANY_PARENTS), _TOO_MANY_PARENTS),
+            (kernel_says(Recognised.UNKNOWN_MAP_OPTION), _UNKNOWN_OPTION),
         ),
     ),
     ErrorText(
@@ -1706,7 +1779,7 @@ def lock_not_broken(case: RuleContext) -> Iterator[Finding]:
     if pod_event is None:
         return
     (owner, *_) = _gone_owners(case)
-    fields = fields_of(pod_event.node, case, {})
+    fields = fields_of(pod_event.node, case, user_in(pod_event.text))
     yield finding(
         "RBD742",
         f"pod {pod_event.event.subject}",
@@ -1742,20 +1815,91 @@ def _gone_owners(case: RuleContext) -> tuple[LockHolder, ...]:
     )
 
 
+def ownership_being_set(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD763 by the log of kubelet: the event comes only with long-running changes.
+
+    kubelet logs it when it begins, and ends with the pod's start.
+    """
+    pods = [pod for pod in case.use.waiting_pods if pod.node_name == case.here_if_known]
+    lines = [entry for entry in kubelet_log(case) if Recognised.SETTING_OWNERSHIP.is_in(entry.text)]
+    told = any(Recognised.SETTING_OWNERSHIP.is_in(event.message) for event in case.use.events)
+    if not pods or not lines or told:
+        return
+    begun = max(lines, key=lambda entry: entry.at)
+    # The line of a former pod of the volume proves nothing about this one.
+    if not any(pod.ref.uid and pod.ref.uid in begun.text for pod in pods):
+        return
+    yield finding(
+        "RBD763",
+        f"pod {pods[0].ref}",
+        f"{pods[0].ref} waits on {pods[0].node_name}: kubelet is changing the group of the "
+        f"volume's files to the pod's fsGroup, since {begun.at}.",
+        evidence=(f"kubelet at {begun.at}: {foreign(begun.text)}",),
+    )
+
+
 def map_refused(case: RuleContext) -> Iterator[Finding]:
     """Report RBD308: every new map on a node fails while its shared client is blocklisted."""
     pod_event = decisive_pod_event(case, _is_blocklisted_map)
     if pod_event is None:
         return
     place = f"Ceph client of {pod_event.node}" if pod_event.node else "Ceph client of its node"
+    waits = f"{pod_event.event.subject} cannot start"
+    entry = _entry_of_host(case, pod_event.node)
+    if entry is not None:
+        yield finding(
+            "RBD308",
+            f"pod {pod_event.event.subject}",
+            f"{waits}: {pod_event.node} is on Ceph's blocklist by {entry_text(entry)}, so every "
+            "client there is refused, also a new one. Find out who fenced the node, and why.",
+            evidence=pod_event_evidence(pod_event, case),
+            remedy=_LIFT_THE_FENCE,
+            commands=(command("ceph osd blocklist ls"),),
+            recovery=Recovery(actor="kubelet", condition="the entry is gone", within_s=RETRY_S),
+        )
+        return
     yield finding(
         "RBD308",
         f"pod {pod_event.event.subject}",
-        f"{pod_event.event.subject} cannot start: the {place} is blocklisted, and every new map "
-        "there "
-        "fails. Evict all pods with RBD volumes from that node.",
+        f"{waits}: the {place} is blocklisted, and every new map there fails."
+        + (" Evict all pods with RBD volumes from that node." if _has_mappings(case) else ""),
         evidence=pod_event_evidence(pod_event, case),
     )
+
+
+_LIFT_THE_FENCE: Final = (
+    "An entry of a host or of a range was made on purpose: by a NetworkFence of csi-addons (Rook "
+    "makes one for the out-of-service taint), or by hand. It is lifted by what made it, and only "
+    "when all former mappings of the node are gone, by a reboot if in doubt: until then, it "
+    "protects the data. An eviction does not help."
+)
+
+
+def _entry_of_host(case: RuleContext, node: str | None) -> BlocklistEntry | None:
+    """Return the blocklist entry that hits each client of a node."""
+    found = node_named(node or "", case.snapshot)
+    addresses = found.internal_ips if isinstance(found, Node) else ()
+    clusters = () if case.snapshot.ceph is None else case.snapshot.ceph.clusters
+    entries = (entry for cluster in clusters for entry in observed_of(cluster.blocklist))
+    return next(
+        (
+            entry
+            for entry in entries
+            for ip in addresses
+            if (entry.is_range or entry.nonce == 0)
+            and entry_hits(entry, EntityAddress(ip=ip, nonce=_ANY_NONCE))
+        ),
+        None,
+    )
+
+
+_ANY_NONCE: Final = 1
+"""An entry of a host or of a range hits each nonce."""
+
+
+def _has_mappings(case: RuleContext) -> bool:
+    node = case.snapshot.node
+    return node is None or bool(mappings_of(node))
 
 
 def _is_blocklisted_map(text: str) -> bool:
@@ -1870,6 +2014,7 @@ RULES: Final = (
     (450, driver_missing),
     (466, attach_refused),
     (480, map_refused),
+    (485, ownership_being_set),
     (490, lock_not_broken),
     (500, mount_failed),
     (530, still_being_used),

@@ -28,7 +28,7 @@ from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, foreign_name, quoted_names
 from rbdagent.parse.handle import lease_names
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.ceph_health import blocking
+from rbdagent.rules.ceph_health import blocking, is_health_observed
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, message_of, quoted
 from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.entry import Entry
@@ -183,8 +183,9 @@ ENTRIES: Final = (
         cause="spec.selector is for PVs that already exist.",
         evidence="The event: `claim Selector is not supported`.",
         risk=NO_VOLUME,
-        remedy="Create a PV of that class with those labels. Or delete the claim, which has no "
-        "volume yet, and create it again without a selector.",
+        remedy="Delete the claim, which has no volume yet, and create it again without a selector: "
+        "in the object that makes it, if a controller does. Only a claim that is meant for an "
+        "existing volume needs a PV of that class with those labels.",
         recovery=Recovery(
             actor=BINDER, condition="a PV of that class has the labels", within_s=SYNC_S
         ),
@@ -294,7 +295,7 @@ def explained(
     elif _is_under_way(case, own, asked):
         yield _under_way(case, claim, found, own[-1].last_seen if own else asked)
     else:
-        yield _unreported(case, claim, found, asked, begun=bool(own))
+        yield _unreported(case, claim, found, asked, own)
 
 
 def _failures_since_success(own: list[KubeEvent]) -> list[KubeEvent]:
@@ -327,13 +328,24 @@ def _left_to_populator(
     asked: str | None,
     event: KubeEvent,
 ) -> Finding:
-    source = foreign_name(claim.populated_from) or "its source"
+    source = foreign_name(claim.populated_from) if claim.populated_from else "its source"
+    users = [
+        (named, other)
+        for other in events_of_claim(case, claim)
+        if (named := Recognised.CLONE_SOURCE_IN_USE.named_in(other.message)) is not None
+    ]
+    because = ""
+    if users:
+        because = (
+            f" CDI waits until pod {foreign_name(users[-1][0]['pod'])}, which uses its source, has "
+            "ended."
+        )
     return finding(
         "RBD628",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} has waited {age_text(since(asked, case))} for a populator, which fills "
-        f"it from {source}: {found.provisioner} creates no volume for it.",
-        evidence=(quoted(event),),
+        f"it from {source}: {found.provisioner} creates no volume for it.{because}",
+        evidence=(quoted(event), *(quoted(other) for _, other in users[-1:])),
         commands=(describe_claim(claim),),
         severity=weight(case, asked, GRACE),
     )
@@ -394,12 +406,26 @@ def _unsupported_request(
 ) -> Finding | None:
     """Return the finding for a claim that requests what no RBD provisioner can create."""
     error, young = _error_of(event), weight(case, claim.created_at)
+    if Recognised.SELECTOR.is_in(error) and _is_restored_by_velero(claim):
+        return finding(
+            "RBD620",
+            f"pvc {claim.ref}",
+            f"Velero restores claim {claim.ref} into another claim, and binds the result to this "
+            "one: its selector keeps the driver away until then.",
+            evidence=(quoted(event), _counted(event), *_selector(claim)),
+            remedy="Leave the claim as it is, and make no PV for it: it would be bound in place of "
+            "the restored data. See the DataDownload of the restore in Velero's namespace. If it "
+            "has failed, or there is none, repeat the restore with Velero.",
+            commands=(describe_claim(claim),),
+            recovery=Recovery(actor="Velero", condition="its DataDownload is complete"),
+            severity=young or Severity.WARNING,
+        )
     if Recognised.SELECTOR.is_in(error):
         return finding(
             "RBD620",
             f"pvc {claim.ref}",
             f"Claim {claim.ref} selects its PV by labels, and {found.provisioner} creates no "
-            "volume for such a claim.",
+            f"volume for such a claim.{_made_by(case, claim)}",
             evidence=(quoted(event), _counted(event), *_selector(claim)),
             commands=(describe_claim(claim),),
             recovery=binder(case, f"a PV of storage class {found.name} has the labels"),
@@ -417,6 +443,32 @@ def _unsupported_request(
             severity=young,
         )
     return None
+
+
+_DYNAMIC_RESTORE: Final = "velero.io/dynamic-pv-restore"
+"""The key of the selector that Velero sets while it moves data into another claim
+(pkg/restore/actions/csi/pvc_action.go)."""
+
+
+def _is_restored_by_velero(claim: PersistentVolumeClaim) -> bool:
+    return any(requirement.key == _DYNAMIC_RESTORE for requirement in claim.selector or ())
+
+
+def _made_by(case: RuleContext, claim: PersistentVolumeClaim) -> str:
+    """Return which controller's template a claim is most likely of; empty if none is known."""
+    owners = {owner for pod in live_users(case, claim) for owner in pod.owners}
+    sets = sorted(owner for owner in owners if owner.startswith("StatefulSet/"))
+    if not sets:
+        return ""
+    kube = case.snapshot.kubernetes
+    above = sorted(
+        owner
+        for workload in (() if kube is None else observed_of(kube.workloads))
+        if f"{workload.kind}/{workload.ref.name}" in sets
+        for owner in workload.owners
+    )
+    made = f", which {above[0]} makes" if above else ""
+    return f" Its template is in {sets[0]}{made}: correct it there."
 
 
 def _flattening(
@@ -454,7 +506,7 @@ def _hanging_call(
         f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
         f"does not return{_what_it_waits_for(case, found)}",
         evidence=(quoted(event), _counted(event)),
-        remedy=_remedy(case, found),
+        remedy=_mended_by(case, found),
         commands=(
             command("ceph health detail"),
             command("ceph osd pool ls detail"),
@@ -466,8 +518,9 @@ def _hanging_call(
 _ONE_OF_THREE: Final = (
     "`ceph health detail` names a pool that is full or at its quota (POOL_FULL), or a PG that is "
     "inactive. `ceph osd pool ls detail` shows no application rbd for a pool that was never "
-    "initialised: run `rbd pool init`, and restart the provisioner's pod. If both are well, the "
-    "plugin's pod does not reach the OSDs (ports 6800 to 7568): test it from that pod."
+    "initialised: run `rbd pool init`, and restart the provisioner's pod. If both are well, that "
+    "pod does not reach the monitors (3300, 6789) or the OSDs (6800 to 7568): test it from there. "
+    "It has the network of pods, not that of its node."
 )
 
 
@@ -477,7 +530,7 @@ _MEND_CEPH: Final = (
 )
 
 
-def _remedy(case: RuleContext, found: StorageClass) -> str:
+def _mended_by(case: RuleContext, found: StorageClass) -> str:
     if blocking(case, found.pool):
         return _MEND_CEPH
     return _ONE_OF_THREE if _does_ceph_answer(case) else ""
@@ -489,9 +542,10 @@ def _what_it_waits_for(case: RuleContext, found: StorageClass) -> str:
         return f": {reported}."
     if not _does_ceph_answer(case):
         return ": it waits for Ceph."
+    full = "" if is_health_observed(case) else "the pool is full, "
     return (
-        ", although Ceph's monitors answer rbdagent: the pool is full or was never initialised, or "
-        "the plugin's pod does not reach the OSDs."
+        f", although Ceph's monitors answer rbdagent: {full}the pool was never initialised, or the "
+        "provisioner's pod does not reach the monitors or OSDs from its own network."
     )
 
 
@@ -525,7 +579,8 @@ def _failed_call(
     return finding(
         "RBD607",
         f"pvc {claim.ref}",
-        f"{found.provisioner} cannot create the volume of claim {claim.ref}: {foreign(error)}",
+        f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
+        f"{foreign(Recognised.OF_DATA_SOURCE.left_out_of(error))}",
         evidence=(quoted(event), _counted(event)),
         commands=(describe_claim(claim), *provisioner_log_commands(case, found.provisioner)),
         severity=young,
@@ -650,10 +705,9 @@ def _unreported(
     claim: PersistentVolumeClaim,
     found: StorageClass,
     asked: str | None,
-    *,
-    begun: bool,
+    own: list[KubeEvent],
 ) -> Finding:
-    """Report RBD606, RBD608, RBD617, RBD618: signs that the provisioner exists and runs, or not."""
+    """Report RBD606, RBD608, RBD617 to RBD619: signs that the provisioner runs, or not."""
     name = _provisioner_of(claim, found)
     pods, lease = _pods_of(case, name), _lease_of(case, name)
     old = _outdated(case, pods)
@@ -689,8 +743,11 @@ def _unreported(
                 kubectl("get storageclass", found.name, options=("-o", "yaml")),
             ),
         )
-    said = f"{name} has started and not finished" if begun else f"{name} has reported nothing"
-    if not begun and not are_events_observed(case.snapshot.kubernetes):
+    if own and own[-1].reason == _BEGAN:
+        return _begun_long_ago(case, claim, found, name)
+    ago = f" for {age_text(since(own[-1].last_seen, case))}" if own else ""
+    said = f"{name} has reported nothing{ago}"
+    if not are_events_observed(case.snapshot.kubernetes):
         said = f"What {name} has reported was not observed"
     differs = claim.provisioner not in (None, name)
     return finding(
@@ -703,6 +760,21 @@ def _unreported(
             *newest_events(case, claim),
         ),
         commands=(*provisioner_log_commands(case, name), describe_claim(claim)),
+    )
+
+
+def _begun_long_ago(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, name: str
+) -> Finding:
+    """Return the finding for a creation that was begun, without an error since."""
+    return finding(
+        "RBD619",
+        f"pvc {claim.ref}",
+        f"{name} has started to create the volume of claim {claim.ref}, and has reported nothing "
+        f"since: its call does not return{_what_it_waits_for(case, found)}",
+        evidence=(*signs_of(case, name), *newest_events(case, claim)),
+        remedy=_mended_by(case, found),
+        commands=(command("ceph health detail"), *provisioner_log_commands(case, name)),
     )
 
 

@@ -43,6 +43,7 @@ from rbdagent.parse.secrets import without_secrets
 from rbdagent.report.snapshot import decode, dump_snapshot, encode, load_snapshot
 from tests.support.cli_runner import ROOT
 from tests.support.recordings import _plant, recorded_node
+from tests.support.rows import each_row
 from tests.support.snapshots import HANDLE, PV, SPEC, kubelet, node_view, process
 
 LOGS: Final = Path(__file__).parents[1] / "fixtures" / "logs"
@@ -278,6 +279,27 @@ def test_kernel_line_about_a_refused_key_is_kept(
     calls = (LogNames(kernel=frozenset({"libceph: secret too big"})),)
     (word,) = heard(words_of(host(tmp_path), calls).kernel)
     assert (word.text, word.names) == ("libceph: secret too big 32", ("libceph: secret too big",))
+
+
+@each_row(
+    ("level", "text"),
+    [
+        (3, "libceph: mon0 (1)10.77.0.1:6789 feature set mismatch, my 1 < server's 3, missing 2"),
+        (3, "libceph: bad fsid, had 50694798-7cee got 7d112cea-dc64"),
+        (4, "libceph: osd7 (1)10.77.0.7:6801 socket closed (con state CONNECTING)"),
+        (3, "rbd: Unknown parameter 'ms_mode'"),
+        # At level info.
+        (6, "rbd: id 135dfba5eabd: parent chain is too long (17)"),
+        (4, "libceph: pool 4 is full or reached quota"),
+    ],
+)
+def test_kernel_line_about_a_client_is_kept(tmp_path: Path, level: int, text: str) -> None:
+    """A map that failed had no device; such a line names a monitor, an OSD or a pool."""
+    record = f"{level},812,1690000000,-;{text}\n"
+    write(tmp_path, "dev/kmsg", in_records(recorded("pinned.dmesg")) + record, at=PINNED)
+    calls = (LogNames(kernel=frozenset({"libceph:"})),)
+    assert [word.text for word in heard(words_of(host(tmp_path), calls).kernel)] == [text]
+    assert heard(words_of(host(tmp_path), (LogNames(kernel=frozenset({"rbd9"})),)).kernel) == ()
 
 
 def test_kernel_lines_before_the_current_mapping_are_ignored(tmp_path: Path) -> None:

@@ -171,6 +171,9 @@ PLAYS: Final[dict[Recognised, Play]] = {
             *(Recognised.CLASS_SECRET_HALF_NAMED, Recognised.NO_TOPOLOGY, Recognised.SELECTOR),
             *(Recognised.NO_CSI_NODE, Recognised.DENIED),
             *(Recognised.NO_RBD_SUPPORT, Recognised.SOURCE_IS_LARGER),
+            *(Recognised.MODE_OF_SOURCE_DIFFERS, Recognised.SNAPSHOTS_NOT_SERVED),
+            *(Recognised.SNAPSHOT_GONE, Recognised.SNAPSHOT_NOT_BOUND),
+            *(Recognised.SNAPSHOT_NOT_READY, Recognised.CLONE_SOURCE_GONE),
             *(Recognised.READ_ONLY_WITHOUT_SOURCE, Recognised.NO_TOPOLOGY_FOUND),
         ),
         claim_event,
@@ -301,6 +304,64 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             "MountVolume.MountDevice",
             f"rpc error: code = NotFound desc = volume {HANDLE} not found",
         ),
+    ),
+    Recognised.OF_DATA_SOURCE: (
+        Quote(
+            "error getting handle for DataSource Type VolumeSnapshot by Name absent: error getting",
+            RECORDING,
+            "claims/provisioning-snap.json",
+        ),
+    ),
+    Recognised.MODE_OF_SOURCE_DIFFERS: (
+        of_class(
+            "error getting handle for DataSource Type VolumeSnapshot by Name data-snap: requested "
+            "volume shop/data modifies the mode of the source volume but does not have permission "
+            "to do so. snapshot.storage.kubernetes.io/allow-volume-mode-change annotation is not "
+            "present on snapshotcontent snapcontent-1"
+        ),
+        of_class(
+            "error getting handle for DataSource Type PersistentVolumeClaim by Name src: the "
+            "source PVC and destination PVCs must have the same volume mode for cloning.  Source "
+            "is Block, but new PVC requested Filesystem"
+        ),
+    ),
+    Recognised.SNAPSHOTS_NOT_SERVED: (
+        of_class(
+            "error getting handle for DataSource Type VolumeSnapshot by Name absent: error getting "
+            "snapshot absent from api server: the server could not find the requested resource "
+            "(get volumesnapshots.snapshot.storage.k8s.io absent)"
+        ),
+    ),
+    Recognised.SNAPSHOT_GONE: (
+        Quote(
+            "error getting snapshot absent from api server: "
+            'volumesnapshots.snapshot.storage.k8s.io "absent" not found',
+            RECORDING,
+            "claims/provisioning-snap.json",
+        ),
+    ),
+    Recognised.SNAPSHOT_NOT_BOUND: (
+        of_class(
+            "error getting handle for DataSource Type VolumeSnapshot by Name data-snap: snapshot "
+            "data-snap not bound"
+        ),
+    ),
+    Recognised.SNAPSHOT_NOT_READY: (
+        of_class(
+            "error getting handle for DataSource Type VolumeSnapshot by Name data-snap: snapshot "
+            "data-snap is not Ready"
+        ),
+    ),
+    Recognised.CLONE_SOURCE_GONE: (
+        Quote(
+            'error getting PVC absent (namespace "default") from api server: '
+            'persistentvolumeclaim "absent" not found',
+            RECORDING,
+            "claims/provisioning-clone.json",
+        ),
+    ),
+    Recognised.CLONE_SOURCE_IN_USE: (
+        Quote("pod shop/virt-launcher-vm1 using PersistentVolumeClaim golden", SOURCE),
     ),
     Recognised.SOURCE_IS_LARGER: (
         of_class(
@@ -850,6 +911,17 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         of_class('failed to get target node: nodes "n" not found'),
     ),
     Recognised.SELECTOR: (of_class("claim Selector is not supported"),),
+    Recognised.MODULE_OF_OTHER_KERNEL: (
+        of_stage(
+            of_map(
+                2,
+                "modinfo: ERROR: could not get modinfo from 'rbd': Exec format error\nmodprobe: "
+                "ERROR: could not insert 'rbd': Exec format error\nrbd: failed to load rbd kernel "
+                "module (1)\nrbd: sysfs write failed\nrbd: map failed: (2) No such file or "
+                "directory",
+            )
+        ),
+    ),
     Recognised.NO_MODULE: (
         Quote(
             "modinfo: ERROR: Module rbd not found.",
@@ -909,6 +981,9 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             SOURCE,
         ),
     ),
+    Recognised.RBD_USER: (
+        Quote("occurred while running rbd args: [--id csi-rbd-node -m 10.77.0.1:6789 map]", SOURCE),
+    ),
     Recognised.CONNECT_NUMBER: (
         Quote(
             "connecting failed: rados: ret=-13, Permission denied",
@@ -947,6 +1022,33 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         Quote("rbd: rbd0: failed to blocklist client4393: -13", TOOL),
         Quote("rbd: rbd0: blocklist of client4393 failed: -13", SOURCE),
     ),
+    Recognised.FEATURE_SET_MISMATCH: (
+        Quote(
+            "libceph: mon0 (1)10.77.0.1:6789 feature set mismatch, my 106b84a842a42 < server's "
+            "40106b84a842a42, missing 400000000000000",
+            SOURCE,
+        ),
+        Quote("libceph: mon0 (1)10.77.0.1:6789 missing required protocol features", SOURCE),
+    ),
+    Recognised.OTHER_CLUSTER_ANSWERS: (
+        Quote(
+            "libceph: bad fsid, had 50694798-7cee-5f76-a487-c8b372b8e58a got "
+            "7d112cea-dc64-4604-876a-0d7dcec17d1a",
+            SOURCE,
+        ),
+    ),
+    Recognised.CONNECTION_LOST: (
+        Quote("libceph: mon0 (1)10.77.0.1:6789 socket closed (con state V1_BANNER)", SOURCE),
+        Quote("libceph: osd7 (1)10.77.0.7:6801 connect error", SOURCE),
+    ),
+    Recognised.UNKNOWN_MAP_OPTION: (
+        Quote("libceph: bad option at 'ms_mode=legacy'", SOURCE),
+        Quote("rbd: Unknown parameter 'ms_mode'", SOURCE),
+    ),
+    Recognised.TOO_MANY_PARENTS: (
+        Quote("rbd: id 135dfba5eabd: parent chain is too long (17)", SOURCE),
+    ),
+    Recognised.POOL_FULL_FOR_CLIENT: (Quote("libceph: pool 4 is full or reached quota", TOOL),),
     Recognised.SECRET_TOO_BIG: (Quote("libceph: secret too big 32", TOOL),),
     Recognised.TASK_HUNG: (Quote("blocked for more than", RECORDING, "logs/hung.dmesg"),),
 }

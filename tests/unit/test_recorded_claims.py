@@ -44,7 +44,10 @@ STATES: Final = {
     "grow-node-working": NOTHING,
     "grow-read-only-pod-started": ("RBD778", "default/grow-ro2 mounts it read-only"),
     "provisioning-badparam": ("RBD607", '"rpc error: code = InvalidArgument desc = invalid feat'),
-    "provisioning-clone": ("RBD607", 'persistentvolumeclaim \\"absent\\" not found'),
+    "provisioning-clone": (
+        "RBD607",
+        "its source, the claim absent, does not exist in its namespace",
+    ),
     "provisioning-clone-small": ("RBD607", "its source grow-xfs has 419430400"),
     "provisioning-nocluster": ("RBD607", "ConfigMap has no cluster nope"),
     "provisioning-nopool": ("RBD607", "the pool that its class names does not exist"),
@@ -52,7 +55,7 @@ STATES: Final = {
     "provisioning-quota": ("RBD619", "although Ceph's monitors answer rbdagent"),
     "provisioning-rwx": ("RBD621", "a file system that several nodes can write to"),
     "provisioning-selector": ("RBD620", "selects its PV by labels"),
-    "provisioning-snap": ("RBD607", 'volumesnapshots.snapshot.storage.k8s.io \\"absent\\" not fou'),
+    "provisioning-snap": ("RBD607", "its source, the VolumeSnapshot absent, does not exist"),
     "provisioning-topo": ("RBD607", "the node plugin on worker-1 reports none"),
     "provisioning-xns": ("RBD628", 'fills it from "Thing.example.org absent"'),
 }

@@ -32,7 +32,7 @@ from rbdagent.collect.node.observer import uptime
 from rbdagent.collect.node.plugin_pods import plugin_pods
 from rbdagent.collect.parallel import start
 from rbdagent.commands import kubectl, line_of
-from rbdagent.correlate.log_names import Naming
+from rbdagent.correlate.log_names import Naming, is_of_clients
 from rbdagent.model import KubeletView, LogEntry, LogExcerpt, NodeLogs, NotObserved, ProcessRef
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.logs import (
@@ -587,7 +587,7 @@ def _warnings(lines: Iterable[KernelLine], booted: float, search: LogSearch) -> 
         begun = _MAPPED.match(line.text)
         for number in owners.get(begun["device"], ()) if begun else ():
             entries.pop(number, None)
-        if line.level > _WARNING:
+        if line.level > _WARNING and not is_of_clients(line.text):
             continue
         for number, names in search.naming.in_kernel(line.text).items():
             warning = _Entry(booted + line.seconds, line.text, {number: names})

@@ -20,7 +20,7 @@ from tests.support.snapshots import (
 )
 
 NONE: Final = NOTHING_ELSE
-SMALL, LARGE = 64 << 20, 128 << 20
+SMALL, LARGE, GROWN = 64 << 20, 128 << 20, 1 << 30
 MINUTES_AGO: Final = "2026-11-21T02:50:00Z"
 EXPANDING: Final = "waiting for an external controller to expand this PVC"
 REFUSED: Final = (
@@ -71,6 +71,17 @@ def grown(*events: KubeEvent, asked: int = LARGE, has: int = SMALL, **in_kube: A
     return world(mapped={"mounts": (mount(),)}, in_kube=parts)
 
 
+def resized(size: int | None, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as above
+    """Build a snapshot in which the image has a size, and PV and claim are equal."""
+    parts = {
+        "claims": (claim(requested_bytes=LARGE, capacity_bytes=LARGE),),
+        "persistent_volumes": (volume(capacity_bytes=LARGE),),
+        "pods": (pod(),),
+        **in_kube,
+    }
+    return world(mapped={"mounts": (mount(),)}, of_image={"size_bytes": size}, in_kube=parts)
+
+
 def node_fails(text: str, *more: KubeEvent) -> Snapshot:
     """Build a snapshot in which the PV has grown, and the tool on the node prints a text."""
     return grown(on_pod(NODE_FAILED.format(text)), *more, has=LARGE)
@@ -110,6 +121,7 @@ REPORTED: Final[Reported] = {
         "a pod that only reads": (pending(pods=(pod(read_only_claims=("data",)),)), NONE),
         "kubelet does not act": (pending(), NONE),
     },
+    "RBD779": {"enlarged by hand": (resized(GROWN), NONE)},
 }
 NOT_REPORTED: Final[NotReported] = {
     "RBD775": {
@@ -156,6 +168,14 @@ NOT_REPORTED: Final[NotReported] = {
             on_pod(NODE_FAILED.format(CHECKSUM), subject=ObjectRef(namespace="x", name="y")),
             has=LARGE,
         ),
+    },
+    "RBD779": {
+        "rounded up": resized(LARGE + (4 << 20)),
+        "the size was not observed": resized(None),
+        "a static PV": resized(
+            GROWN, persistent_volumes=(volume(capacity_bytes=LARGE, provisioner=None),)
+        ),
+        "a growth is under way": resized(GROWN, claims=(claim(requested_bytes=GROWN),)),
     },
     "RBD778": {
         "kubelet has two minutes": pending(changed_at=NOW),

@@ -269,7 +269,6 @@ REPORTED: Final[dict[str, Table]] = {
     },
     "RBD606": {
         "it runs, and reports nothing": life(),
-        "begun, and never ended": life(events=(replace(BEGUN, last_seen=HALF_AN_HOUR_AGO),)),
         "it failed long ago, and has stopped": life(
             events=(to_claim("no", last_seen=HALF_AN_HOUR_AGO),)
         ),
@@ -399,6 +398,7 @@ REPORTED: Final[dict[str, Table]] = {
         ),
     },
     "RBD619": {
+        "begun, and never ended": life(events=(replace(BEGUN, last_seen=HALF_AN_HOUR_AGO),)),
         "a time limit": failing(
             "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
         ),
