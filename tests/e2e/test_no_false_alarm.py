@@ -6,20 +6,14 @@ the node of a claim and of a pod instead.
 
 from __future__ import annotations
 
-import functools
-import json
 from typing import TYPE_CHECKING, Any, Final
 
-import jsonschema
 import pytest
 
-from rbdagent.report.schema import schema
-from tests.e2e.scene import Scene
-from tests.lab.csi import WAITS_FOR_POD, static_volume
-from tests.lab.errors import LabError
-from tests.lab.lab import POOL
+from tests.e2e.healthy import RUNS_S, Healthy, assert_none, healthy_namespace
+from tests.lab.csi import WAITS_FOR_POD
 from tests.lab.processes import wait_until
-from tests.lab.workloads import claim, collection, deployment, pod, pod_spec
+from tests.lab.workloads import claim, collection, deployment, pod_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,122 +24,6 @@ Json = dict[str, Any]
 ONE, OTHER = NODES = ("worker-1", "worker-2")
 _SELECTED: Final = "volume.kubernetes.io/selected-node"
 _HOUR_S: Final = 3600
-_RUNS_S: Final = 300.0
-
-
-class Healthy:
-    """A namespace without any fault; ``clear`` removes it."""
-
-    def __init__(self, lab: Lab, name: str) -> None:
-        self.lab = lab
-        self.name = Scene(lab, name).name
-        self.api = lab.control_plane.api
-        self.workloads = lab.workloads
-        self._images: list[str] = []
-        self.api.create(collection("Namespace"), {"metadata": {"name": self.name}})
-        account = f"{collection('ServiceAccount', self.name)}/default"
-        wait_until(lambda: self.api.find(account), timeout_s=30, what=f"{account}")
-
-    # Making ---------------------------------------------------------------------------------------
-
-    def claim(self, name: str, **settings: str) -> None:
-        self.workloads.apply(claim(name, namespace=self.name, **settings))
-
-    def pod(self, name: str, node: str, *claims: str, **settings: Any) -> None:  # noqa: ANN401 - pod()'s own
-        made = pod(name, node=node, claims=claims, namespace=self.name, **settings)
-        if not node:
-            del made["spec"]["nodeName"]
-        self.workloads.apply(made)
-
-    def static(self, name: str, access_mode: str) -> None:
-        """Create an image with a file system, a static PV of it, and its claim."""
-        image = f"{self.name}-{name}"
-        self.lab.ceph.create_formatted(f"{POOL}/{image}", size="8M")
-        self._images.append(image)
-        self.workloads.apply(static_volume(image, pool=POOL, image=image, access_mode=access_mode))
-        self.claim(name, storage_class="", access_mode=access_mode, volume_name=image)
-
-    def bind(self, name: str, node: str) -> None:
-        """Bind a pod to a node, as the scheduler does."""
-        binding = {
-            "metadata": {"name": name},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        self.api.create(f"{collection('Pod', self.name)}/{name}/binding", binding)
-
-    def running(self, *names: str) -> None:
-        for name in names:
-            self.workloads.wait_running(name, namespace=self.name, timeout_s=_RUNS_S)
-
-    def forget_reports(self) -> None:
-        """Delete reports of other tests' agents: they have ended and will not correct them."""
-        for path in (collection("RBDNode"), collection("RBDMapping")):
-            for report in self.api.items(path):
-                self.api.delete(f"{path}/{report['metadata']['name']}")
-
-    def pods(self) -> list[str]:
-        return [item["metadata"]["name"] for item in self.api.items(collection("Pod", self.name))]
-
-    # Observing ------------------------------------------------------------------------------------
-
-    def alarms(self, target: str, node: str | None = None) -> list[str]:
-        """Return what `diagnose TARGET` reports at warning or above, on a node or outside any."""
-        return _alarms(self._asked(node, target, "-n", self.name))
-
-    def alarms_of_all(self, node: str | None = None) -> list[str]:
-        """Return what `diagnose -A` reports at warning or above, on a node or outside any."""
-        return self._alarms_of_list(node, "-A")
-
-    def alarms_of_namespace(self, node: str) -> list[str]:
-        """Return what `diagnose -n NAMESPACE` reports at warning or above."""
-        return self._alarms_of_list(node, "-n", self.name)
-
-    def _alarms_of_list(self, node: str | None, *scope: str) -> list[str]:
-        report = self._asked(node, *scope)
-        assert report["examined"]["claims"], report
-        return [*_alarms(report), *(line for item in report["items"] for line in _alarms(item))]
-
-    def _asked(self, node: str | None, *words: str) -> Json:
-        asked = ("diagnose", *words, "-o", "json")
-        done = (
-            self.lab.rbdagent_from_afar(*asked)
-            if node is None
-            else self.lab.rbdagent_warm(node, *asked, timeout_s=120)
-        )
-        try:
-            report: Json = json.loads(done.stdout)
-        except ValueError:
-            raise LabError(f"{words} on {node}: {done.exit_code}\n{done.stderr}") from None
-        jsonschema.validate(report, schema(str(report["kind"])))
-        return report
-
-    # Ending ---------------------------------------------------------------------------------------
-
-    def clear(self) -> None:
-        for kind in ("Deployment", "StatefulSet"):
-            for item in self.api.items(collection(kind, self.name)):
-                self.workloads.delete(kind, item["metadata"]["name"], namespace=self.name)
-        for name in self.pods():
-            path = f"{collection('Pod', self.name)}/{name}"
-            self.api.delete(path, gracePeriodSeconds=1)
-        wait_until(lambda: not self.pods(), timeout_s=120, what=f"the pods of {self.name} to go")
-        self.workloads.delete("Namespace", self.name, wait=False)
-        for image in self._images:
-            self.workloads.delete("PersistentVolume", image, wait=False)
-            wait_until(
-                functools.partial(self.lab.ceph.rbd, "rm", "--no-progress", f"{POOL}/{image}"),
-                timeout_s=60,
-                what=f"{image} to have no client",
-                interval_s=1,
-            )
-
-
-def _alarms(report: Json) -> list[str]:
-    return [
-        f"{finding['code']} {finding['subject']}: {finding['message']} {finding['evidence']}"
-        for finding in report["findings"]
-        if finding["severity"] != "info"
-    ]
 
 
 def _stateful(name: str, node: str) -> Json:
@@ -170,25 +48,8 @@ def _stateful(name: str, node: str) -> Json:
 
 @pytest.fixture
 def healthy(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Healthy]:
-    healthy = Healthy(lab, request.node.name)
-    try:
-        healthy.forget_reports()
-        healthy.claim("first-of-all")
-
-        def quiet() -> bool:
-            if alarms := healthy.alarms_of_all():
-                raise LabError(f"`diagnose -A` still reports {alarms}")
-            return True
-
-        wait_until(
-            quiet,
-            timeout_s=_RUNS_S,
-            what="the remains of other tests to be removed",
-            interval_s=3,
-        )
+    with healthy_namespace(lab, request.node.name) as healthy:
         yield healthy
-    finally:
-        healthy.clear()
 
 
 def _settle(healthy: Healthy) -> Sequence[str]:
@@ -216,7 +77,7 @@ def _settle(healthy: Healthy) -> Sequence[str]:
             healthy.api.get(f"{collection('Pod', healthy.name)}/done")["status"]["phase"]
             == "Succeeded"
         ),
-        timeout_s=_RUNS_S,
+        timeout_s=RUNS_S,
         what="the pod to complete",
     )
     claims = ("rox", "rwx", "luks", "twice", "done", "unused", "unused-first-pod", "data-set-0")
@@ -229,7 +90,7 @@ def test_legitimate_use_raises_no_alarm(healthy: Healthy) -> None:
     seen = {target: healthy.alarms(target) for target in _settle(healthy)}
     for node in (*NODES, None):
         seen[f"-A from {node}"] = healthy.alarms_of_all(node)
-    _assert_none(seen)
+    assert_none(seen)
 
 
 @pytest.mark.alone
@@ -275,9 +136,4 @@ def test_operations_in_progress_raise_no_alarm(healthy: Healthy) -> None:
         seen[f"-A, all on its way: look {number}"] = healthy.alarms_of_all()
     seen["-n NAMESPACE"] = healthy.alarms_of_namespace(OTHER)
     seen["-A"] = healthy.alarms_of_all(ONE)
-    _assert_none(seen)
-
-
-def _assert_none(seen: dict[str, list[str]]) -> None:
-    assert seen
-    assert {name: alarms for name, alarms in seen.items() if alarms} == {}
+    assert_none(seen)

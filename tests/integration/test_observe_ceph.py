@@ -21,6 +21,7 @@ from rbdagent.model import (
     BlocklistEntry,
     CephView,
     EntityAddress,
+    HealthCheck,
     ImageIdentity,
     ImagePresence,
     ImageSpec,
@@ -197,6 +198,37 @@ def test_the_blocklist_is_read(ceph: CephCluster) -> None:
     blocklist = view.clusters[0].blocklist
     assert isinstance(blocklist, tuple)
     assert ("10.9.9.9", 77) in {(client.network, client.nonce) for client in blocklist}
+
+
+def test_a_pool_at_its_quota_and_a_pause_are_read(ceph: CephCluster) -> None:
+    ceph.create_pool("small", pg_num=1)
+    ceph.ceph("osd", "pool", "set-quota", "small", "max_objects", "1")
+    for name in ("one", "two"):
+        ceph.rados("-p", "small", "create", name)
+    ceph.ceph("osd", "pause")
+    try:
+        wait_until(
+            lambda: {check.name for check in health_of(ceph)} >= {"POOL_FULL", "OSDMAP_FLAGS"},
+            timeout_s=120,
+            what="the quota of the pool to be exceeded",
+            interval_s=1,
+        )
+        full, flags = (check for check in health_of(ceph) if check.name != "PG_AVAILABILITY")
+        assert "pool 'small' is full (running out of quota)" in full.texts
+        assert any("pauserd,pausewr" in text for text in flags.texts)
+    finally:
+        ceph.ceph("osd", "unpause")
+        ceph.ceph("osd", "pool", "set-quota", "small", "max_objects", "0")
+        ceph.ceph("config", "set", "mon", "mon_allow_pool_delete", "true")
+        ceph.ceph("osd", "pool", "rm", "small", "small", "--yes-i-really-really-mean-it")
+
+
+def health_of(ceph: CephCluster) -> tuple[HealthCheck, ...]:
+    view, _ = observe_ceph([access(ceph)], [], deadline_s=10)
+    assert view is not None
+    found = view.clusters[0].health
+    assert isinstance(found, tuple)
+    return found
 
 
 def test_the_monitors_are_known_by_name_and_address(ceph: CephCluster) -> None:
