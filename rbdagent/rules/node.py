@@ -107,7 +107,8 @@ ENTRIES: Final = (
         evidence="A process in uninterruptible sleep, hanging requests in osdc, or the event of a "
         "pod that waits: `DeadlineExceeded` (the first call, after two minutes), then `an "
         "operation with the given Volume ID … already exists` (each further call until the first "
-        "one ends).",
+        "one ends). `ceph health` decides first, then whether Ceph answers rbdagent, then whether "
+        "the node has the address of the client, then the state of the process.",
         risk="Killing the processes leaves the watch and the mapping behind.",
         remedy="Repair Ceph first (`ceph health detail`). The operation then completes. If Ceph is "
         "healthy and the operation does not complete, restart the CSI node plugin's pod on that "
@@ -645,11 +646,14 @@ def same_name_other_image(case: RuleContext) -> Iterator[Finding]:
             continue
         if any(holder_verdict.holder.mapping == mapping for holder_verdict in case.holder_verdicts):
             continue
+        difference = _difference(mapping, case)
+        if not difference:
+            continue
         yield finding(
             "RBD207",
             f"{mapping.device} on {case.here}",
-            f"{mapping.device} on {case.here} is another image of the same name: "
-            f"{_difference(mapping, case)}. Use the device in commands, never the name.",
+            f"{mapping.device} on {case.here} is another image of the same name: {difference}. "
+            "Use the device in commands, never the name.",
             evidence=(
                 f"{mapping.device}: {other.spec}, cluster {other.fsid}, id {other.image_id}",
             ),
@@ -657,13 +661,15 @@ def same_name_other_image(case: RuleContext) -> Iterator[Finding]:
 
 
 def _difference(mapping: Mapping, case: RuleContext) -> str:
+    """Return what is known to differ; "" if that was not observed."""
     image = case.use.image
     if image is not None and mapping.fsid != image.fsid and mapping.fsid and image.fsid:
         return f"it is in cluster {mapping.fsid}"
     mapped = identity_of_mapping(mapping)
     if mapped and image is not None and mapped.spec.namespace != image.spec.namespace:
         return f"it is in RADOS namespace {mapped.spec.namespace!r}"
-    return f"its image id is {mapping.image_id}"
+    known = image is not None and image.image_id is not None and mapping.image_id is not None
+    return f"its image id is {mapping.image_id}" if known else ""
 
 
 RULES: Final = (

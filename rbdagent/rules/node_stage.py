@@ -131,7 +131,8 @@ ENTRIES: Final = (
         "A map failed with 108: the node's shared Ceph client is blocklisted.",
         cause="New mappings share the client of blocklisted mappings of that node. Or the "
         "whole host, or a range with its address, is blocklisted, as by csi-addons' NetworkFence.",
-        evidence="The event's text.",
+        evidence="The event's text. An entry with an address of the node, without a nonce or as a "
+        "range, decides that new clients are refused too.",
         risk="No new volume starts on that node.",
         remedy="If the node has mappings, evict every pod with an RBD volume from it: the last "
         "unmap removes the client, and new maps work. An entry of the host or of a range hits new "
@@ -325,7 +326,8 @@ ENTRIES: Final = (
         "has since 3.16, passes ms_mode to every kernel. Or the image is a clone whose chain of "
         "parents is too long or is being flattened (rook#12312): krbd follows 16 parents.",
         evidence="22 (invalid argument) or 95 (not supported) in kubelet's event. The kernel log "
-        "on that node names the cause (`rbd: Unknown parameter 'ms_mode'`).",
+        "on that node names the cause (`rbd: Unknown parameter 'ms_mode'`, `parent chain is too "
+        "long`); a task of Ceph's manager shows a flatten.",
         risk=_NOT_STARTED,
         remedy="Read the kernel log on that node: it names the option, or the parent chain (then "
         "wait for the flatten, or flatten the image). An option comes from mapOptions of the PV, "

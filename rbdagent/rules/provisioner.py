@@ -99,7 +99,8 @@ ENTRIES: Final = (
         "The provisioner fails to create the volume.",
         cause="The cause is in its event: a missing pool or secret, a wrong clusterID or key, or "
         "monitors that cannot be reached.",
-        evidence="The event ProvisioningFailed, verbatim.",
+        evidence="The event ProvisioningFailed: a phrase that names the cause decides before an "
+        "error number. A later event that only reports a wait does not hide it.",
         risk="None for data. Delete the claim only while the provisioner runs: it keeps a call "
         "with an unknown result in memory only, and a restart would leak that image.",
         remedy="Fix what the event names. The provisioner retries automatically. Only a restart "
@@ -166,7 +167,8 @@ ENTRIES: Final = (
         "pool is at its quota or has inactive placement groups, or the pool was never initialised "
         "(`rbd pool init`).",
         evidence="The event: DeadlineExceeded, then `an operation with the given Volume ID ... "
-        "already exists`.",
+        "already exists`; or the event Provisioning alone. `ceph health` of the same moment "
+        "decides: a pool that is full, inactive placement groups of the class's pool, a pause.",
         risk="None. The call continues inside the plugin. If the claim is deleted now, its image "
         "may be left behind.",
         remedy="Make sure that Ceph answers the plugin's pod. The call then ends, and no other "
@@ -181,7 +183,8 @@ ENTRIES: Final = (
         "The claim selects its PV by labels, but its class provisions volumes. The two exclude "
         "each other.",
         cause="spec.selector is for PVs that already exist.",
-        evidence="The event: `claim Selector is not supported`.",
+        evidence="The event: `claim Selector is not supported`. A selector on "
+        "velero.io/dynamic-pv-restore is Velero's; the owner of the pods names the template.",
         risk=NO_VOLUME,
         remedy="Delete the claim, which has no volume yet, and create it again without a selector: "
         "in the object that makes it, if a controller does. Only a claim that is meant for an "

@@ -229,7 +229,7 @@ class Attempt:
             # Every cluster answered, and none has the image: no client watches it.
             return False
         if view is None:
-            return NotObserved(reason="no Ceph cluster answered for the image")
+            return NotObserved(reason=f"which cluster has {spec} was not observed")
         if view.image_id != plan.identity.image_id:
             return NotObserved(reason=f"another image has the name {spec} now")
         own = plan.identity.client_id

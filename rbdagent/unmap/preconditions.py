@@ -782,6 +782,9 @@ def may_be_done_now(attempt: Attempt) -> Outcome:
     not_yet: tuple[str, ...] = ()
     if not_observed or reasons or follows:
         not_yet = ()
+    elif verdict is Verdict.STAGED and attempt.holder.driver_registered is False:
+        # Time does not end this state: kubelet cannot unmount without the driver.
+        follows = ("the verdict is Staged, and the CSI driver does not respond",)
     elif verdict is Verdict.STAGED:
         not_yet = ("the verdict is Staged: kubelet or the CSI driver may be between two steps",)
     elif row is None:
@@ -873,12 +876,19 @@ def is_fully_observed(attempt: Attempt) -> Outcome:
     holder, view = attempt.holder, attempt.use.image_view
     against += _not_observed(("the Ceph blocklist", holder.blocklisted_by))
     if view is None:
-        against.append("no Ceph cluster answered for its image")
+        against.append(_image_not_seen(attempt.snapshot))
     else:
         against += _not_observed(("whether its image exists", view.presence))
         against += _not_observed(("the watchers of its image", view.watchers))
     against += _not_fresh(attempt)
     return Outcome(against=tuple(against), speaks=("node, Ceph and Kubernetes were all observed",))
+
+
+def _image_not_seen(snapshot: Snapshot) -> str:
+    clusters = () if snapshot.ceph is None else snapshot.ceph.clusters
+    if any(cluster.source.state is SourceState.OBSERVED for cluster in clusters):
+        return "the Ceph clusters that answered have no image of the mapping's name and cluster"
+    return "no Ceph cluster answered for its image"
 
 
 def _not_fresh(attempt: Attempt) -> Iterable[str]:

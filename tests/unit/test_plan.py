@@ -36,6 +36,7 @@ from tests.support.snapshots import (
     NO_IO,
     OBSERVED,
     OTHER_FSID,
+    PLUGIN_DOWN,
     POD_PATH,
     SPEC,
     STAGING_PATH,
@@ -393,6 +394,14 @@ def test_ladder_refuses_a_staging_path_that_another_volume_shares() -> None:
 def test_hidden_staging_mount_is_reported_as_hidden() -> None:
     found = refusal(planned(seen(mapped={"mounts": (mount(covered=True),)}), policy=LADDER))
     assert found.reasons["RBD502"].endswith("on the host, and another mount at that path hides it")
+
+
+def test_no_time_ends_what_waits_for_a_driver_that_is_down() -> None:
+    look = seen(mapped={"mounts": (mount(),)}, of_kubelet=PLUGIN_DOWN)
+    conditions = refusal(planned(look, remembered=history())).conditions
+    words = "the verdict is Staged, and the CSI driver does not respond"
+    (found,) = (one for one in conditions if words in one.observed)
+    assert not found.pending
 
 
 BEFORE: Final = replace(NO_IO, reads=809)

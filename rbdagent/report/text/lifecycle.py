@@ -84,17 +84,22 @@ def _word(lifecycle: Lifecycle) -> tuple[str, str]:
     cause = lifecycle.first_failed
     states = {status.state for status in lifecycle.attach_path}
     if cause is not None:
-        paint = PAINT.get(cause.severity, BOLD)
-        if cause.severity is Severity.CRITICAL:
-            return "DATA AT RISK", paint
-        if StepState.FAILED in states:
-            return "BLOCKED", paint
-        return str(cause.severity).upper(), paint
+        is_blocked = StepState.FAILED in states
+        return _word_of(cause, lifecycle, is_blocked=is_blocked), PAINT.get(cause.severity, BOLD)
     if StepState.WAITING in states:
         return "WAITING", BOLD + YELLOW
     if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
         return "UNDETERMINED", BOLD + YELLOW
     return "OK", BOLD + GREEN
+
+
+def _word_of(cause: Finding, lifecycle: Lifecycle, *, is_blocked: bool) -> str:
+    if cause.severity is Severity.CRITICAL:
+        return "DATA AT RISK"
+    if cause.severity is Severity.INFO:
+        # Nothing is broken, as the exit code states.
+        return "WAITING" if lifecycle.diagnosis.use.waiting_pods else "INFO"
+    return "BLOCKED" if is_blocked else str(cause.severity).upper()
 
 
 def _first_lines(lifecycle: Lifecycle, snapshot: Snapshot) -> tuple[list[str], list[str]]:

@@ -31,7 +31,7 @@ from rbdagent.report.text.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rbdagent.model import Command, Diagnosis, Finding, HolderVerdict, Snapshot
 
@@ -39,6 +39,7 @@ _MOST: Final = 28
 """Characters of a name; -v shows whole names."""
 _MOST_LINES: Final = 2
 """Maximum of lines of a finding; the details have the rest."""
+_MOST_OF_A_CODE: Final = 5
 _MOST_COMMANDS: Final = 3
 
 _Row = tuple["Diagnosis", "HolderVerdict"]
@@ -77,7 +78,7 @@ def _answer(
     if layout.details:
         parts += [finding_text(finding, layout) for finding in problems]
     elif problems:
-        parts.append("\n".join(_short(finding, layout) for finding in problems))
+        parts.append("\n".join(_brief(problems, layout)))
     if commands:
         parts.append(next_text(commands, layout))
     parts.append(footer(None, snapshot, layout))
@@ -132,6 +133,23 @@ def _table(rows: Sequence[_Row], snapshot: Snapshot, layout: Layout) -> str:
         shown = painted(verdict, COLOURS.get(held.verdict, RED), layout)
         lines.append(cut(line, layout).replace(verdict, shown, 1))
     return "\n".join(lines)
+
+
+def _brief(problems: Iterable[Finding], layout: Layout) -> Iterator[str]:
+    """Yield a sentence of each finding; of many with the same code, only the first ones.
+
+    A CSI plugin that is down is a problem of each volume of the node.
+    """
+    by_code: dict[str, list[str]] = {}
+    for finding in problems:
+        lines = by_code.setdefault(finding.code, [])
+        line = _short(finding, layout)
+        if line not in lines:
+            lines.append(line)
+    for code, lines in by_code.items():
+        yield from lines[:_MOST_OF_A_CODE]
+        if (more := len(lines) - _MOST_OF_A_CODE) > 0:
+            yield f"{code}  {more} more: -v shows them"
 
 
 def _short(finding: Finding, layout: Layout) -> str:
