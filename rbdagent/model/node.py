@@ -180,6 +180,8 @@ class Mapping(Stored, frozen=True, kw_only=True):
     """CephX user of the mapping from ``config_info`` (root only); never the key."""
     read_only: bool | NotObserved = False
     size_bytes: Int64 | None = None
+    has_object_map: bool = False
+    """Whether the image had the feature object-map when it was mapped; sysfs keeps that."""
     device_node_present: bool | NotObserved = True
     """Whether ``/dev/rbdN`` exists on the host."""
     incarnation: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from rbdagent.errors import ParseError
@@ -10,6 +11,9 @@ from rbdagent.model import INT64_MAX, IoCounters
 _HEAD: Final = "-"
 """``current_snap`` of a mapping of an image, not of a snapshot."""
 
+_FEATURES: Final = re.compile(r"0x[0-9a-f]{1,16}")
+_OBJECT_MAP: Final = 1 << 3
+"""RBD_FEATURE_OBJECT_MAP (drivers/block/rbd_types.h)."""
 _READS, _WRITES, _IN_FLIGHT, _DISCARDS, _FLUSHES = 0, 4, 8, 11, 15
 """Columns of a block device's ``stat`` (Documentation/block/stat.rst)."""
 _OLDEST_COLUMNS: Final = 11
@@ -25,6 +29,12 @@ def parse_snapshot(text: str) -> str | None:
     """Parse ``current_snap``; None if the image is mapped, not a snapshot."""
     name = text.rstrip("\n")
     return None if name == _HEAD else name
+
+
+def has_object_map(text: str) -> bool:
+    """Return whether ``features`` of a mapping contains object-map; False for any other text."""
+    found = _FEATURES.fullmatch(text.strip())
+    return found is not None and bool(int(found[0], 16) & _OBJECT_MAP)
 
 
 def parse_number(text: str, *, where: str) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.model import Command, Diagnosis, Finding, NotObserved, Severity, Snapshot, Volume
 from rbdagent.rules import (
     attach_detach,
+    ceph_health,
     ceph_image,
     coverage_gaps,
     error_texts,
@@ -20,6 +21,7 @@ from rbdagent.rules import (
     foreign_clusters,
     growth,
     holders,
+    image_changed,
     node,
     node_stage,
     provisioner,
@@ -45,12 +47,14 @@ if TYPE_CHECKING:
 
 _FAMILIES: Final = (
     attach_detach,
+    ceph_health,
     ceph_image,
     coverage_gaps,
     finalizers,
     foreign_clusters,
     growth,
     holders,
+    image_changed,
     node,
     node_stage,
     provisioner,

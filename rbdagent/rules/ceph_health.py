@@ -1,25 +1,70 @@
-"""What Ceph itself reports about I/O that waits, before Ceph or a network is blamed."""
+"""RBD131, and what Ceph itself reports about I/O that waits, before Ceph or a network is blamed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rbdagent.model import NotObserved, observed_of
+from rbdagent.commands import command
+from rbdagent.model import LifecycleStep, NotObserved, Recovery, Severity, Verdict, observed_of
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import finding
+from rbdagent.rules.entry import Entry
 
 if TYPE_CHECKING:
-    from rbdagent.model import HealthCheck
+    from collections.abc import Iterator
+
+    from rbdagent.model import Finding, HealthCheck
     from rbdagent.rules.context import RuleContext
 
 
-def blocking(case: RuleContext, pool: str) -> str:
+ENTRIES: Final = (
+    Entry(
+        "RBD131",
+        "PoolTakesNoWrites",
+        Severity.WARNING,
+        "Ceph takes no writes to the pool of a volume that is in use.",
+        cause="The pool is at its quota, an OSD of it is full, or I/O is paused. That is no error "
+        "for a client: writers and new maps wait, and an unmap takes a minute.",
+        evidence="`ceph health detail`: POOL_FULL with the name of the pool, or the flags pauserd "
+        "and pausewr.",
+        risk="Programs hang in each write and fsync. Nothing becomes read-only, and no data is "
+        "lost: all of it continues afterwards.",
+        remedy="Raise the quota (`ceph osd pool set-quota`), add space, or end the pause "
+        "(`ceph osd unpause`). Do not restart pods and do not unmap: that waits too.",
+        recovery=Recovery(actor="Ceph's clients", condition="Ceph takes writes again"),
+        step=LifecycleStep.USE,
+    ),
+)
+
+
+def no_writes(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD131 for a volume in use whose pool takes no writes."""
+    in_use = any(found.verdict is Verdict.IN_USE for found in case.holder_verdicts)
+    spec = case.use.image.spec if case.use.image is not None else None
+    reported = blocking(case, spec.pool, _WHOLE_POOL) if spec is not None and in_use else ""
+    if reported:
+        yield finding(
+            "RBD131",
+            case.volume,
+            f"Writes to {case.volume} wait. {reported}.",
+            commands=(command("ceph health detail"), command("ceph osd pool ls detail")),
+        )
+
+
+_WHOLE_POOL: Final = frozenset({"POOL_FULL", "OSDMAP_FLAGS"})
+"""Of an inactive placement group, only some volumes of a pool have objects."""
+_ALL: Final = _WHOLE_POOL | {"PG_AVAILABILITY"}
+
+
+def blocking(case: RuleContext, pool: str, checks: frozenset[str] = _ALL) -> str:
     """Return what keeps I/O to a pool waiting according to ``ceph health``; "" if nothing does.
 
     Args:
         case: the volume and the snapshot. The cluster of a claim without a PV is not known: each
             cluster with a pool of that name counts.
         pool: the name of the pool; empty if it is unknown.
+        checks: those that count.
     """
     ceph = case.snapshot.ceph
     fsid = case.use.image.fsid if case.use.image is not None else None
@@ -28,7 +73,7 @@ def blocking(case: RuleContext, pool: str) -> str:
             continue
         ids = {str(number) for number, name in observed_of(cluster.pools) if name == pool}
         for check in observed_of(cluster.health) if ids else ():
-            if text := _meaning(check, pool, ids):
+            if check.name in checks and (text := _meaning(check, pool, ids)):
                 return text
     return ""
 
@@ -60,3 +105,6 @@ def _meaning(check: HealthCheck, pool: str, ids: set[str]) -> str:
 def _named(row: Recognised, group: str, check: HealthCheck) -> set[str]:
     found = map(row.named_in, check.texts)
     return {names[group] for names in found if names is not None}
+
+
+RULES: Final = ((237, no_writes),)

@@ -470,6 +470,7 @@ TARGETS: Final = (
         ),
     ),
     _target(krbd.parse_snapshot, _SYSFS, _of_text(krbd.parse_snapshot)),
+    _target(krbd.has_object_map, _SYSFS, _of_text(krbd.has_object_map)),
     _target(krbd.parse_user, _SYSFS, _of_text(krbd.parse_user)),
     _target(krbd.parse_number, _SYSFS, _of_text(krbd.parse_number, where=_WHERE)),
     _target(krbd.parse_io_counters, _SYSFS, _of_text(krbd.parse_io_counters, where=_WHERE)),

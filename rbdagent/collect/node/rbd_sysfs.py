@@ -26,6 +26,7 @@ from rbdagent.model import (
 from rbdagent.parse.address import parse_address, parse_client
 from rbdagent.parse.krbd import (
     ClientRequests,
+    has_object_map,
     parse_io_counters,
     parse_number,
     parse_osdc,
@@ -110,7 +111,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         name: read_text(f"{directory}/{name}")
         for name in (
             "pool", "pool_id", "pool_ns", "name", "image_id", "client_id", "client_addr",
-            "cluster_fsid", "current_snap", "size", "major", "minor", "config_info",
+            "cluster_fsid", "current_snap", "size", "major", "minor", "config_info", "features",
         )
     }  # fmt: skip
     if read["name"] is None or read["pool"] is None or read["major"] is None:
@@ -144,6 +145,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         user=parse_user(text.get("config_info", "")),
         read_only=_read_only(sysfs, kernel_name),
         size_bytes=parse_number(text["size"], where=where) if text.get("size") else None,
+        has_object_map=has_object_map(text.get("features", "")),
         device_node_present=_node_present(nodes, kernel_name),
         incarnation=_incarnation(sysfs, directory, kernel_name),
         io_counters=_io_counters(sysfs, kernel_name),

@@ -12,6 +12,7 @@ from rbdagent.model import (
     CephView,
     ContainerState,
     CsiSource,
+    HealthCheck,
     ImagePresence,
     ImageSpec,
     InTreeRbdSource,
@@ -112,6 +113,9 @@ def waits(*events: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
     return {"pods": (waiting_pod(),), "events": events}
 
 
+FULL_POOL: Final = HealthCheck(
+    name="POOL_FULL", texts=("1 pool(s) full", "pool 'k8s' is full (running out of quota)")
+)
 REPORTED: Final[dict[str, Table]] = {
     "RBD100": {"a running pod": world(in_kube={"pods": (pod(),)})},
     "RBD101": {"the orphan": world()},
@@ -154,6 +158,27 @@ REPORTED: Final[dict[str, Table]] = {
                 "pods": (pod(), pod("b", "worker-2")),
             },
         )
+    },
+    "RBD131": {
+        "a pool at its quota": world(
+            in_ceph={"health": (FULL_POOL,)},
+            mapped={"mounts": (mount(),)},
+            in_kube={"pods": (pod(),)},
+        ),
+    },
+    "RBD129": {
+        "demoted under a pod": world(
+            of_image={"primary": False},
+            mapped={"mounts": (mount(),)},
+            in_kube={"pods": (pod(),)},
+        ),
+    },
+    "RBD130": {
+        "disabled under a pod": world(
+            of_image={"features": ("layering", "exclusive-lock")},
+            mapped={"mounts": (mount(),), "has_object_map": True},
+            in_kube={"pods": (pod(),)},
+        ),
     },
     "RBD128": {
         "two machines of KubeVirt": world(
@@ -360,6 +385,26 @@ REPORTED: Final[dict[str, Table]] = {
     },
 }
 NOT_REPORTED: Final[dict[str, Table]] = {
+    "RBD131": {
+        "of another pool": world(
+            in_ceph={"health": (replace(FULL_POOL, texts=("pool 'x' is full",)),)},
+            in_kube={"pods": (pod(),)},
+        ),
+        "no pod uses it": world(in_ceph={"health": (FULL_POOL,)}),
+    },
+    "RBD129": {
+        "primary": world(of_image={"primary": True}, in_kube={"pods": (pod(),)}),
+        "mapped read-only": world(
+            of_image={"primary": False}, mapped={"read_only": True}, in_kube={"pods": (pod(),)}
+        ),
+    },
+    "RBD130": {
+        "both have it": world(
+            of_image={"features": ("exclusive-lock", "object-map")},
+            mapped={"has_object_map": True},
+        ),
+        "the features of the image were not observed": world(mapped={"has_object_map": True}),
+    },
     "RBD125": {
         "in one report": from_worker_2(in_kube={"published": (OF_CLIENT,)}),
         "in the report of the same node": world(in_kube={"published": (OF_CLIENT,)}),

@@ -1,0 +1,112 @@
+"""RBD129, RBD130: an image that was changed under its mapping, and krbd does not notice.
+
+The lab proves both (tests/e2e/test_changed_images.py): `rbd mirror image demote` and `rbd feature
+disable` end with exit 0 while the image is mapped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command
+from rbdagent.model import DeviceKind, ImagePresence, LifecycleStep, Recovery, Severity
+from rbdagent.rules.context import finding, identity_lines, subject_of
+from rbdagent.rules.entry import Entry
+from rbdagent.verdicts.volume_verdict import is_writable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.model import Finding, HolderVerdict, ImageView
+    from rbdagent.rules.context import RuleContext
+
+_OBJECT_MAP: Final = "object-map"
+
+ENTRIES: Final = (
+    Entry(
+        "RBD129",
+        "DemotedWhileMapped",
+        Severity.ERROR,
+        "The image was demoted while it is mapped read-write, and the kernel writes on.",
+        cause="`rbd mirror image demote` succeeds while a kernel has the image mapped, unless it "
+        "was mapped with the option exclusive. krbd takes its lock again with the next write.",
+        evidence="The image is not primary in this cluster; a writable mapping of it, or a watch "
+        "of a kernel client.",
+        risk="What is written after the demotion is in this copy alone: a resync, or the other "
+        "side's data, replaces it without an error.",
+        remedy="Stop the pods of the volume here and unmap it. Compare both sides before one is "
+        "promoted or resynced: a resync discards what was written here since the demotion.",
+        recovery=Recovery(note="no component stops the writes"),
+        step=LifecycleStep.USE,
+    ),
+    Entry(
+        "RBD130",
+        "ObjectMapDisabled",
+        Severity.ERROR,
+        "The object map of the image was disabled while it is mapped: each read and write fails.",
+        cause="`rbd feature disable` of object-map or fast-diff: the mapping still uses the object "
+        "map, which is gone.",
+        evidence="The features of the mapping in sysfs contain object-map, those of the image do "
+        "not. Watch and lock look healthy.",
+        risk="Programs get EIO, and a file system may stop.",
+        remedy="Enable the feature again: the mapping works again at once. To remove the feature, "
+        "unmap the image first.",
+        recovery=Recovery(note="the mapping does not learn that the object map is gone"),
+        step=LifecycleStep.USE,
+    ),
+)
+
+
+def demoted(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD129 for a writable mapping of an image that is not primary in this cluster."""
+    for holder_verdict in _of_kernels(case):
+        view = holder_verdict.holder.view(case.use)
+        if view is None or view.primary is not False:
+            continue
+        yield finding(
+            "RBD129",
+            subject_of(holder_verdict.holder),
+            f"{subject_of(holder_verdict.holder)} can write to {view.spec}, which is not primary "
+            "in this cluster any more. What is written now is lost with a resync: stop its pods "
+            "and unmap it.",
+            evidence=(
+                f"image {view.spec} (id {view.image_id}) is not primary",
+                *identity_lines(case, holder_verdict.holder),
+            ),
+            commands=(command("rbd info", str(view.spec)),),
+        )
+
+
+def without_object_map(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD130 for a mapping that uses an object map which the image does not have."""
+    for holder_verdict in case.holder_verdicts:
+        mapping, view = holder_verdict.holder.mapping, holder_verdict.holder.view(case.use)
+        if mapping is None or not mapping.has_object_map or view is None or not _lacks_it(view):
+            continue
+        yield finding(
+            "RBD130",
+            subject_of(holder_verdict.holder),
+            f"{mapping.device} uses the object map of {view.spec}, which was disabled while it is "
+            "mapped: each read and write of the device fails. Enable the feature again.",
+            evidence=(
+                f"{mapping.device} was mapped with object-map",
+                f"image {view.spec} has {', '.join(view.features)}",
+            ),
+            commands=(command("rbd feature enable", str(view.spec), _OBJECT_MAP),),
+        )
+
+
+def _of_kernels(case: RuleContext) -> Iterator[HolderVerdict]:
+    """Yield the holders with a writable mapping of the kernel."""
+    for holder_verdict in case.holder_verdicts:
+        mapping = holder_verdict.holder.mapping
+        if mapping is not None and mapping.kind is DeviceKind.KRBD and is_writable(mapping) is True:
+            yield holder_verdict
+
+
+def _lacks_it(view: ImageView) -> bool:
+    is_read = view.presence is ImagePresence.PRESENT and bool(view.features)
+    return is_read and _OBJECT_MAP not in view.features
+
+
+RULES: Final = ((235, demoted), (236, without_object_map))

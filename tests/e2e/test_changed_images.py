@@ -1,0 +1,166 @@
+"""Images and pools that are changed under real mappings: what the kernel does, and the answer."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.lab.errors import LabError
+from tests.lab.lab import POOL
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.scene import Scene
+
+Json = dict[str, Any]
+_NODE: Final = "worker-1"
+
+
+def asked(scene: Scene, target: str) -> Json:
+    """Return the finding that leads the answer of `diagnose` on the node."""
+    found: Json = scene.diagnose(_NODE, target)["findings"][0]
+    return found
+
+
+def wait_first(scene: Scene, target: str, code: str) -> Json:
+    """Wait until a code leads the answer, and return its finding."""
+    return wait_for(scene, target, lambda found: bool(found["code"] == code))
+
+
+def wait_for(scene: Scene, target: str, is_wanted: Callable[[Json], bool]) -> Json:
+    """Wait until the finding that leads the answer is as wanted, and return it."""
+    seen: list[Json] = []
+
+    def leads() -> bool:
+        seen.append(asked(scene, target))
+        return is_wanted(seen[-1])
+
+    try:
+        wait_until(leads, timeout_s=120, what="the answer", interval_s=2)
+    except LabError as error:
+        raise LabError(f"{error}; the answer is {seen[-1:]}") from error
+    return seen[-1]
+
+
+def codes(scene: Scene, volume: str) -> set[str]:
+    return {found["code"] for found in scene.diagnose(_NODE, f"pv/{volume}")["findings"]}
+
+
+@pytest.mark.alone
+def test_image_that_is_demoted_under_a_pod_is_reported(scene: Scene) -> None:
+    """`rbd mirror image demote` succeeds, and the kernel writes on without a message."""
+    volume, ceph = scene.claim(), scene.lab.ceph
+    pod = scene.run_pod(_NODE)
+    image = scene.image_of(volume)
+    ceph.rbd("mirror", "pool", "enable", POOL, "image")
+    scene.undo(lambda: ceph.rbd("mirror", "pool", "disable", POOL))
+    ceph.rbd("mirror", "image", "enable", image, "snapshot")
+    scene.undo(lambda: ceph.rbd("mirror", "image", "disable", "--force", image))
+    ceph.rbd("mirror", "image", "demote", image)
+    path = scene.mount_of(pod, volume)
+    scene.lab.nodes[_NODE].run(f"echo after >{path}/after; sync -f {path}")
+    found = wait_first(scene, f"pv/{volume}", "RBD129")
+    assert "which is not primary in this cluster any more" in found["message"]
+    ceph.rbd("mirror", "image", "promote", "--force", image)
+    assert "RBD129" not in codes(scene, volume)
+
+
+def test_object_map_that_is_disabled_under_a_mapping_is_reported(scene: Scene) -> None:
+    """Each read fails until the feature is enabled again."""
+    volume, vm = scene.claim(storage_class="rbd-exclusive"), scene.lab.nodes[_NODE]
+    image = scene.image_of(volume)
+    scene.lab.ceph.rbd("feature", "enable", image, "object-map")
+    scene.run_pod(_NODE)
+    device = scene.look(_NODE, volume).holder(_NODE)["device"]
+    read = f"dd if={device} of=/dev/null bs=4096 count=1 iflag=direct"
+    scene.lab.ceph.rbd("feature", "disable", image, "object-map")
+    wait_until(
+        lambda: vm.run(read, check=False).exit_code != 0, timeout_s=30, what="reads of it to fail"
+    )
+    found = wait_first(scene, f"pv/{volume}", "RBD130")
+    (command,) = found["commands"]
+    scene.lab.ceph.rbd(*command["command"].split()[1:])
+    wait_until(
+        lambda: vm.run(read, check=False).exit_code == 0, timeout_s=30, what="reads to work again"
+    )
+    assert "RBD130" not in codes(scene, volume)
+
+
+def test_lock_that_was_added_by_hand_is_named(scene: Scene) -> None:
+    """Krbd answers 16: `locked by external mechanism`."""
+    volume = scene.claim(storage_class="rbd-exclusive")
+    image = scene.image_of(volume)
+    scene.lab.ceph.rbd("lock", "add", image, "by-hand")
+    pod = scene.start_pod(_NODE)
+    scene.workloads.wait_event(pod, reason="FailedMount", contains="map failed: (16)")
+    found = wait_first(scene, f"pod/default/{pod}", "RBD744")
+    assert "was locked by hand" in found["message"]
+    (lock,) = json.loads(scene.lab.ceph.rbd("lock", "ls", "--format", "json", image))
+    scene.lab.ceph.rbd("lock", "rm", image, lock["id"], lock["locker"])
+    scene.workloads.wait_running(pod)
+
+
+def test_image_that_was_shrunk_is_to_be_grown_back(scene: Scene) -> None:
+    """Advice to repair the file system would cost the data at its end."""
+    volume = scene.claim()
+    pod = scene.run_pod(_NODE)
+    image = scene.image_of(volume)
+    scene.workloads.delete("Pod", pod)
+    wait_until(
+        lambda: not scene.look(_NODE, volume).holders,
+        timeout_s=120,
+        what="the image to be released",
+    )
+    scene.lab.ceph.rbd("resize", "--no-progress", "--allow-shrink", "--size", "32M", image)
+    late = scene.start_pod(_NODE, "-late")
+    scene.workloads.wait_event(late, reason="FailedMount", contains="/dev/rbd")
+    found = wait_for(scene, f"pod/default/{late}", lambda found: "smaller than" in found["message"])
+    assert "grow" in found["remedy"].lower()
+    scene.lab.ceph.rbd("resize", "--no-progress", "--size", "64M", image)
+    scene.workloads.wait_running(late)
+
+
+@pytest.mark.alone
+def test_pool_at_its_quota_is_named_while_writes_wait(scene: Scene) -> None:
+    """No program gets an error: the write ends when the quota is raised."""
+    volume, ceph, vm = scene.claim(), scene.lab.ceph, scene.lab.nodes[_NODE]
+    pod = scene.run_pod(_NODE)
+    path = scene.mount_of(pod, volume)
+    scene.undo(lambda: ceph.ceph("osd", "pool", "set-quota", POOL, "max_objects", "0"))
+    ceph.ceph("osd", "pool", "set-quota", POOL, "max_objects", "1")
+    found = wait_first(scene, f"pv/{volume}", "RBD131")
+    assert f"pool {POOL} is full or at its quota" in found["message"]
+    write = f"dd if=/dev/zero of={path}/late bs=4096 count=1 oflag=direct"
+    pid = vm.run(["/bin/bash", "-c", f"{write} >/dev/null 2>&1 </dev/null & echo $!"]).stdout
+    assert vm.run(f"sleep 5; kill -0 {pid.strip()}", check=False).exit_code == 0, "it waits"
+    assert asked(scene, f"pv/{volume}")["code"] in {"RBD131", "RBD203"}
+    ceph.ceph("osd", "pool", "set-quota", POOL, "max_objects", "0")
+    wait_until(
+        lambda: vm.run(f"kill -0 {pid.strip()}", check=False).exit_code != 0,
+        timeout_s=120,
+        what="the write to end",
+        interval_s=1,
+    )
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("storage_class", ["rbd", "rbd-xfs"])
+def test_file_system_that_stopped_is_reported(scene: Scene, storage_class: str) -> None:
+    """Of a blocklisted client: after the entry is gone, I/O works, and the file system does not."""
+    volume, vm = scene.claim(storage_class=storage_class, size="512Mi"), scene.lab.nodes[_NODE]
+    pod = scene.run_pod(_NODE)
+    address = scene.fence(_NODE, scene.look(_NODE, volume).holder(_NODE))
+    path = scene.mount_of(pod, volume)
+    vm.run(f"echo lost >{path}/lost; sync -f {path}", check=False)
+    wait_until(
+        lambda: vm.run(f"touch {path}/probe && sync -f {path}", check=False).exit_code != 0,
+        timeout_s=60,
+        what="writes to fail",
+    )
+    scene.lab.ceph.ceph("osd", "blocklist", "rm", address)
+    scene.wait_verdict(_NODE, volume, "Unwatched")
+    wait_until(lambda: "RBD755" in codes(scene, volume), timeout_s=60, what="RBD755", interval_s=2)
