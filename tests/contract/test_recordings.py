@@ -165,7 +165,7 @@ LOOKS: Final = (
     ),
     # The rollback of ceph-csi: while the pod waits, and after the pod is gone.
     Look(recording="25-rollback-failing", claim="cl", verdict=STAGED, here=(STAGED,),
-         says=codes(102, 120)),
+         says=codes(102, 751)),
     Look(recording="25-after", claim="cl", verdict=ORPHANED, here=(ORPHANED,), says=codes(101),
          never=codes(102, 110)),
     # The container was restarted on the directory without the mount.
