@@ -31,7 +31,7 @@ _COMM: Final = 15
 """Characters of a task's name that the kernel keeps (TASK_COMM_LEN)."""
 _KEY_TOO_LONG: Final = "libceph: secret too big"
 """The name for kernel lines about a key: such a line names no volume."""
-_OF_CLIENTS: Final = "libceph:"
+OF_CLIENTS: Final = "libceph:"
 """The name for kernel lines about a client of Ceph: such a line names no device."""
 _HEADS: Final = ("libceph: ", "rbd: ")
 _CLIENT_LINES: Final = (
@@ -127,7 +127,7 @@ def _of_kernel(use: Volume) -> Iterator[str]:
     if any(Recognised.KEY_NOT_ADDED.is_in(event.message) for event in use.events):
         yield _KEY_TOO_LONG
     if any(map(_has_hung_requests, use.holders)):
-        yield _OF_CLIENTS
+        yield OF_CLIENTS
 
 
 def _has_hung_requests(holder: Holder) -> bool:
@@ -146,7 +146,7 @@ def _of_failed_mounts(use: Volume, snapshot: Snapshot) -> Iterator[str]:
     node = snapshot.node
     if node is None or all(pod.node_name != node.node_name for pod in use.waiting_pods):
         return
-    yield _OF_CLIENTS
+    yield OF_CLIENTS
     mapped = {mapping.kernel_name for mapping in mappings_of(node)}
     for event in use.events:
         for text in _FAILED:
@@ -228,7 +228,7 @@ class Naming(Struct, frozen=True, kw_only=True):
         if Recognised.SECRET_TOO_BIG.is_in(text):
             names.add(_KEY_TOO_LONG)
         if is_of_clients(text):
-            names.add(_OF_CLIENTS)
+            names.add(OF_CLIENTS)
         for name in names:
             for number in self.kernel.get(name, ()):
                 found.setdefault(number, set()).add(name)

@@ -356,6 +356,7 @@ class StorageClass(Stored, frozen=True, kw_only=True):
     allowed_topologies: tuple[NodeTerm, ...] = ()
     pool: str = ""
     """The parameter ``pool`` of ceph-csi; empty without it."""
+    data_pool: str = ""
 
 
 class Workload(Stored, frozen=True, kw_only=True):

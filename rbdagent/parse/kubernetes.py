@@ -58,6 +58,7 @@ _FREEZE: Final = "rbdagent.dev/freeze"
 _OF_GROWTH: Final = frozenset(
     {"Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"}
 )
+_LONGEST_MESSAGE: Final = 4096
 _PROVISIONED_FROM: Final = frozenset(
     {"PersistentVolumeClaim.", "VolumeSnapshot.snapshot.storage.k8s.io"}
 )
@@ -234,11 +235,11 @@ def claim(data: Json) -> PersistentVolumeClaim:
         growth_conditions=tuple(
             ClaimCondition(
                 type=condition["type"],
-                message=condition.get("message") or "",
+                message=str(condition.get("message") or "")[:_LONGEST_MESSAGE],
                 changed_at=condition.get("lastTransitionTime"),
             )
             for condition in status.get("conditions") or ()
-            if condition["type"] in _OF_GROWTH and condition["status"] == "True"
+            if condition.get("type") in _OF_GROWTH and condition.get("status") == "True"
         ),
     )
 
@@ -556,6 +557,7 @@ def storage_class(data: Json) -> StorageClass:
             for term in data.get("allowedTopologies") or ()
         ),
         pool=str((data.get("parameters") or {}).get("pool") or ""),
+        data_pool=str((data.get("parameters") or {}).get("dataPool") or ""),
     )
 
 

@@ -1038,7 +1038,7 @@ class Recognised(Enum):
     )
     OTHER_CLUSTER_ANSWERS = (
         None,
-        r"\Alibceph: bad fsid, had \S{1,40} got \S{1,40}",
+        r"\Alibceph: bad fsid, had (?P<had>\S{1,40}) got \S{1,40}",
         None,
         Origin("linux", "6.12", "net/ceph/ceph_common.c, ceph_check_fsid"),
     )

@@ -14,7 +14,7 @@ from rbdagent.rules.entry import Entry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import Finding, HealthCheck
+    from rbdagent.model import ClusterView, Finding, HealthCheck
     from rbdagent.rules.context import RuleContext
 
 
@@ -54,6 +54,7 @@ def no_writes(case: RuleContext) -> Iterator[Finding]:
 
 _WHOLE_POOL: Final = frozenset({"POOL_FULL", "OSDMAP_FLAGS"})
 """Of an inactive placement group, only some volumes of a pool have objects."""
+_OF_POOLS: Final = frozenset({"POOL_FULL", "PG_AVAILABILITY"})
 _ALL: Final = _WHOLE_POOL | {"PG_AVAILABILITY"}
 
 
@@ -61,28 +62,47 @@ def blocking(case: RuleContext, pool: str, checks: frozenset[str] = _ALL) -> str
     """Return what keeps I/O to a pool waiting according to ``ceph health``; "" if nothing does.
 
     Args:
-        case: the volume and the snapshot. The cluster of a claim without a PV is not known: each
-            cluster with a pool of that name counts.
+        case: the volume and the snapshot. The cluster of a claim without a PV is not known: if
+            several clusters have a pool of that name, none counts.
         pool: the name of the pool; empty if it is unknown.
         checks: those that count.
     """
-    ceph = case.snapshot.ceph
-    fsid = case.use.image.fsid if case.use.image is not None else None
-    for cluster in () if ceph is None else ceph.clusters:
-        if fsid not in (None, cluster.fsid):
-            continue
-        ids = {str(number) for number, name in observed_of(cluster.pools) if name == pool}
-        for check in observed_of(cluster.health) if ids else ():
-            if check.name in checks and (text := _meaning(check, pool, ids)):
-                return text
+    cluster = _cluster_of(case, pool)
+    if cluster is None:
+        return ""
+    ids = _ids_of(cluster, pool)
+    for check in observed_of(cluster.health):
+        if check.name in checks and (text := _meaning(check, pool, ids)):
+            return text
     return ""
 
 
-def is_health_observed(case: RuleContext) -> bool:
-    """Return whether each cluster has answered `ceph health`."""
+def is_pool_well(case: RuleContext, *pools: str) -> bool:
+    """Return whether `ceph health` reports nothing of the kind, and was read for these pools."""
+    named = [pool for pool in pools if pool]
+    clusters = [_cluster_of(case, pool) for pool in named]
+    return bool(named) and all(
+        cluster is not None
+        and not isinstance(cluster.health, NotObserved)
+        and not any(check.name in _OF_POOLS for check in cluster.health)
+        for cluster in clusters
+    )
+
+
+def _cluster_of(case: RuleContext, pool: str) -> ClusterView | None:
+    """Return the only cluster with the pool that may be meant; None if several or none are."""
     ceph = case.snapshot.ceph
-    clusters = () if ceph is None else ceph.clusters
-    return not any(isinstance(cluster.health, NotObserved) for cluster in clusters)
+    fsid = case.use.image.fsid if case.use.image is not None else None
+    found = [
+        cluster
+        for cluster in (() if ceph is None else ceph.clusters)
+        if fsid in (None, cluster.fsid) and _ids_of(cluster, pool)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _ids_of(cluster: ClusterView, pool: str) -> set[str]:
+    return {str(number) for number, name in observed_of(cluster.pools) if name == pool and pool}
 
 
 def _meaning(check: HealthCheck, pool: str, ids: set[str]) -> str:
@@ -96,8 +116,8 @@ def _meaning(check: HealthCheck, pool: str, ids: set[str]) -> str:
             return f"Ceph's I/O is paused ({foreign(check.texts[0])})"
         case "PG_AVAILABILITY" if ids & _named(Recognised.GROUP_INACTIVE, "pool_id", check):
             return (
-                f"Ceph reports that placement groups of pool {foreign_name(pool)} serve no I/O "
-                f"({foreign(check.texts[0])})"
+                f"Ceph reports that some placement groups of pool {foreign_name(pool)} serve no "
+                f"I/O ({foreign(check.texts[0])})"
             )
     return ""
 

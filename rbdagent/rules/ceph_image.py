@@ -13,6 +13,7 @@ from rbdagent.correlate.image_identity import (
     mappings_of,
 )
 from rbdagent.correlate.published_reports import is_fresh
+from rbdagent.correlate.volume_names import are_claims_observed
 from rbdagent.model import (
     BlocklistEntry,
     ClusterView,
@@ -164,6 +165,7 @@ def image_gone(case: RuleContext) -> Iterator[Finding]:
             f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{mappings}",
             evidence=(f"cluster {view.fsid} was queried for {image.spec} and has no such image",),
             commands=(_trash(image.spec),),
+            severity=Severity.INFO if _is_being_removed(case) else None,
         )
     elif view.presence is ImagePresence.TRASH:
         yield finding(
@@ -173,6 +175,22 @@ def image_gone(case: RuleContext) -> Iterator[Finding]:
             evidence=(f"id {view.image_id} in cluster {view.fsid}",),
             commands=(_trash(image.spec, long=True),),
         )
+
+
+def _is_being_removed(case: RuleContext) -> bool:
+    """Return whether the PV is about to be deleted with its image, and nothing uses the image.
+
+    The driver deletes the image first, then external-provisioner deletes the PV.
+    """
+    volume, claim = case.use.persistent_volume, case.use.claim
+    if volume is None or volume.reclaim_policy != "Delete" or case.holder_verdicts:
+        return False
+    is_ending = (
+        are_claims_observed(case.snapshot.kubernetes)
+        if claim is None
+        else claim.deleting_since is not None
+    )
+    return volume.deleting_since is not None or volume.phase == "Released" or is_ending
 
 
 def _remaining_mappings(case: RuleContext) -> str:

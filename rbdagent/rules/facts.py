@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.parse.foreign import foreign
-from rbdagent.rules.pod_events import decisive_pod_events
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.pod_events import decisive_pod_events, shows_mounted
 from rbdagent.verdicts.timing import age
 
 if TYPE_CHECKING:
-    from rbdagent.model import ImageView, LogEntry, NodeLogs
-    from rbdagent.parse.recognised import Recognised
+    from rbdagent.model import ImageView, LogEntry, NodeLogs, Pod
     from rbdagent.rules.context import RuleContext
     from rbdagent.rules.error_texts import Fact
 
@@ -145,6 +145,19 @@ def kernel_says(row: Recognised) -> Fact:
     return holds
 
 
+def is_other_cluster(case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether the kernel expected the cluster of the image, and another one answered."""
+    fsid = case.use.image.fsid if case.use.image is not None else None
+    if fsid is None or named["node"] != case.here_if_known:
+        return False
+    found = (
+        Recognised.OTHER_CLUSTER_ANSWERS.named_in(entry.text)
+        for entry in kernel_log(case)
+        if _is_now(entry, case)
+    )
+    return any(names is not None and names["had"] == fsid for names in found)
+
+
 def _is_now(entry: LogEntry, case: RuleContext) -> bool:
     """Return whether a line is of the attempt that an event reports."""
     ends = (pod_event.event.last_seen for pod_event in decisive_pod_events(case))
@@ -166,6 +179,31 @@ def kubelet_log(case: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's kubelet that name the volume; none if unread."""
     words = _logs(case)
     return () if words is None or isinstance(words.kubelet, NotObserved) else words.kubelet.words
+
+
+def ownership_begun(case: RuleContext) -> tuple[LogEntry, Pod] | None:
+    """Return the newest line of kubelet about the files of a pod that still waits, and the pod.
+
+    kubelet logs no end. A sandbox is made after all mounts: its failure is one.
+    """
+    lines = [entry for entry in kubelet_log(case) if Recognised.SETTING_OWNERSHIP.is_in(entry.text)]
+    for entry in sorted(lines, key=lambda entry: entry.at, reverse=True):
+        for pod in case.use.waiting_pods:
+            if pod.node_name != case.here_if_known or not pod.ref.uid:
+                continue
+            if pod.ref.uid in entry.text and not _is_mounted_since(case, pod, entry.at):
+                return entry, pod
+    return None
+
+
+def _is_mounted_since(case: RuleContext, pod: Pod, since: str) -> bool:
+    return any(
+        shows_mounted(event)
+        and event.subject.uid in ("", pod.ref.uid)
+        and event.subject.name == pod.ref.name
+        and (event.last_seen or "") > since
+        for event in case.use.events
+    )
 
 
 def _logs(case: RuleContext) -> NodeLogs | None:

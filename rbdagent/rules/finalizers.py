@@ -300,14 +300,13 @@ def _foreign(
 
 
 _LEAVE_IT: Final = (
-    "Look at the {kind} of this claim: its status has what {owner} waits for (the other side of a "
-    "mirror, for example). Do not remove the finalizer by hand."
+    "Look at the {kind} of this claim: its status has what {owner} waits for. Do not remove the "
+    "finalizer by hand."
 )
 _FINALIZERS: Final = (
     ("volumereplicationgroups.ramendr.openshift.io/", "Ramen", "VolumeReplicationGroup"),
     ("replication.storage.openshift.io/vgr-", "csi-addons", "VolumeGroupReplication"),
     ("replication.storage.openshift.io/", "csi-addons", "VolumeReplication"),
-    ("cdi.kubevirt.io/", "CDI", "DataVolume"),
 )
 """Prefixes of finalizers, and who sets them for what: kubernetes-csi-addons,
 internal/controller/replication.storage/finalizers.go; Ramen, internal/controller/vrg_volrep.go."""

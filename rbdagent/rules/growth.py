@@ -17,7 +17,6 @@ from rbdagent.correlate.volume_names import are_events_observed
 from rbdagent.model import (
     Finding,
     LifecycleStep,
-    NotObserved,
     Recovery,
     Severity,
 )
@@ -32,7 +31,7 @@ from rbdagent.rules.context import (
     quoted,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.pod_events import is_of_pod
+from rbdagent.rules.pod_events import is_of_pod, knows_every_user
 from rbdagent.rules.pv_controller import describe_claim, events_of_claim, since
 from rbdagent.verdicts.timing import RETRY_S, age_text
 
@@ -56,9 +55,11 @@ _FAILED: Final = "VolumeResizeFailed"
 _ENDED: Final = "VolumeResizeSuccessful"
 _GROWN: Final = "FileSystemResizeSuccessful"
 _BEGUN: Final = "ExternalExpanding"
+_GROWS_NOW: Final = "NodeResizeInProgress"
 _SYNCED: Final = timedelta(minutes=2)
 """kubelet grows a file system when it next syncs the pod: 50 s were measured (recording
 31-grow-node-pending-pod-runs)."""
+_ALIVE: Final = timedelta(minutes=15)
 _UNANSWERED: Final = timedelta(minutes=1)
 """Without a resizer, nothing follows ExternalExpanding; a resizer follows within a second (measured
 with external-resizer 2.2.0)."""
@@ -179,6 +180,9 @@ def _image_ahead(
     if view is None or view.size_bytes is None or volume.provisioner is None:
         # The capacity of a static PV is whatever its author wrote.
         return
+    if view.primary is False or case.use.other_volumes:
+        # The primary cluster may have enlarged it, or the claim of another PV.
+        return
     is_settled = claim.capacity_bytes in (None, has) and not claim.growth_conditions
     if not is_settled or claim.requested_bytes != has or view.size_bytes - has <= _ROUNDED:
         return
@@ -186,8 +190,8 @@ def _image_ahead(
         "RBD779",
         f"pvc {claim.ref}",
         f"The image of claim {claim.ref} has {size_text(view.size_bytes)}, and its PV and claim "
-        f"have {size_text(has)}: it was enlarged past Kubernetes, and its file system was most "
-        "likely not.",
+        f"have {size_text(has)}: it was enlarged past Kubernetes"
+        + ("." if claim.volume_mode == "Block" else ", and its file system was most likely not."),
         evidence=(f"image {view.spec} has {view.size_bytes} bytes, {volume.name} has {has}",),
         commands=(describe_claim(claim),),
     )
@@ -203,7 +207,12 @@ def _behind_controller(
         f"claim {claim.ref} requests {claim.requested_bytes} bytes, {volume.name} has "
         f"{volume.capacity_bytes}"
     )
+    begun = next((event for event in reversed(events) if event.reason == _BEGUN), None)
+    asked_at = claim.requested_at if begun is None else begun.first_seen or begun.last_seen
     condition = _condition(claim, "ControllerResizeError")
+    if condition is not None and (condition.changed_at or "") < (asked_at or ""):
+        # Of an earlier growth.
+        condition = None
     if failed is not None:
         yield _refused(claim, volume, _error(failed), (sizes, quoted(failed)))
         return
@@ -211,14 +220,13 @@ def _behind_controller(
         # The event is kept for an hour.
         yield _refused(claim, volume, _error_of(condition), (sizes, _shown(claim, condition)))
         return
-    if of_resizer or claim.growth or _condition(claim, "Resizing") is not None:
+    if _is_alive(case, claim, of_resizer) or not are_events_observed(case.snapshot.kubernetes):
         return
-    if not are_events_observed(case.snapshot.kubernetes):
-        return
-    begun = next((event for event in reversed(events) if event.reason == _BEGUN), None)
-    asked_at = claim.requested_at if begun is None else begun.first_seen or begun.last_seen
     waited = since(asked_at, case)
     if waited is None or waited < _UNANSWERED:
+        return
+    if begun is None and (asked_at or "") <= (claim.created_at or ""):
+        # A claim may be bound to a smaller PV by name: it was never enlarged.
         return
     yield finding(
         "RBD775",
@@ -228,10 +236,23 @@ def _behind_controller(
         evidence=(
             sizes,
             *((quoted(begun),) if begun is not None else ()),
-            "no event of external-resizer on the claim",
+            *(quoted(event) for event in of_resizer[-1:]),
+            *(() if of_resizer else ("no event of external-resizer on the claim",)),
         ),
         commands=(kubectl("get deployments -A -o wide"), describe_claim(claim)),
     )
+
+
+def _is_alive(case: RuleContext, claim: PersistentVolumeClaim, of_resizer: list[KubeEvent]) -> bool:
+    """Return whether external-resizer has done something about the claim recently.
+
+    It sets the condition Resizing again with each retry, at least each five minutes.
+    """
+    resizing = _condition(claim, "Resizing")
+    stamps = [event.last_seen for event in of_resizer]
+    stamps += [resizing.changed_at] if resizing is not None else []
+    ages = [since(stamp, case) for stamp in stamps]
+    return any(passed is None or passed < _ALIVE for passed in ages)
 
 
 def _refused(
@@ -313,14 +334,16 @@ def _behind_node(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Fi
 def _behind_by_its_status(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     """Report what the status of a claim shows without an event."""
     has, pending = claim.capacity_bytes, _condition(claim, "FileSystemResizePending")
-    if has is None or has >= (claim.requested_bytes or 0) or isinstance(case.use.pods, NotObserved):
+    if has is None or has >= (claim.requested_bytes or 0) or not knows_every_user(case):
         return
     running = [pod for pod in case.use.pods if runs(pod)]
+    if any(pod.deleting_since is not None for pod in running):
+        return
     failed = _condition(claim, "NodeResizeError")
     if failed is not None and running:
         text = _error_of(failed)
         yield _not_grown(case, claim, running[0], text, _shown(claim, failed))
-    elif pending is not None:
+    elif pending is not None and claim.growth != _GROWS_NOW:
         yield from _pending(case, claim, pending, running)
 
 
@@ -340,7 +363,7 @@ def _pending(
         # kubelet grows the file system when the pod starts: another finding reports why it waits.
         return
     else:
-        why = "no pod runs with it. It grows when one starts"
+        why = "no pod runs with it. kubelet grows it when one starts"
     yield finding(
         "RBD778",
         f"pvc {claim.ref}",

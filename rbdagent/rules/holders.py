@@ -45,7 +45,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign, foreign_name
-from rbdagent.parse.kubelet import volume_of_path
+from rbdagent.parse.kubelet import pod_uid_of_path, volume_of_path
 from rbdagent.parse.recognised import Rank, Recognised
 from rbdagent.rules.context import (
     RuleContext,
@@ -65,7 +65,7 @@ from rbdagent.rules.context import (
     unknown_finding,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import kubelet_log
+from rbdagent.rules.facts import ownership_begun
 from rbdagent.rules.foreign_clusters import external_holders
 from rbdagent.rules.pod_events import (
     decisive_pod_events,
@@ -1574,7 +1574,7 @@ def between_steps(case: RuleContext) -> Iterator[Finding]:
         holder = holder_verdict.holder
         if holder.driver_registered is False or holder.node in explained:
             continue
-        waited = _waited(case, holder.node)
+        waited = None if _is_published(case, holder) else _waited(case, holder.node)
         yield finding(
             "RBD120",
             subject_of(holder_verdict.holder),
@@ -1587,21 +1587,35 @@ def between_steps(case: RuleContext) -> Iterator[Finding]:
                 "was observed shows why: read its log, and that of the CSI node plugin."
             ),
             severity=None if waited is None else Severity.WARNING,
+            remedy="" if waited is None else _READ_THE_LOGS,
             evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
             commands=(query_again(case),),
         )
 
 
+_READ_THE_LOGS: Final = (
+    "Read the log of kubelet on that node, and that of the CSI node plugin: rbdagent reads both as "
+    "root on the node."
+)
+
+
+def _is_published(case: RuleContext, holder: Holder) -> bool:
+    """Return whether each pod that waits has the volume at its path: it waits for another one."""
+    paths = observed_of(holder.mapping.mounts) if holder.mapping is not None else ()
+    there = {pod_uid_of_path(mount.path) for mount in paths}
+    waiting = [pod for pod in case.use.waiting_pods if pod.node_name == holder.node]
+    return bool(waiting) and all(pod.ref.uid in there for pod in waiting)
+
+
 def _explained_nodes(case: RuleContext) -> set[str | None]:
     """Return the nodes on which an event has the cause: a finding about it reports that."""
-    own = case.snapshot.node.node_name if case.snapshot.node is not None else None
     found = {
         pod_event.node
         for pod_event in decisive_pod_events(case)
         if rank_of(pod_event.text) is not Rank.GENERAL
     }
-    if any(Recognised.SETTING_OWNERSHIP.is_in(entry.text) for entry in kubelet_log(case)):
-        found.add(own)
+    if (begun := ownership_begun(case)) is not None:
+        found.add(begun[1].node_name)
     return found
 
 

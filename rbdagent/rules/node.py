@@ -344,16 +344,23 @@ _LOOK_AT_THE_NODE: Final = (
     "pod: the mappings of that node use its network (ceph-csi#2983)."
 )
 _OF_A_POD: Final = (
-    "Do not restart the CSI node plugin's pod while its network serves mappings. If that pod was "
-    "replaced, only a reboot of the node ends these mappings: move the other pods away first. Then "
-    "run the plugin with hostNetwork."
+    "Compare the address with those of the pods on that node (`kubectl get pods -A -o wide`), also "
+    "of a CSI node plugin that was replaced. If it was the plugin's: do not restart the plugin "
+    "while its network serves mappings; once its pod is gone, only a reboot of the node ends them, "
+    "and hostNetwork avoids it. If addresses are translated on the way to Ceph, the address proves "
+    "nothing: `ceph health detail` and the kernel log on that node show which OSD does not answer."
 )
 
 
 def _remedy(case: RuleContext, hang: _Hang) -> str:
-    if hang.strange:
+    if hang.strange and not _reported(case):
         return _OF_A_POD
     return _LOOK_AT_THE_NODE if _does_ceph_answer(case) else ""
+
+
+def _reported(case: RuleContext) -> str:
+    """Return what Ceph's health has that keeps I/O to the pool of the image waiting."""
+    return blocking(case, case.use.image.spec.pool if case.use.image is not None else "")
 
 
 def _hang_here(case: RuleContext) -> _Hang:
@@ -371,6 +378,9 @@ def _hang_here(case: RuleContext) -> _Hang:
             operation.process
             for operation in (*found.bringing_up, *found.tearing_down)
             if operation.process.state == "D"
+            # A process that works is in this state for moments too.
+            and is_young(operation.process.started_at, case.snapshot.observed_at, _MOMENT)
+            is not True
         ]
         hung = _hanging_requests(holder_verdict.verdict, found)
         asleep += sleeping
@@ -419,6 +429,7 @@ def _waiting_maps(case: RuleContext) -> list[ProcessRef]:
     ]
 
 
+_MOMENT: Final = timedelta(seconds=30)
 _HUNG_LATELY: Final = timedelta(hours=1)
 """The kernel repeats its line about a task every two minutes, ten times (hung_task_warnings)."""
 
@@ -449,8 +460,9 @@ def _side(
     health = command("ceph health detail")
     # The agents of other nodes report the code of a mapping only: it begins in the same way there.
     hangs = f"An operation on {case.volume} hangs."
-    if reported := blocking(case, case.use.image.spec.pool if case.use.image is not None else ""):
-        return f"{hangs} {reported}. When that is mended, the operation completes.", (health,)
+    if reported := _reported(case):
+        message = f"{hangs} {reported}. When that is mended, the operation most likely completes."
+        return message, (health,)
     if not _does_ceph_answer(case):
         message = f"{hangs} Check Ceph first: when Ceph answers again, the operation completes."
         return message, (health,)
@@ -460,11 +472,11 @@ def _side(
     if hang.strange:
         message = (
             f"{hangs} {', '.join(hang.clients)} has the address {', '.join(hang.strange)}, which "
-            f"{case.here} does not have: the image was mapped from the network of a pod, which the "
-            "CSI node plugin has without hostNetwork. If that pod was replaced, its network is "
-            "gone, and no I/O of this mapping completes."
+            f"{case.here} does not have: the image was mapped from the network of a pod (a CSI "
+            "node plugin without hostNetwork), which is gone if that pod was replaced, or "
+            "addresses are translated on the way to Ceph."
         )
-        return message, (pods_on(case.here), log)
+        return message, (pods_on(case.here), log, health)
     if hang.requests:
         since = f" since {stuck[0].at} or longer" if stuck else ""
         message = (

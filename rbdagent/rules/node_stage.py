@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import Template, command, filled, kubectl, template
 from rbdagent.correlate.blocklist import entry_text
-from rbdagent.correlate.holders import entry_hits, runs
+from rbdagent.correlate.holders import cluster_with, entry_hits, runs
 from rbdagent.correlate.image_identity import (
     are_all_nodes_observed,
     are_watchers_observed,
-    mappings_of,
 )
 from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     BlocklistEntry,
+    ClusterView,
     DeviceKind,
     EntityAddress,
     Finding,
@@ -80,6 +80,7 @@ from rbdagent.rules.facts import (
     is_non_primary,
     is_on_the_blocklist,
     is_only_non_primary,
+    is_other_cluster,
     is_plain,
     is_plain_xfs,
     is_present,
@@ -88,7 +89,7 @@ from rbdagent.rules.facts import (
     kernel_line,
     kernel_log,
     kernel_says,
-    kubelet_log,
+    ownership_begun,
 )
 from rbdagent.rules.pod_events import (
     PodEvent,
@@ -800,7 +801,8 @@ _OTHER_CLUSTER: Final = ErrorText(
 _TOO_MANY_PARENTS: Final = ErrorText(
     (),
     "RBD741",
-    "the image is a clone with more than 16 parents, which is the most that krbd follows",
+    "the image is most likely a clone with more than 16 parents, which is the most that krbd "
+    "follows",
     (_IMAGE, _KERNEL_LOG, _TASKS),
     "Flatten the image, or one of its parents: `ceph rbd task add flatten POOL/IMAGE`. This copies "
     "the data of the parents into it and changes none.",
@@ -809,7 +811,7 @@ _TOO_MANY_PARENTS: Final = ErrorText(
 _UNKNOWN_OPTION: Final = ErrorText(
     (),
     "RBD741",
-    "its kernel does not know an option of the map: the kernel log names it",
+    "its kernel most likely does not know an option of the map: the kernel log names it",
     (
         _KERNEL_LOG,
         _MAP_OPTIONS,
@@ -1072,7 +1074,7 @@ ERROR_TEXTS: Final = (
         (_KERNEL_LOG, _MONITORS, template("ceph health detail")),
         causes=(
             (kernel_says(Recognised.FEATURE_SET_MISMATCH), _KERNEL_TOO_OLD),
-            (kernel_says(Recognised.OTHER_CLUSTER_ANSWERS), _OTHER_CLUSTER),
+            (is_other_cluster, _OTHER_CLUSTER),
         ),
     ),
     ErrorText(
@@ -1822,20 +1824,16 @@ def ownership_being_set(case: RuleContext) -> Iterator[Finding]:
 
     kubelet logs it when it begins, and ends with the pod's start.
     """
-    pods = [pod for pod in case.use.waiting_pods if pod.node_name == case.here_if_known]
-    lines = [entry for entry in kubelet_log(case) if Recognised.SETTING_OWNERSHIP.is_in(entry.text)]
     told = any(Recognised.SETTING_OWNERSHIP.is_in(event.message) for event in case.use.events)
-    if not pods or not lines or told:
+    found = ownership_begun(case)
+    if told or found is None:
         return
-    begun = max(lines, key=lambda entry: entry.at)
-    # The line of a former pod of the volume proves nothing about this one.
-    if not any(pod.ref.uid and pod.ref.uid in begun.text for pod in pods):
-        return
+    begun, pod = found
     yield finding(
         "RBD763",
-        f"pod {pods[0].ref}",
-        f"{pods[0].ref} waits on {pods[0].node_name}: kubelet is changing the group of the "
-        f"volume's files to the pod's fsGroup, since {begun.at}.",
+        f"pod {pod.ref}",
+        f"{pod.ref} waits on {pod.node_name}: kubelet is changing the group of the volume's files "
+        f"to the pod's fsGroup. Its log has that since {begun.at}.",
         evidence=(f"kubelet at {begun.at}: {foreign(begun.text)}",),
     )
 
@@ -1864,11 +1862,12 @@ def map_refused(case: RuleContext) -> Iterator[Finding]:
         "RBD308",
         f"pod {pod_event.event.subject}",
         f"{waits}: the {place} is blocklisted, and every new map there fails."
-        + (" Evict all pods with RBD volumes from that node." if _has_mappings(case) else ""),
+        + (_EVICT if _may_have_mappings(case, pod_event.node) else ""),
         evidence=pod_event_evidence(pod_event, case),
     )
 
 
+_EVICT: Final = " Evict all pods with RBD volumes from that node."
 _LIFT_THE_FENCE: Final = (
     "An entry of a host or of a range was made on purpose: by a NetworkFence of csi-addons (Rook "
     "makes one for the out-of-service taint), or by hand. It is lifted by what made it, and only "
@@ -1878,15 +1877,21 @@ _LIFT_THE_FENCE: Final = (
 
 
 def _entry_of_host(case: RuleContext, node: str | None) -> BlocklistEntry | None:
-    """Return the blocklist entry that hits each client of a node."""
+    """Return the entry of the image's cluster that hits each client of a node.
+
+    An address of a family that the monitors do not have is not the one with which the node reaches
+    them.
+    """
     found = node_named(node or "", case.snapshot)
-    addresses = found.internal_ips if isinstance(found, Node) else ()
-    clusters = () if case.snapshot.ceph is None else case.snapshot.ceph.clusters
-    entries = (entry for cluster in clusters for entry in observed_of(cluster.blocklist))
+    cluster = _cluster_of(case)
+    if not isinstance(found, Node) or cluster is None:
+        return None
+    families = {":" in monitor.address.ip for monitor in observed_of(cluster.monitors)}
+    addresses = [ip for ip in found.internal_ips if not families or (":" in ip) in families]
     return next(
         (
             entry
-            for entry in entries
+            for entry in observed_of(cluster.blocklist)
             for ip in addresses
             if (entry.is_range or entry.nonce == 0)
             and entry_hits(entry, EntityAddress(ip=ip, nonce=_ANY_NONCE))
@@ -1895,13 +1900,23 @@ def _entry_of_host(case: RuleContext, node: str | None) -> BlocklistEntry | None
     )
 
 
+def _cluster_of(case: RuleContext) -> ClusterView | None:
+    fsid = case.use.image.fsid if case.use.image is not None else None
+    clusters = () if case.snapshot.ceph is None else case.snapshot.ceph.clusters
+    if fsid is None:
+        return clusters[0] if len(clusters) == 1 else None
+    return cluster_with(fsid, case.snapshot)
+
+
 _ANY_NONCE: Final = 1
 """An entry of a host or of a range hits each nonce."""
 
 
-def _has_mappings(case: RuleContext) -> bool:
+def _may_have_mappings(case: RuleContext, name: str | None) -> bool:
     node = case.snapshot.node
-    return node is None or bool(mappings_of(node))
+    if node is None or node.node_name != name or isinstance(node.mappings, NotObserved):
+        return True
+    return bool(node.mappings)
 
 
 def _is_blocklisted_map(text: str) -> bool:

@@ -155,7 +155,7 @@ def _update(told: dict[T, list[KubeEvent]], pod: T, event: KubeEvent, case: Rule
     """
     if _is_about_volume(event, case):
         told.setdefault(pod, []).append(event)
-    elif pod in told and _shows_mounted(event) and _is_newer(event, told[pod][-1]):
+    elif pod in told and shows_mounted(event) and _is_newer(event, told[pod][-1]):
         del told[pod]
 
 
@@ -257,7 +257,7 @@ def _is_another_call(event: KubeEvent, newer: KubeEvent) -> bool:
     return runs and between is not None and between > _ONE_CAUSE
 
 
-def _shows_mounted(event: KubeEvent) -> bool:
+def shows_mounted(event: KubeEvent) -> bool:
     """Return whether kubelet emits this event only for a pod whose volumes are mounted."""
     if event.kind != "Pod" or event.reporter != "kubelet" or event.reason not in _AFTER_MOUNT:
         return False

@@ -28,7 +28,7 @@ from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, foreign_name, quoted_names
 from rbdagent.parse.handle import lease_names
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.ceph_health import blocking, is_health_observed
+from rbdagent.rules.ceph_health import blocking, is_pool_well
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, message_of, quoted
 from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.entry import Entry
@@ -293,8 +293,8 @@ def explained(
         yield stuck
     elif failed is not None and is_fresh(failures[-1], case):
         yield _fails(case, claim, found, failed)
-    elif left := [event for event in own if Recognised.LEFT_TO_POPULATOR.is_in(event.message)]:
-        yield _left_to_populator(case, claim, found, asked, left[-1])
+    elif claim.populated_from:
+        yield _left_to_populator(case, claim, found, asked)
     elif _is_under_way(case, own, asked):
         yield _under_way(case, claim, found, own[-1].last_seen if own else asked)
     else:
@@ -329,9 +329,8 @@ def _left_to_populator(
     claim: PersistentVolumeClaim,
     found: StorageClass,
     asked: str | None,
-    event: KubeEvent,
 ) -> Finding:
-    source = foreign_name(claim.populated_from) if claim.populated_from else "its source"
+    source = foreign_name(claim.populated_from)
     users = [
         (named, other)
         for other in events_of_claim(case, claim)
@@ -348,7 +347,11 @@ def _left_to_populator(
         f"pvc {claim.ref}",
         f"Claim {claim.ref} has waited {age_text(since(asked, case))} for a populator, which fills "
         f"it from {source}: {found.provisioner} creates no volume for it.{because}",
-        evidence=(quoted(event), *(quoted(other) for _, other in users[-1:])),
+        evidence=(
+            f"claim {claim.ref} has the data source {source}",
+            *(quoted(other) for _, other in users[-1:]),
+            *newest_events(case, claim),
+        ),
         commands=(describe_claim(claim),),
         severity=weight(case, asked, GRACE),
     )
@@ -458,20 +461,28 @@ def _is_restored_by_velero(claim: PersistentVolumeClaim) -> bool:
 
 
 def _made_by(case: RuleContext, claim: PersistentVolumeClaim) -> str:
-    """Return which controller's template a claim is most likely of; empty if none is known."""
-    owners = {owner for pod in live_users(case, claim) for owner in pod.owners}
-    sets = sorted(owner for owner in owners if owner.startswith("StatefulSet/"))
+    """Return which StatefulSet may have the template of a claim; empty if none is known."""
+    sets = sorted(
+        owner
+        for pod in live_users(case, claim)
+        for owner in pod.owners
+        if owner.startswith("StatefulSet/")
+    )
     if not sets:
         return ""
     kube = case.snapshot.kubernetes
     above = sorted(
         owner
         for workload in (() if kube is None else observed_of(kube.workloads))
-        if f"{workload.kind}/{workload.ref.name}" in sets
+        if (workload.ref.namespace, f"{workload.kind}/{workload.ref.name}")
+        == (claim.ref.namespace, sets[0])
         for owner in workload.owners
     )
-    made = f", which {above[0]} makes" if above else ""
-    return f" Its template is in {sets[0]}{made}: correct it there."
+    made = f", which {foreign_name(above[0])} makes," if above else ""
+    return (
+        f" A pod of {foreign_name(sets[0])}{made} uses it: if the claim is of its template, change "
+        "it there."
+    )
 
 
 def _flattening(
@@ -533,19 +544,24 @@ _MEND_CEPH: Final = (
 )
 
 
+def blocking_of_class(case: RuleContext, found: StorageClass) -> str:
+    """Return what keeps I/O to the pools of a class waiting; "" if nothing does."""
+    return blocking(case, found.pool) or blocking(case, found.data_pool)
+
+
 def _mended_by(case: RuleContext, found: StorageClass) -> str:
-    if blocking(case, found.pool):
+    if blocking_of_class(case, found):
         return _MEND_CEPH
     return _ONE_OF_THREE if _does_ceph_answer(case) else ""
 
 
 def _what_it_waits_for(case: RuleContext, found: StorageClass) -> str:
     """Return what the call waits for; Ceph is not blamed if it has just answered rbdagent."""
-    if reported := blocking(case, found.pool):
+    if reported := blocking_of_class(case, found):
         return f": {reported}."
     if not _does_ceph_answer(case):
         return ": it waits for Ceph."
-    full = "" if is_health_observed(case) else "the pool is full, "
+    full = "" if is_pool_well(case, found.pool, found.data_pool) else "the pool is full, "
     return (
         f", although Ceph's monitors answer rbdagent: {full}the pool was never initialised, or the "
         "provisioner's pod does not reach the monitors or OSDs from its own network."
@@ -747,6 +763,9 @@ def _unreported(
             ),
         )
     if own and own[-1].reason == _BEGAN:
+        begun = own[-1].first_seen or own[-1].last_seen
+        if claim.has_data_source and not is_over(GRACE, begun, case):
+            return _under_way(case, claim, found, begun)
         return _begun_long_ago(case, claim, found, name)
     ago = f" for {age_text(since(own[-1].last_seen, case))}" if own else ""
     said = f"{name} has reported nothing{ago}"

@@ -886,9 +886,11 @@ def is_fully_observed(attempt: Attempt) -> Outcome:
 
 def _image_not_seen(snapshot: Snapshot) -> str:
     clusters = () if snapshot.ceph is None else snapshot.ceph.clusters
-    if any(cluster.source.state is SourceState.OBSERVED for cluster in clusters):
-        return "the Ceph clusters that answered have no image of the mapping's name and cluster"
-    return "no Ceph cluster answered for its image"
+    failed = [c.name for c in clusters if c.source.state is not SourceState.OBSERVED]
+    if len(failed) == len(clusters):
+        return "no Ceph cluster answered for its image"
+    gap = f"; {', '.join(failed)} did not answer" if failed else ""
+    return f"no single cluster was found that has its image{gap}"
 
 
 def _not_fresh(attempt: Attempt) -> Iterable[str]:

@@ -818,10 +818,10 @@ def reported_danger(bench: HolderContext) -> RungResult | None:
         return None
     if mapping.verdict is Verdict.UNWATCHED and holder.watcher is not None:
         return None
+    if _lives_again(bench, mapping):
+        return None
     if mapping.verdict is not Verdict.DEAD or is_nbd(mapping) or holder.blocklisted_by is not None:
         return published(bench)
-    if holder.watcher is not None:
-        return None
     return RungResult(
         verdict=Verdict.UNWATCHED,
         reasons=(
@@ -871,7 +871,10 @@ def _newer_in_ceph(bench: HolderContext, mapping: PublishedMapping) -> str:
             "client lost its watch and can still write"
         )
     if _lives_again(bench, mapping):
-        return "Ceph lists a watch and no blocklist entry of that client now: it can write again"
+        seen = "a watch of that client now, and "
+        if isinstance(bench.holder.blocklisted_by, NotObserved):
+            return f"Ceph lists {seen}its blocklist was not observed: it may write again"
+        return f"Ceph lists {seen}no blocklist entry: it can write again"
     return ""
 
 
@@ -884,7 +887,7 @@ def _lives_again(bench: HolderContext, mapping: PublishedMapping) -> bool:
     return (
         mapping.verdict is Verdict.DEAD
         and bench.holder.watcher is not None
-        and bench.holder.blocklisted_by is None
+        and not isinstance(bench.holder.blocklisted_by, BlocklistEntry)
         and not is_nbd(mapping)
     )
 

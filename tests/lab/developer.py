@@ -736,6 +736,7 @@ def _environment(python: Path | None = None) -> dict[str, str]:
         "RBDAGENT_CEPHCSI",
         "RBDAGENT_FUZZ_",
         "RBDAGENT_EPISODES",
+        "RBDAGENT_HEALTHY_",
         "RBDAGENT_RECORD",
         "RBDAGENT_TEST_LAB",
     )

@@ -34,7 +34,7 @@ CAUSES: Final = {
     "kubrix-389": ("RBD620", "Velero restores claim shop/data into another claim"),
     "mongodb-kubernetes-operator-829": (
         "RBD620",
-        "in StatefulSet/app, which MongoDBCommunity/app makes",
+        "A pod of StatefulSet/app, which MongoDBCommunity/app makes, uses it",
     ),
     "ocs-ci-11605": ("RBD607", "its volumeMode differs from that of its source"),
     "ocs-ci-13690": ("RBD308", "is on Ceph's blocklist by range 10.77.0.11/32"),

@@ -555,7 +555,8 @@ def read_health(values: tuple[object, ...]) -> tuple[HealthCheck, ...]:
 
 _STOP_IO: Final = ("POOL_FULL", "OSDMAP_FLAGS", "PG_AVAILABILITY")
 """Codes of checks (OSDMap::check_health and PGMap::get_health_checks of Ceph 16 to 20)."""
-_MOST_DETAILS: Final = 20
+_MOST_DETAILS: Final = 60
+"""Ceph itself prints at most 50 (mon_health_max_detail)."""
 
 
 def _texts_of(check: dict[str, Any]) -> Iterator[str]:

@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,7 +33,7 @@ from rbdagent.collect.node.observer import uptime
 from rbdagent.collect.node.plugin_pods import plugin_pods
 from rbdagent.collect.parallel import start
 from rbdagent.commands import kubectl, line_of
-from rbdagent.correlate.log_names import Naming, is_of_clients
+from rbdagent.correlate.log_names import OF_CLIENTS, Naming, is_of_clients
 from rbdagent.model import KubeletView, LogEntry, LogExcerpt, NodeLogs, NotObserved, ProcessRef
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.logs import (
@@ -603,6 +604,9 @@ _COUNTED: Final = re.compile(r"(?<![-(])(?<!status )\b\d{2,}\b")
 """Numbers that differ between repeated entries, except error numbers and exit codes."""
 
 
+_PEER: Final = re.compile(r"\b(osd|mon)\d+")
+
+
 def _excerpt(
     entries: Iterable[_Entry], since: float, search: LogSearch, age_s: float
 ) -> LogExcerpt:
@@ -616,15 +620,17 @@ def _excerpt(
     ]
     recent.sort(key=lambda entry: entry.at, reverse=True)
     kept: dict[tuple[object, ...], LogEntry] = {}
-    count = dict.fromkeys(range(len(search.calls)), 0)
+    count: Counter[tuple[int, bool]] = Counter()
     for entry in recent:
-        key = (_COUNTED.sub("0", entry.text), entry.call, frozenset(entry.named))
+        text = _PEER.sub(r"\1", _COUNTED.sub("0", entry.text))
+        key = (text, entry.call, frozenset(entry.named))
+        # Lines about a client must not crowd out those about the device.
+        places = [(number, names == {OF_CLIENTS}) for number, names in entry.named.items()]
         if key in kept:
             kept[key] = replace(kept[key], times=kept[key].times + 1)
-        elif any(count[number] < MOST_WORDS for number in entry.named):
+        elif any(count[place] < MOST_WORDS for place in places):
             kept[key] = _log_entry(entry)
-            for number in entry.named:
-                count[number] += 1
+            count.update(places)
     since = min(max(since, oldest), search.now)
     return LogExcerpt(since=_iso(since), words=tuple(kept.values()))
 

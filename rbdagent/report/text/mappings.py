@@ -140,16 +140,19 @@ def _brief(problems: Iterable[Finding], layout: Layout) -> Iterator[str]:
 
     A CSI plugin that is down is a problem of each volume of the node.
     """
-    by_code: dict[str, list[str]] = {}
+    shown: Counter[str] = Counter()
+    lines: dict[str, None] = {}
     for finding in problems:
-        lines = by_code.setdefault(finding.code, [])
         line = _short(finding, layout)
-        if line not in lines:
-            lines.append(line)
-    for code, lines in by_code.items():
-        yield from lines[:_MOST_OF_A_CODE]
-        if (more := len(lines) - _MOST_OF_A_CODE) > 0:
-            yield f"{code}  {more} more: -v shows them"
+        if line in lines:
+            continue
+        shown[finding.code] += 1
+        if shown[finding.code] <= _MOST_OF_A_CODE or finding.severity is Severity.CRITICAL:
+            lines[line] = None
+    yield from lines
+    for code, count in shown.items():
+        if (hidden := count - sum(line.find(code) >= 0 for line in lines)) > 0:
+            yield f"{code}: {hidden} more; -v shows all"
 
 
 def _short(finding: Finding, layout: Layout) -> str:

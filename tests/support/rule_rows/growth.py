@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rbdagent.model import ClaimCondition, KubeEvent, ObjectRef, Snapshot
+from rbdagent.model import ClaimCondition, KubeEvent, ObjectRef, PersistentVolumeClaim, Snapshot
 from tests.support.rule_tables import NOTHING_ELSE, NotReported, Reported
 from tests.support.snapshots import (
     DRIVER,
     NOW,
     PV,
+    UNSEEN,
     claim,
     event,
     mount,
@@ -22,6 +23,7 @@ from tests.support.snapshots import (
 NONE: Final = NOTHING_ELSE
 SMALL, LARGE, GROWN = 64 << 20, 128 << 20, 1 << 30
 MINUTES_AGO: Final = "2026-11-21T02:50:00Z"
+A_DAY_AGO: Final = "2026-11-20T03:00:00Z"
 EXPANDING: Final = "waiting for an external controller to expand this PVC"
 REFUSED: Final = (
     f'resize volume "{PV}" by resizer "{DRIVER}" failed: rpc error: code = Internal desc = no'
@@ -71,6 +73,22 @@ def grown(*events: KubeEvent, asked: int = LARGE, has: int = SMALL, **in_kube: A
     return world(mapped={"mounts": (mount(),)}, in_kube=parts)
 
 
+def resizing(
+    changed_at: str,
+    *more: ClaimCondition,
+    **overrides: Any,  # noqa: ANN401 - as the builders
+) -> PersistentVolumeClaim:
+    """Return a claim that external-resizer has marked."""
+    working = ClaimCondition(type="Resizing", changed_at=changed_at)
+    fields = {"requested_bytes": LARGE, "growth_conditions": (working, *more)}
+    return claim(growth="ControllerResizeInProgress", **fields, **overrides)
+
+
+def refused(changed_at: str) -> ClaimCondition:
+    message = "failed to expand pvc with rpc error: code = Internal desc = no"
+    return ClaimCondition(type="ControllerResizeError", changed_at=changed_at, message=message)
+
+
 def resized(size: int | None, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as above
     """Build a snapshot in which the image has a size, and PV and claim are equal."""
     parts = {
@@ -87,19 +105,30 @@ def node_fails(text: str, *more: KubeEvent) -> Snapshot:
     return grown(on_pod(NODE_FAILED.format(text)), *more, has=LARGE)
 
 
-def pending(changed_at: str = MINUTES_AGO, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as above
+def pending(
+    changed_at: str = MINUTES_AGO,
+    growth: str = "NodeResizePending",
+    **in_kube: Any,  # noqa: ANN401 - as above
+) -> Snapshot:
     """Build a snapshot in which the image has grown, and kubelet is to grow the file system."""
     waits = ClaimCondition(type="FileSystemResizePending", changed_at=changed_at)
     grows = claim(
-        requested_bytes=LARGE, capacity_bytes=SMALL, growth="NodeResizePending",
+        requested_bytes=LARGE, capacity_bytes=SMALL, growth=growth,
         growth_conditions=(waits,),
     )  # fmt: skip
     return grown(has=LARGE, **{"claims": (grows,), **in_kube})
 
 
 REPORTED: Final[Reported] = {
-    "RBD775": {"nothing followed": (grown(expanding()), NONE)},
+    "RBD775": {
+        "nothing followed": (grown(expanding()), NONE),
+        "the resizer ended a day ago": (
+            grown(claims=(resizing(A_DAY_AGO, requested_at=A_DAY_AGO),)),
+            NONE,
+        ),
+    },
     "RBD776": {
+        "by its condition": (grown(claims=(resizing(NOW, refused(NOW)),)), NONE),
         "the driver refuses": (
             grown(
                 expanding(),
@@ -108,7 +137,7 @@ REPORTED: Final[Reported] = {
                 ),
             ),
             NONE,
-        )
+        ),
     },
     "RBD777": {
         "checksum": (node_fails(CHECKSUM), NONE),
@@ -125,6 +154,10 @@ REPORTED: Final[Reported] = {
 }
 NOT_REPORTED: Final[NotReported] = {
     "RBD775": {
+        "the resizer retries": grown(expanding(), claims=(resizing(NOW),)),
+        "bound to a smaller PV by name": grown(
+            claims=(claim(requested_bytes=LARGE, created_at=MINUTES_AGO, requested_at=MINUTES_AGO),)
+        ),
         "a moment ago": grown(expanding(first_seen=NOW, last_seen=NOW)),
         "the resizer works": grown(
             expanding(),
@@ -136,6 +169,10 @@ NOT_REPORTED: Final[NotReported] = {
         "the size was not observed": grown(expanding(), asked=0),
     },
     "RBD776": {
+        "its condition is of an earlier growth": grown(
+            expanding(first_seen=NOW, last_seen=NOW),
+            claims=(resizing(NOW, refused(MINUTES_AGO)),),
+        ),
         "a later growth has begun": grown(
             on_claim(REFUSED, reason="VolumeResizeFailed", reporter=f"external-resizer {DRIVER}"),
             expanding(first_seen=NOW, last_seen=NOW),
@@ -170,6 +207,13 @@ NOT_REPORTED: Final[NotReported] = {
         ),
     },
     "RBD779": {
+        "another PV of the image": resized(
+            GROWN,
+            persistent_volumes=(
+                volume(capacity_bytes=LARGE),
+                volume(name="pv-copy", uid="copy", capacity_bytes=GROWN, claim=None),
+            ),
+        ),
         "rounded up": resized(LARGE + (4 << 20)),
         "the size was not observed": resized(None),
         "a static PV": resized(
@@ -178,6 +222,9 @@ NOT_REPORTED: Final[NotReported] = {
         "a growth is under way": resized(GROWN, claims=(claim(requested_bytes=GROWN),)),
     },
     "RBD778": {
+        "kubelet grows it now": pending(growth="NodeResizeInProgress"),
+        "its pods were not observed": pending(pods=UNSEEN),
+        "its pod ends": pending(pods=(pod(deleting_since=NOW),)),
         "kubelet has two minutes": pending(changed_at=NOW),
         "a pod waits to start": pending(pods=(waiting_pod(),)),
         "done": grown(has=LARGE, claims=(claim(requested_bytes=LARGE, capacity_bytes=LARGE),)),
