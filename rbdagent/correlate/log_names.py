@@ -44,6 +44,15 @@ _CLIENT_LINES: Final = (
 )
 
 
+_DECISIVE_LINES: Final = (
+    Recognised.FILE_SYSTEM_STOPPED,
+    Recognised.DUPLICATE_UUID,
+    Recognised.UNKNOWN_FEATURE,
+    Recognised.BAD_GEOMETRY,
+    Recognised.TASK_HUNG,
+)
+
+
 class LogNames(Struct, frozen=True, kw_only=True):
     """The names of one volume in the logs of a node."""
 
@@ -182,6 +191,11 @@ _PLACES: Final = (
     r"|\b[Vv]ol(?:ume)?[ _]?(?:ID|id|Name)\b\\*[\"']?[:= ]{1,2}\\*[\"']?)"
 )
 """The positions at which kubelet and ceph-csi write only the name of a PV or a handle."""
+
+
+def is_decisive(text: str) -> bool:
+    """Return whether a line of the kernel has the cause, among many that repeat its effect."""
+    return any(row.is_in(text) for row in _DECISIVE_LINES)
 
 
 def is_of_clients(text: str) -> bool:

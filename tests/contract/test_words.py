@@ -302,6 +302,30 @@ def test_kernel_line_about_a_client_is_kept(tmp_path: Path, level: int, text: st
     assert heard(words_of(host(tmp_path), (LogNames(kernel=frozenset({"rbd9"})),)).kernel) == ()
 
 
+def test_line_with_the_cause_is_kept_among_many_of_its_effect(tmp_path: Path) -> None:
+    """As ext4 of a blocklisted client logs it: each failed request logs three lines."""
+    lines = [
+        "EXT4-fs (rbd0): Remounting filesystem read-only",
+        *(
+            text
+            for number in (1, 2)
+            for text in (
+                f"rbd: rbd0: write at objno {number} 0~4096 result -108",
+                f"I/O error, dev rbd0, sector {number} op 0x1:(WRITE)",
+                f"Buffer I/O error on device rbd0, logical block {number}",
+                f"EXT4-fs (rbd0): I/O error while writing superblock {number}",
+            )
+        ),
+        *(f"libceph: osd{number} (1)10.77.0.7:6801 socket closed" for number in range(5)),
+    ]
+    records = "".join(f"4,{at},16900000{at},-;{text}\n" for at, text in enumerate(lines, 10))
+    write(tmp_path, "dev/kmsg", in_records(recorded("pinned.dmesg")) + records, at=PINNED)
+    calls = (LogNames(kernel=frozenset({"rbd0", "libceph:"})),)
+    kept = [word.text for word in heard(words_of(host(tmp_path), calls).kernel)]
+    assert lines[0] in kept
+    assert sum(text.startswith("libceph: ") for text in kept) == 1
+
+
 def test_kernel_lines_before_the_current_mapping_are_ignored(tmp_path: Path) -> None:
     early = "[  100.000000] rbd: rbd0: encountered watch error: -107\n"
     write(tmp_path, "dev/kmsg", in_records(early + recorded("pinned.dmesg")), at=PINNED)

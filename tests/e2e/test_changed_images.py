@@ -118,27 +118,25 @@ def test_image_that_was_shrunk_is_to_be_grown_back(scene: Scene) -> None:
     scene.lab.ceph.rbd("resize", "--no-progress", "--allow-shrink", "--size", "32M", image)
     late = scene.start_pod(_NODE, "-late")
     scene.workloads.wait_event(late, reason="FailedMount", contains="/dev/rbd")
-    found = wait_for(scene, f"pod/default/{late}", lambda found: "smaller than" in found["message"])
+    found = wait_for(scene, f"pod/default/{late}", lambda found: "was shrunk" in found["message"])
     assert "grow" in found["remedy"].lower()
     scene.lab.ceph.rbd("resize", "--no-progress", "--size", "64M", image)
     scene.workloads.wait_running(late)
 
 
 @pytest.mark.alone
-def test_pool_at_its_quota_is_named_while_writes_wait(scene: Scene) -> None:
-    """No program gets an error: the write ends when the quota is raised."""
+def test_pause_of_ceph_is_named_while_writes_wait(scene: Scene) -> None:
+    """No program gets an error: the write ends with the pause."""
     volume, ceph, vm = scene.claim(), scene.lab.ceph, scene.lab.nodes[_NODE]
-    pod = scene.run_pod(_NODE)
-    path = scene.mount_of(pod, volume)
-    scene.undo(lambda: ceph.ceph("osd", "pool", "set-quota", POOL, "max_objects", "0"))
-    ceph.ceph("osd", "pool", "set-quota", POOL, "max_objects", "1")
-    found = wait_first(scene, f"pv/{volume}", "RBD131")
-    assert f"pool {POOL} is full or at its quota" in found["message"]
+    path = scene.mount_of(scene.run_pod(_NODE), volume)
+    scene.undo(lambda: ceph.ceph("osd", "unpause"))
+    ceph.ceph("osd", "pause")
     write = f"dd if=/dev/zero of={path}/late bs=4096 count=1 oflag=direct"
     pid = vm.run(["/bin/bash", "-c", f"{write} >/dev/null 2>&1 </dev/null & echo $!"]).stdout
-    assert vm.run(f"sleep 5; kill -0 {pid.strip()}", check=False).exit_code == 0, "it waits"
-    assert asked(scene, f"pv/{volume}")["code"] in {"RBD131", "RBD203"}
-    ceph.ceph("osd", "pool", "set-quota", POOL, "max_objects", "0")
+    found = wait_for(scene, f"pv/{volume}", lambda found: found["code"] in {"RBD131", "RBD203"})
+    assert "Ceph's I/O is paused" in found["message"]
+    assert vm.run(f"kill -0 {pid.strip()}", check=False).exit_code == 0, "it waits"
+    ceph.ceph("osd", "unpause")
     wait_until(
         lambda: vm.run(f"kill -0 {pid.strip()}", check=False).exit_code != 0,
         timeout_s=120,
@@ -153,11 +151,13 @@ def test_file_system_that_stopped_is_reported(scene: Scene, storage_class: str) 
     """Of a blocklisted client: after the entry is gone, I/O works, and the file system does not."""
     volume, vm = scene.claim(storage_class=storage_class, size="512Mi"), scene.lab.nodes[_NODE]
     pod = scene.run_pod(_NODE)
-    address = scene.fence(_NODE, scene.look(_NODE, volume).holder(_NODE))
     path = scene.mount_of(pod, volume)
-    vm.run(f"echo lost >{path}/lost; sync -f {path}", check=False)
+    vm.run(f"echo before >{path}/file; sync -f {path}")
+    address = scene.fence(_NODE, scene.look(_NODE, volume).holder(_NODE))
+    # The file is in memory: the journal cannot be written.
+    vm.run(f"echo after >>{path}/file; sync -f {path}", check=False)
     wait_until(
-        lambda: vm.run(f"touch {path}/probe && sync -f {path}", check=False).exit_code != 0,
+        lambda: vm.run(f"echo more >>{path}/file", check=False).exit_code != 0,
         timeout_s=60,
         what="writes to fail",
     )

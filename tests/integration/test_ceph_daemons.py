@@ -195,3 +195,21 @@ def test_mgr_with_an_rbd_task_belongs_to_its_image(pair: Pair) -> None:
     assert (certain[1]["kind"], certain[1]["probableKind"]) == ("mgr", None)
     assert certain[1]["reasons"] == ["ceph-mgr x (flatten)"]
     assert (probable[1]["kind"], probable[1]["probableKind"]) == ("librbd", "mgr")
+
+
+def test_pool_at_its_quota_is_read_by_its_name(pair: Pair) -> None:
+    """The mgr counts, the monitor sets the flag: some ten seconds after the last object."""
+    cluster = pair.secondary
+    cluster.create_pool("small", pg_num=1)
+    cluster.ceph("osd", "pool", "set-quota", "small", "max_objects", "1")
+    for name in ("one", "two"):
+        cluster.rados("-p", "small", "create", name)
+
+    def full() -> tuple[str, ...]:
+        view, _ = observe_ceph([access(cluster)], [], deadline_s=10)
+        assert view is not None
+        checks = {check.name: check.texts for check in observed_of(view.clusters[0].health)}
+        return checks.get("POOL_FULL", ())
+
+    wait_until(full, timeout_s=_READY_S, what="the flag of the pool", interval_s=1)
+    assert "pool 'small' is full (running out of quota)" in full()

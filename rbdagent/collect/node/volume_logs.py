@@ -33,7 +33,7 @@ from rbdagent.collect.node.observer import uptime
 from rbdagent.collect.node.plugin_pods import plugin_pods
 from rbdagent.collect.parallel import start
 from rbdagent.commands import kubectl, line_of
-from rbdagent.correlate.log_names import OF_CLIENTS, Naming, is_of_clients
+from rbdagent.correlate.log_names import OF_CLIENTS, Naming, is_decisive, is_of_clients
 from rbdagent.model import KubeletView, LogEntry, LogExcerpt, NodeLogs, NotObserved, ProcessRef
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.logs import (
@@ -620,12 +620,16 @@ def _excerpt(
     ]
     recent.sort(key=lambda entry: entry.at, reverse=True)
     kept: dict[tuple[object, ...], LogEntry] = {}
-    count: Counter[tuple[int, bool]] = Counter()
+    count: Counter[tuple[int, bool, bool]] = Counter()
     for entry in recent:
         text = _PEER.sub(r"\1", _COUNTED.sub("0", entry.text))
         key = (text, entry.call, frozenset(entry.named))
-        # Lines about a client must not crowd out those about the device.
-        places = [(number, names == {OF_CLIENTS}) for number, names in entry.named.items()]
+        # Lines about a client must not crowd out those about the device, and a failed request
+        # (each logs three lines) not the one line with which a file system stops.
+        places = [
+            (number, names == {OF_CLIENTS}, is_decisive(entry.text))
+            for number, names in entry.named.items()
+        ]
         if key in kept:
             kept[key] = replace(kept[key], times=kept[key].times + 1)
         elif any(count[place] < MOST_WORDS for place in places):
