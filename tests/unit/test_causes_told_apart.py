@@ -1,4 +1,4 @@
-"""States that look like one cause and have another: facts of another subject decide nothing."""
+"""States with the sign of one cause and another cause: facts of another subject decide nothing."""
 
 from __future__ import annotations
 
