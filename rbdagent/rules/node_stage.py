@@ -645,12 +645,14 @@ ENTRIES: Final = (
         "RBD764",
         "DeviceBusy",
         Severity.ERROR,
-        "fsck, mkfs or mount finds the device in use on that node.",
+        "mkfs or mount finds the device in use on that node.",
         cause="Something on the node uses the device: a mount in another namespace, a process, "
         "device-mapper, or an earlier step that has not ended. The file system is not damaged.",
         evidence="`is in use`, `apparently in use by the system` or `Device or resource busy` in "
-        "kubelet's event: e2fsck and mke2fs 1.47.0 and mkfs.xfs 6.1.0 print it for a device that "
-        "is open exclusively.",
+        "kubelet's event: mke2fs 1.47.0 and mkfs.xfs 6.1.0 print it for a device that is open "
+        "exclusively. A check that finds the device in use, or an e2fsck that is too old for the "
+        "file system, is in the log of the CSI node plugin only: k8s.io/mount-utils 0.36.3 returns "
+        "no error for the status 8 or 12 of fsck, and mounts.",
         risk="A repair or a format of a device in use destroys its data.",
         remedy=(
             "Do not repair and do not format. Run `",
@@ -658,22 +660,6 @@ ENTRIES: Final = (
             "` on that node to see what uses the device, and end that.",
         ),
         recovery=_retried("nothing uses the device"),
-        step=LifecycleStep.STAGE,
-    ),
-    Entry(
-        "RBD765",
-        "FsckTooOld",
-        Severity.ERROR,
-        "The CSI driver's e2fsprogs is older than the file system on the image.",
-        cause="A newer mkfs created the file system: the mkfs of a newer ceph-csi on another node, "
-        "or one that was run by hand. The file system has features that this e2fsck does not "
-        "know, and is not damaged.",
-        evidence="`unsupported feature(s)` and `Get a newer version of e2fsck` in kubelet's event "
-        "(e2fsck 1.47.0, for a feature that it does not know).",
-        risk="A repair by an old tool destroys what the tool does not know.",
-        remedy="Run the newer ceph-csi on that node too, or mount the volume on the node where the "
-        "file system was created. Do not repair the file system.",
-        recovery=_retried("ceph-csi is updated there"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -1239,12 +1225,6 @@ ERROR_TEXTS: Final = (
         "RBD764",
         "something on that node already uses the device",
         (template("rbdagent who-holds", "pv/{volume}", node="{node}"),),
-    ),
-    ErrorText(
-        (Recognised.E2FSCK_TOO_OLD,),
-        "RBD765",
-        "the e2fsck of its CSI driver is older than the file system, which is not damaged",
-        (NODE_PODS,),
     ),
     ErrorText(
         (Recognised.FSCK_FAILED,),

@@ -196,12 +196,6 @@ def of_kubelet(operation: str, text: str, proof: Proof = SOURCE) -> Quote:
     return Quote(f'{operation} failed for volume "{PV}" : {text}', proof)
 
 
-def of_fsck(text: str) -> Quote:
-    return of_stage(
-        f"'fsck' found errors on device /dev/rbd0 but could not correct them: {text}", TOOL
-    )
-
-
 def of_mkfs(text: str) -> Quote:
     return of_stage(
         'format of disk "/dev/rbd0" failed: type:("ext4") target:("/x") options:("defaults") '
@@ -737,22 +731,11 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         ),
     ),
     Recognised.DEVICE_IN_USE: (
-        # The text for a loop device that a process has open with O_EXCL.
-        of_fsck(
-            "fsck from util-linux 2.38.1\n/dev/rbd0 is in use.\ne2fsck: Cannot continue, aborting."
-        ),
-        of_fsck("Filesystem mounted or opened exclusively by another program?\n"),
         of_mkfs(
             "mke2fs 1.47.0 (5-Feb-2023)\n/dev/rbd0 is apparently in use by the system; will not "
             "make a filesystem here!\n"
         ),
         of_mkfs("mkfs.xfs: cannot open /dev/rbd0: Device or resource busy\n"),
-    ),
-    Recognised.E2FSCK_TOO_OLD: (
-        of_fsck(
-            "/dev/rbd0 has unsupported feature(s): FEATURE_I25\n"
-            "e2fsck: Get a newer version of e2fsck!\n"
-        ),
     ),
     Recognised.FSCK_FAILED: (
         Quote(

@@ -278,12 +278,6 @@ REPORTED: Final[Reported] = {
     },
     "RBD764": {
         # Output of the tools for a loop device that a process has open with O_EXCL.
-        "e2fsck 1.47.0": (
-            mounting(stage("'fsck' found errors on device /dev/rbd0 but could not correct them: "
-                           "fsck from util-linux 2.38.1\n/dev/rbd0 is in use.\n"
-                           "e2fsck: Cannot continue, aborting.\n\n\n")),
-            NONE,
-        ),
         "mke2fs 1.47.0": (
             mounting(stage('format of disk "/dev/rbd0" failed: type:("ext4") target:("/x") '
                            'options:("defaults") errcode:(exit status 1) output:(mke2fs 1.47.0 '
@@ -297,15 +291,6 @@ REPORTED: Final[Reported] = {
                            "open /dev/rbd0: Device or resource busy\n) ")),
             NONE,
         ),
-    },
-    "RBD765": {
-        # From an image whose super block has a feature bit that e2fsck does not know.
-        "e2fsck 1.47.0": (
-            mounting(stage("'fsck' found errors on device /dev/rbd0 but could not correct them: "
-                           "/dev/rbd0 has unsupported feature(s): FEATURE_I25\n"
-                           "e2fsck: Get a newer version of e2fsck!\n")),
-            NONE,
-        )
     },
     "RBD767": {
         "restored without its omap entry": (
