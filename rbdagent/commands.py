@@ -31,8 +31,8 @@ PROGRAM: Final = ("rbdagent",)
 
 _READING: Final = {
     "kubectl": ("get", "describe", "logs"),
-    "ceph": ("-s", "fsid", "df", "health", "mon dump", "auth ls", "osd pool ls", "config get",
-             "rbd task list", "osd blocklist ls"),
+    "ceph": ("-s", "fsid", "df", "health", "mon dump", "auth get", "auth ls", "osd pool ls",
+             "config get", "rbd task list", "osd blocklist ls"),
     "rbd": ("info", "status", "lock ls", "trash ls", "mirror image status", "image-meta list"),
     "rbdagent": ("check", "diagnose", "explain", "list", "who-holds"),
     "rados": ("listwatchers",),

@@ -473,7 +473,7 @@ class Recognised(Enum):
     )
     RESIZE_FAILED = (
         None,
-        r'\Aresize volume "[^"]*" by resizer "[^"]*" failed: (?P<error>.*)',
+        r'\Aresize volume \S+(?: by resizer "[^"]*")? failed: (?P<error>.*)',
         None,
         Origin(
             "external-resizer", "2.2.0", "pkg/controller/expand_and_recover.go, callResizeOnPlugin"
@@ -672,6 +672,35 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/errors.go, ErrPoolNotFound"),
         Origin(*_CSI, "internal/util/cephcmds.go, GetPoolID and GetPoolName"),
+    )
+    CREATION_FOUND_NOTHING = (
+        # Of a claim without a source: librbd answers ENOENT for a data pool or a RADOS namespace
+        # that does not exist (ceph-csi#2781).
+        "RBD607",
+        r"failed to create rbd image: RBD image not found",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/rbd_util.go, createImage"),
+    )
+    INVALID_FEATURE = (
+        "RBD607",
+        r"invalid feature\b(?: (?P<feature>[\w-]{1,60}))?|missing required parameter imageFeatures",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/rbd_util.go, validateImageFeatures"),
+    )
+    HANDLE_OF_NO_JOURNAL = (
+        "RBD642",
+        r"error decoding volume ID \([^)]{0,200}\) \((?P<handle>[^)]{1,250})\)",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/rbd_util.go, genVolFromVolID"),
+    )
+    NO_STAGING_PATH = (
+        "RBD731",
+        (
+            r"staging path (?P<root>/\S{1,250}?)/plugins/kubernetes\.io/csi/\S{1,250} does not "
+            r"exist on"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/csi-common/utils.go; ceph-csi#4382"),
     )
     IMAGE_GONE = (
         "RBD738",

@@ -49,6 +49,23 @@ PROVISIONING: Final = (
         template("ceph mgr module ls"),
     ),
     ControllerText(
+        (Recognised.CREATION_FOUND_NOTHING,),
+        "Ceph does not find the pool of its data, or the RADOS namespace",
+        "Compare the class's dataPool with `ceph osd pool ls`, and the radosNamespace of its "
+        "clusterID in ceph-csi's configuration with `rbd namespace ls`. Create what is missing, "
+        "with the tool that makes it (a CephBlockPoolRadosNamespace of Rook, for example).",
+        template("ceph osd pool ls"),
+    ),
+    ControllerText(
+        (Recognised.INVALID_FEATURE,),
+        "this ceph-csi does not accept the imageFeatures of its class",
+        "ceph-csi accepts layering, and further features by its version; older versions need the "
+        "parameter. A class's parameters cannot be changed: make a new class with imageFeatures: "
+        "layering, with the tool that made this one, or update ceph-csi.",
+        template("kubectl get storageclasses -o yaml"),
+        Recovery(note="a class's parameters cannot be changed"),
+    ),
+    ControllerText(
         (Recognised.READ_ONLY_WITHOUT_SOURCE,),
         "it requests ReadOnlyMany without a snapshot or a claim as its source, and an empty volume "
         "that is only read has no use",
@@ -224,6 +241,16 @@ PROVISIONING: Final = (
 """In this order; of two phrases of one rank, the first that matches applies."""
 
 DELETION: Final = (
+    ControllerText(
+        (Recognised.HANDLE_OF_NO_JOURNAL,),
+        "ceph-csi deletes only images that it has made, and the handle {handle} of this PV is not "
+        "of its form: the PV was made by hand",
+        "Set the reclaim policy of the PV to Retain: external-provisioner then gives up its "
+        "finalizer, the PV goes, and the image stays. Delete the image with rbd, if its data is "
+        "not needed.",
+        template("kubectl get pv -o wide"),
+        Recovery(note="ceph-csi never deletes a static volume"),
+    ),
     ControllerText(
         (Recognised.CLASS_SECRET_MISSING,),
         "the secret {namespace}/{name} that the PV names does not exist, or may not be read",

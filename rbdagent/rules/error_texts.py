@@ -239,16 +239,19 @@ def attach_finding(
     meant = meaning_of(error)
     means = f"{foreign(error)}."
     commands: tuple[Command, ...] = ()
+    remedy = ""
     if meant is not None and meant[0].code is not None:
         fields = fields_of(attachment.node_name, case, meant[1])
         quoted = fields | quoted_names(meant[1])
         means = f"{meant[0].means.format_map(quoted)}."
         commands = filled(meant[0].commands, fields)
+        remedy = meant[0].remedy
     return finding(
         code,
         f"volumeattachment {attachment.name}",
         f"{case.volume} cannot be attached to {attachment.node_name}: {means}{note}",
         evidence=(foreign(error),),
+        remedy=remedy,
         commands=(*commands, describe_attachment(attachment)),
         severity=severity,
         recovery=recovery,

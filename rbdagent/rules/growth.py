@@ -20,7 +20,7 @@ from rbdagent.model import (
     Recovery,
     Severity,
 )
-from rbdagent.parse.foreign import foreign
+from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
     RuleContext,
@@ -258,17 +258,33 @@ def _is_alive(case: RuleContext, claim: PersistentVolumeClaim, of_resizer: list[
 def _refused(
     claim: PersistentVolumeClaim, volume: PersistentVolume, error: str, evidence: tuple[str, ...]
 ) -> Finding:
-    has_secret = not Recognised.EXPAND_SECRET_EMPTY.is_in(error)
-    why = foreign(error) if has_secret else f"{volume.name} names no secret for it."
+    missing = Recognised.CLASS_SECRET_MISSING.named_in(error)
+    why, remedy, recovery = foreign(error), "", None
+    commands: tuple[Command, ...] = (describe_claim(claim),)
+    if Recognised.EXPAND_SECRET_EMPTY.is_in(error):
+        why, remedy = f"{volume.name} names no secret for it.", _NAME_IT
+        recovery = Recovery(note="no component adds the secret to a PV")
+    elif missing is not None:
+        secret = f"{missing['namespace']}/{missing['name']}"
+        why = f"the secret {foreign_name(secret)} that {volume.name} names does not exist."
+        remedy = _MAKE_IT
+        show = kubectl("get secret", missing["name"], namespace=missing["namespace"])
+        commands = (show, *commands)
     return finding(
         "RBD776",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} was enlarged, and the image is not: {why}",
         evidence=evidence,
-        remedy="" if has_secret else _NAME_IT,
-        commands=(describe_claim(claim),),
-        recovery=None if has_secret else Recovery(note="no component adds the secret to a PV"),
+        remedy=remedy,
+        commands=commands,
+        recovery=recovery,
     )
+
+
+_MAKE_IT: Final = (
+    "Create a secret of that name with userID and userKey of a Ceph user with `profile rbd`: the "
+    "PV's controllerExpandSecretRef cannot be changed."
+)
 
 
 def _condition(claim: PersistentVolumeClaim, kind: str) -> ClaimCondition | None:

@@ -765,6 +765,10 @@ _GROW_BACK: Final = (
     "image back to its former size first (`rbd resize --size`), at least the capacity of the PV. "
     "What was written behind the new end is lost."
 )
+_KUBELET_DIR: Final = (
+    "Deploy the node plugin with the directory of kubelet: kubeletDir of the Helm chart of "
+    "ceph-csi, ROOK_CSI_KUBELET_DIR_PATH of Rook, kubeletDirPath of ceph-csi-operator."
+)
 _KERNEL_TOO_OLD: Final = ErrorText(
     (),
     "RBD735",
@@ -925,6 +929,14 @@ ERROR_TEXTS: Final = (
         "RBD731",
         "the CSI driver {driver} does not respond there",
         (NODE_PODS, CSI_NODE),
+    ),
+    ErrorText(
+        (Recognised.NO_STAGING_PATH,),
+        "RBD731",
+        "kubelet has its directories at {root}, and the CSI node plugin does not see them there",
+        (template("kubectl get daemonsets -A -o wide"), NODE_PODS),
+        _KUBELET_DIR,
+        _retried("the node plugin mounts that directory"),
     ),
     ErrorText(
         (Recognised.SECRET_MISSING, Recognised.ATTACHERS_SECRET_MISSING),
@@ -1498,9 +1510,7 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
             f"{foreign_name(elsewhere)}: a node plugin that is deployed for {_ROOT} does not reach "
             "kubelet.",
             evidence=(*unlisted, f"kubelet has its directories at {foreign_name(elsewhere)}"),
-            remedy="Deploy the node plugin with the directory of kubelet: kubeletDir of the Helm "
-            "chart of ceph-csi, ROOK_CSI_KUBELET_DIR_PATH of Rook, kubeletDirPath of "
-            "ceph-csi-operator.",
+            remedy=_KUBELET_DIR,
             commands=(kubectl("get daemonsets -A -o wide"), *(pods_on(node) for node in nodes)),
         )
         return

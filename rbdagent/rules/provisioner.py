@@ -521,11 +521,7 @@ def _hanging_call(
         f"does not return{_what_it_waits_for(case, found)}",
         evidence=(quoted(event), _counted(event)),
         remedy=_mended_by(case, found),
-        commands=(
-            command("ceph health detail"),
-            command("ceph osd pool ls detail"),
-            *provisioner_log_commands(case, found.provisioner),
-        ),
+        commands=(*_asks_ceph(case, found), *provisioner_log_commands(case, found.provisioner)),
     )
 
 
@@ -536,6 +532,14 @@ _ONE_OF_THREE: Final = (
     "pod does not reach the monitors (3300, 6789) or the OSDs (6800 to 7568): test it from there. "
     "It has the network of pods, not that of its node."
 )
+
+
+def _asks_ceph(case: RuleContext, found: StorageClass) -> tuple[Command, ...]:
+    """Return the commands that show more of Ceph; its health is known if it has nothing."""
+    pools = command("ceph osd pool ls detail")
+    if is_pool_well(case, found.pool, found.data_pool):
+        return (pools,)
+    return (command("ceph health detail"), pools)
 
 
 _MEND_CEPH: Final = (
@@ -588,7 +592,8 @@ def _failed_call(
             "RBD607",
             f"pvc {claim.ref}",
             f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
-            f"{meant.means.format(**quoted_names(names))}.",
+            f"{meant.means.format(**quoted_names(names))}."
+            + (_no_snapshotter(case, found) if _is_about_snapshot(error) else ""),
             evidence=(quoted(event), _counted(event)),
             remedy=meant.remedy.format(**names),
             commands=filled((meant.command,) if meant.command else (), names),
@@ -604,6 +609,25 @@ def _failed_call(
         commands=(describe_claim(claim), *provisioner_log_commands(case, found.provisioner)),
         severity=young,
         recovery=_recovery(event),
+    )
+
+
+def _is_about_snapshot(error: str) -> bool:
+    rows = (Recognised.SNAPSHOT_NOT_READY, Recognised.SNAPSHOT_NOT_BOUND)
+    return any(row.is_in(error) for row in rows)
+
+
+def _no_snapshotter(case: RuleContext, found: StorageClass) -> str:
+    """Return that the driver's pods have no csi-snapshotter; "" if they have, or are unknown.
+
+    Charts run it in the same pod, and leave it out by their options (snapshotPolicy of Rook).
+    """
+    pods = _pods_of(case, found.provisioner)
+    if not pods or any("snapshotter" in image for pod in pods for image in pod.images):
+        return ""
+    return (
+        " The pods of the driver's controller have no container csi-snapshotter, which makes "
+        "snapshots: see the option for snapshots of what installed the driver."
     )
 
 
@@ -796,7 +820,7 @@ def _begun_long_ago(
         f"since: its call does not return{_what_it_waits_for(case, found)}",
         evidence=(*signs_of(case, name), *newest_events(case, claim)),
         remedy=_mended_by(case, found),
-        commands=(command("ceph health detail"), *provisioner_log_commands(case, name)),
+        commands=(*_asks_ceph(case, found), *provisioner_log_commands(case, name)),
     )
 
 

@@ -486,6 +486,7 @@ def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEven
         ),
         remedy="" if meant is None else _filled(meant.remedy, fields),
         commands=(*made, describe_volume(volume)),
+        recovery=None if meant is None else meant.recovery,
     )
 
 

@@ -205,11 +205,11 @@ def test_pool_at_its_quota_is_read_by_its_name(pair: Pair) -> None:
     for name in ("one", "two"):
         cluster.rados("-p", "small", "create", name)
 
-    def full() -> tuple[str, ...]:
+    def full() -> tuple[str, ...] | None:
         view, _ = observe_ceph([access(cluster)], [], deadline_s=10)
         assert view is not None
         checks = {check.name: check.texts for check in observed_of(view.clusters[0].health)}
-        return checks.get("POOL_FULL", ())
+        return checks.get("POOL_FULL")
 
-    wait_until(full, timeout_s=_READY_S, what="the flag of the pool", interval_s=1)
-    assert "pool 'small' is full (running out of quota)" in full()
+    texts = wait_until(full, timeout_s=_READY_S, what="the flag of the pool", interval_s=1)
+    assert "pool 'small' is full (running out of quota)" in texts

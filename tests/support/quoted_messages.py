@@ -165,12 +165,14 @@ PLAYS: Final[dict[Recognised, Play]] = {
     Recognised.NO_PLUGIN: in_tree_event,
     Recognised.STILL_ATTACHED: deletion_error,
     Recognised.MGR_REFUSED: deletion_error,
+    Recognised.HANDLE_OF_NO_JOURNAL: deletion_error,
     **dict.fromkeys(
         (
             *(Recognised.SELF_LINK, Recognised.CLONE_LIMIT, Recognised.CLASS_SECRET_MISSING),
             *(Recognised.CLASS_SECRET_HALF_NAMED, Recognised.NO_TOPOLOGY, Recognised.SELECTOR),
             *(Recognised.NO_CSI_NODE, Recognised.DENIED),
             *(Recognised.NO_RBD_SUPPORT, Recognised.SOURCE_IS_LARGER),
+            *(Recognised.CREATION_FOUND_NOTHING, Recognised.INVALID_FEATURE),
             *(Recognised.MODE_OF_SOURCE_DIFFERS, Recognised.SNAPSHOTS_NOT_SERVED),
             *(Recognised.SNAPSHOT_GONE, Recognised.SNAPSHOT_NOT_BOUND),
             *(Recognised.SNAPSHOT_NOT_READY, Recognised.CLONE_SOURCE_GONE),
@@ -297,6 +299,36 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         of_kubelet(
             "MountVolume.MountDevice",
             f"rpc error: code = NotFound desc = volume {HANDLE} not found",
+        ),
+    ),
+    Recognised.CREATION_FOUND_NOTHING: (
+        of_class(
+            "rpc error: code = Internal desc = failed to create rbd image: RBD image not found"
+        ),
+    ),
+    Recognised.INVALID_FEATURE: (
+        Quote(
+            "rpc error: code = InvalidArgument desc = invalid feature no-such-feature",
+            RECORDING,
+            "claims/provisioning-badparam.json",
+        ),
+        of_class("rpc error: code = InvalidArgument desc = invalid feature"),
+        of_class(
+            "rpc error: code = InvalidArgument desc = missing required parameter imageFeatures"
+        ),
+    ),
+    Recognised.HANDLE_OF_NO_JOURNAL: (
+        Quote(
+            "rpc error: code = Internal desc = invalid VolumeID: error decoding volume ID (failed "
+            "to decode CSI identifier, string underflow) (my-image)",
+            SOURCE,
+        ),
+    ),
+    Recognised.NO_STAGING_PATH: (
+        of_stage(
+            "rpc error: code = InvalidArgument desc = staging path "
+            "/data/k8s/kubelet/plugins/kubernetes.io/csi/rbd.csi.ceph.com/967f1fb3/globalmount "
+            "does not exist on node"
         ),
     ),
     Recognised.OF_DATA_SOURCE: (

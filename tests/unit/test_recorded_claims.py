@@ -27,7 +27,7 @@ STATES: Final = {
     "grow-controller-failed": ("RBD776", "rados: ret=-13, Permission denied"),
     "grow-controller-failed-request-lowered": ("RBD776", "rados: ret=-13, Permission denied"),
     "grow-controller-infeasible": ("RBD776", "not found"),
-    "grow-controller-no-secret": ("RBD776", 'secrets \\"csi-rbd-secret\\" not found'),
+    "grow-controller-no-secret": ("RBD776", "the secret default/csi-rbd-secret that pvc-"),
     "grow-controller-timeout": ("RBD776", "DeadlineExceeded"),
     "grow-controller-working": NOTHING,
     "grow-done": NOTHING,
@@ -43,7 +43,7 @@ STATES: Final = {
     "grow-node-pending-read-only-pod": ("RBD778", "default/grow-ro mounts it read-only"),
     "grow-node-working": NOTHING,
     "grow-read-only-pod-started": ("RBD778", "default/grow-ro2 mounts it read-only"),
-    "provisioning-badparam": ("RBD607", '"rpc error: code = InvalidArgument desc = invalid feat'),
+    "provisioning-badparam": ("RBD607", "does not accept the imageFeatures of its class"),
     "provisioning-clone": (
         "RBD607",
         "its source, the claim absent, does not exist in its namespace",

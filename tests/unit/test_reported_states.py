@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
+    "ceph-csi-1285": ("RBD752", "errors that fsck does not correct automatically"),
+    "ceph-csi-1937": ("RBD607", "does not accept the imageFeatures of its class"),
+    "ceph-csi-2781": ("RBD607", "does not find the pool of its data, or the RADOS namespace"),
+    "ceph-csi-4382": ("RBD731", "kubelet has its directories at /data/k8s/kubelet"),
+    "ceph-csi-5073": ("RBD619", "does not reach the monitors or OSDs from its own network"),
+    "ceph-csi-6489": ("RBD642", "the handle my-image of this PV is not of its form"),
+    "ceph-csi-834": ("RBD618", "does not run"),
+    "cert-exporter-88": ("RBD102", "is kept open: mounted at"),
+    "growth-secret-is-missing": ("RBD776", "the secret rook-ceph/rook-ceph-csi that"),
+    "kubernetes-118503": ("RBD101", "is mapped, and nothing there uses it"),
+    "rook-18254": ("RBD747", "of a type that the driver's librados does not support (aes256k)"),
+    "snapshotter-is-missing": ("RBD607", "have no container csi-snapshotter"),
+    "valkey-helm-28": ("RBD111", "both belong to one workload"),
     "cdi-3719": ("RBD628", "CDI waits until pod shop/virt-launcher-vm1-zx9mj"),
     "ceph-csi-1047": ("RBD203", "and to all OSDs (ports 6800 to 7568)"),
     "ceph-csi-1062": ("RBD619", "Ceph reports that pool k8s is full or at its quota"),
