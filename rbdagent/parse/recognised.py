@@ -693,6 +693,19 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, genVolFromVolID"),
     )
+    SECRET_FIELD_MISSING = (
+        "RBD733",
+        r"missing (?:ID|key) field '(?P<field>\w{1,60})' in secrets",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/credentials.go, newCredentialsFromSecret"),
+    )
+    VOLUME_IS_ENDING = (
+        # RBD651 reports what holds the PV.
+        None,
+        r'PersistentVolume "[^"]{1,253}" is marked for deletion',
+        None,
+        Origin("external-attacher", "4.12.0", "pkg/controller/csi_handler.go"),
+    )
     NO_STAGING_PATH = (
         "RBD731",
         (

@@ -549,7 +549,8 @@ def attach_fails(case: RuleContext) -> Iterator[Finding]:
     for code, attachment in attach_errors(ERROR_TEXTS, case):
         yield attach_finding(code, attachment, case)
     for attachment in failed_attachments(case):
-        if code_of(attachment.attach_error) is None:
+        is_ending = Recognised.VOLUME_IS_ENDING.is_in(attachment.attach_error)
+        if code_of(attachment.attach_error) is None and not is_ending:
             yield attach_finding("RBD413", attachment, case)
 
 

@@ -40,7 +40,19 @@ _OUT_OF_REACH: Final = ControllerText(
     template("ceph -s"),
 )
 
+NEEDED_FIELDS: Final = (
+    "A secret for RBD has the fields userID (without `client.`) and userKey; one for CephFS has "
+    "adminID and adminKey, one of the in-tree driver has key. `kubectl describe secret` shows the "
+    "fields and no value. Complete the secret, or name the right one."
+)
+
 PROVISIONING: Final = (
+    ControllerText(
+        (Recognised.SECRET_FIELD_MISSING,),
+        "the secret that its class names has no field {field}",
+        NEEDED_FIELDS,
+        template("kubectl get storageclasses -o yaml"),
+    ),
     ControllerText(
         (Recognised.NO_RBD_SUPPORT,),
         "the module rbd_support of ceph-mgr does not run, and ceph-csi needs it to flatten clones",
@@ -128,7 +140,8 @@ PROVISIONING: Final = (
         (Recognised.SNAPSHOT_NOT_READY,),
         "its source, the VolumeSnapshot {snapshot}, is not ready",
         "The field status.error of the VolumeSnapshot {snapshot} has the cause, or it is still "
-        "being made. The claim itself is in order.",
+        "being made. `provided secret is empty` there means that its VolumeSnapshotContent names "
+        "no VolumeSnapshotClass, which names the secret (velero#9515).",
         recovery=Recovery(actor="external-provisioner", condition="the snapshot is ready"),
     ),
     ControllerText(
@@ -241,6 +254,11 @@ PROVISIONING: Final = (
 """In this order; of two phrases of one rank, the first that matches applies."""
 
 DELETION: Final = (
+    ControllerText(
+        (Recognised.SECRET_FIELD_MISSING,),
+        "the secret that the PV names has no field {field}",
+        NEEDED_FIELDS,
+    ),
     ControllerText(
         (Recognised.HANDLE_OF_NO_JOURNAL,),
         "ceph-csi deletes only images that it has made, and the handle {handle} of this PV is not "

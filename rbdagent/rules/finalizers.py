@@ -396,14 +396,28 @@ def _of_attacher(case: RuleContext, volume: PersistentVolume, finalizer: str) ->
         yield _remaining(case, volume, finalizer, ATTACHER)
 
 
+_NEVER_ATTACHED: Final = (
+    "Run `rbdagent who-holds` for the volume first. If no pod uses the claim, no node lists the "
+    "volume in volumesInUse, and no client has the image, the VolumeAttachment can be deleted: "
+    "external-attacher then removes its finalizers. While a pod needs the volume, the controller "
+    "makes it again."
+)
+
+
 def _attached(
     case: RuleContext, volume: PersistentVolume, finalizer: str, named: list[VolumeAttachment]
 ) -> Finding:
     nodes = ", ".join(sorted({attachment.node_name for attachment in named}))
+    attached = any(attachment.attached for attachment in named)
+    state = (
+        f"is still attached to {nodes}"
+        if attached
+        else f"has a VolumeAttachment for {nodes}, which was never attached"
+    )
     return finding(
         "RBD651",
         f"pv {volume.name}",
-        f"{volume.name} is being deleted and is still attached to {nodes}.",
+        f"{volume.name} is being deleted and {state}.",
         evidence=(
             f"finalizer {finalizer}",
             _deleted(case, volume),
@@ -414,6 +428,7 @@ def _attached(
                 for attachment in named
             ),
         ),
+        remedy="" if attached else _NEVER_ATTACHED,
         commands=tuple(
             kubectl("describe volumeattachment", attachment.name) for attachment in named[:_SOME]
         ),

@@ -53,6 +53,7 @@ from rbdagent.rules.context import (
     pods_on,
     subject_of,
 )
+from rbdagent.rules.controller_texts import NEEDED_FIELDS
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     CSI_NODE,
@@ -929,6 +930,14 @@ ERROR_TEXTS: Final = (
         "RBD731",
         "the CSI driver {driver} does not respond there",
         (NODE_PODS, CSI_NODE),
+    ),
+    ErrorText(
+        (Recognised.SECRET_FIELD_MISSING,),
+        "RBD733",
+        "the secret that the PV names for the node has no field {field}",
+        (_NODE_STAGE,),
+        NEEDED_FIELDS,
+        _retried("the secret has the field"),
     ),
     ErrorText(
         (Recognised.NO_STAGING_PATH,),

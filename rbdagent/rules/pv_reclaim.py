@@ -12,6 +12,7 @@ from rbdagent.model import (
     CsiSource,
     Finding,
     HolderKind,
+    ImagePresence,
     KubeEvent,
     LifecycleStep,
     NotObserved,
@@ -50,6 +51,7 @@ from rbdagent.rules.pv_controller import (
     observed_volumes,
     retain,
     since,
+    weight,
 )
 from rbdagent.verdicts.timing import age_text
 
@@ -337,7 +339,9 @@ def _bound_to_other_claim(
 
 def _of_deleted_claim(case: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
     if volume.reclaim_policy == "Delete":
-        yield _to_be_deleted(case, volume)
+        found = _to_be_deleted(case, volume)
+        if found.code != "RBD643" or not _is_held_by_attachment(case, volume):
+            yield found
         return
     if volume.deleting_since is not None:
         # The object is deleted and the image stays. Finalizers report what holds the object.
@@ -349,6 +353,14 @@ def _of_deleted_claim(case: RuleContext, volume: PersistentVolume) -> Iterator[F
         f"({volume.reclaim_policy or 'unknown'}) keeps the PV and its data.",
         evidence=(f"claimRef {volume.claim}, reclaim policy {volume.reclaim_policy}",),
         commands=(describe_volume(volume), *_check_first(case, volume)),
+    )
+
+
+def _is_held_by_attachment(case: RuleContext, volume: PersistentVolume) -> bool:
+    """Return whether a PV that is being deleted has a VolumeAttachment: RBD651 reports that."""
+    return volume.deleting_since is not None and any(
+        attachment.persistent_volume == volume.name
+        for attachment in observed_of(case.use.attachments)
     )
 
 
@@ -520,6 +532,8 @@ def _not_deleted(
     )
     why = foreign or static
     unknown = volume.phase_since is None
+    if not why and _is_half_deleted(case, volume):
+        return _finalizer_left(case, volume)
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else volume.provisioner
     return finding(
         "RBD643",
@@ -536,6 +550,41 @@ def _not_deleted(
         commands=(*(provisioner_log_commands(case, driver) if driver else ()), *retain(volume)),
         recovery=Recovery(note=why) if foreign else None,
         severity=Severity.WARNING if unknown else None,
+    )
+
+
+_PROVISIONERS: Final = "external-provisioner.volume.kubernetes.io/finalizer"
+
+
+def _is_half_deleted(case: RuleContext, volume: PersistentVolume) -> bool:
+    """Return whether the image is gone, and the PV remains by its provisioner's finalizer."""
+    view = case.use.image_view
+    is_gone = view is not None and view.presence is ImagePresence.GONE
+    return is_gone and volume.deleting_since is not None and _PROVISIONERS in volume.finalizers
+
+
+def _finalizer_left(case: RuleContext, volume: PersistentVolume) -> Finding:
+    """Report RBD643 for a PV whose image was deleted.
+
+    external-provisioner only logs what follows the deletion: a patch or a delete of the PV that
+    fails (deleteVolumeOperation in controller/controller.go of its library).
+    """
+    driver = volume.source.driver if isinstance(volume.source, CsiSource) else volume.provisioner
+    return finding(
+        "RBD643",
+        f"pv {volume.name}",
+        f"The image of {volume.name} is deleted, and external-provisioner has not removed its "
+        "finalizer: the PV remains.",
+        evidence=(
+            f"finalizer {_PROVISIONERS}, being deleted since {volume.deleting_since}",
+            *(signs_of(case, driver) if driver else ()),
+        ),
+        remedy="Read the log of the provisioner: `Failed to remove finalizer` with `forbidden` "
+        "means that its ClusterRole lacks patch or delete of persistentvolumes: restore it with "
+        "the tool that installed the driver. Do not remove the finalizer by hand.",
+        commands=provisioner_log_commands(case, driver) if driver else (),
+        recovery=Recovery(actor="external-provisioner", condition="it may write PVs"),
+        severity=weight(case, volume.deleting_since),
     )
 
 

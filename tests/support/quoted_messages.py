@@ -324,6 +324,12 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             SOURCE,
         ),
     ),
+    Recognised.SECRET_FIELD_MISSING: (
+        of_stage("rpc error: code = InvalidArgument desc = missing ID field 'userID' in secrets"),
+    ),
+    Recognised.VOLUME_IS_ENDING: (
+        Quote(f'PersistentVolume "{PV}" is marked for deletion', SOURCE),
+    ),
     Recognised.NO_STAGING_PATH: (
         of_stage(
             "rpc error: code = InvalidArgument desc = staging path "

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
+    "ceph-csi-157": ("RBD643", "external-provisioner has not removed its finalizer"),
+    "ceph-csi-684": ("RBD740", "does not support all features of the image"),
+    "ceph-csi-4712": ("RBD105", "its watch is gone"),
+    "ceph-csi-4800": ("RBD606", "has reported nothing"),
+    "external-attacher-66": ("RBD651", "which was never attached"),
+    "k8s-tew-26": ("RBD607", "has no field userID"),
+    "rook-11795": ("RBD748", "no address for the ms_mode of the map"),
+    "rook-12219": ("RBD731", "the directory of kubelet is"),
+    "rook-2746": ("RBD613", "These pods have ended"),
+    "rook-5902": ("RBD113", "Prove that the machine is off"),
+    "rook-9928": ("RBD203", "placement groups of pool"),
+    "velero-9515": ("RBD607", "is not ready"),
     "ceph-csi-1285": ("RBD752", "errors that fsck does not correct automatically"),
     "ceph-csi-1937": ("RBD607", "does not accept the imageFeatures of its class"),
     "ceph-csi-2781": ("RBD607", "does not find the pool of its data, or the RADOS namespace"),
