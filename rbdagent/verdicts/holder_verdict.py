@@ -17,6 +17,7 @@ from rbdagent.correlate.image_identity import are_watchers_observed, identity_of
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.correlate.published_reports import is_nbd
 from rbdagent.model import (
+    BlockHolderKind,
     BlocklistEntry,
     DeviceKind,
     EntityAddress,
@@ -371,6 +372,36 @@ def between_steps(bench: HolderContext) -> RungResult | None:
     return None
 
 
+_OF_KUBELET: Final = "/plugins/kubernetes.io/csi/volumeDevices/"
+
+
+def released_by_kubelet(bench: HolderContext) -> RungResult | None:
+    """Return `Staged` while only kubelet's own loop device is on a raw block volume.
+
+    kubelet takes it for each block volume, and detaches it a moment after the volume is unpublished
+    (UnmapDevice in pkg/volume/util/operationexecutor). It lists the volume in volumesInUse until
+    then.
+    """
+    found, holder = bench.found, bench.holder
+    if holder.in_volumes_in_use is not True or isinstance(holder.pods, NotObserved):
+        return None
+    loops = [device for device in found.stacked if device.kind is BlockHolderKind.LOOP]
+    own = [device for device in loops if _OF_KUBELET in device.label]
+    others = len(pins(found, holder)) - len(own)
+    process = kubelet_process(bench.snapshot)
+    if not own or others or isinstance(process, NotObserved) or process is None:
+        return None
+    return RungResult(
+        verdict=Verdict.STAGED,
+        reasons=(
+            (
+                f"kubelet's own loop device {own[0].name} is on it, and kubelet lists the volume in "
+                "volumesInUse: it has not released it yet"
+            ),
+        ),
+    )
+
+
 def _plugin(bench: HolderContext) -> tuple[str, ...]:
     """Return a line if the driver is down and kubelet therefore cannot unmount the volume."""
     holder, found = bench.holder, bench.found
@@ -587,6 +618,7 @@ LOCAL: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
     in_use,
     between_steps,
     administrators,
+    released_by_kubelet,
     pinned,
     finishing,
     not_observed,

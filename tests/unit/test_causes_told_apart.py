@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
     BlocklistEntry,
     CephView,
     HealthCheck,
@@ -24,6 +26,7 @@ from tests.support.rule_rows.diagnose import GONE_IMAGE, REFUSED, waits
 from tests.support.rule_tables import kubelet_event
 from tests.support.snapshots import (
     DRIVER,
+    HANDLE,
     LONG_AGO,
     NOW,
     OTHER_FSID,
@@ -215,3 +218,18 @@ def test_program_that_waits_for_a_moment_is_no_hang() -> None:
             names=("/dev/rbd0",),
         )
         assert ("RBD203" in codes(world(on_node={"in_flight": (busy,)}))) is is_hang
+
+
+def test_kubelets_own_loop_device_is_a_step_while_it_lists_the_volume() -> None:
+    path = f"/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/{PV}/dev/a-former-pod"
+    loop = BlockHolder(kind=BlockHolderKind.LOOP, name="loop0", label=path)
+    another = replace(loop, label="/home/user/disk")
+    in_use = (f"kubernetes.io/csi/{DRIVER}^{HANDLE}",)
+    for holder, listed, verdict in (
+        (loop, in_use, Verdict.STAGED),
+        (loop, (), Verdict.PINNED),
+        (another, in_use, Verdict.PINNED),
+    ):
+        nodes = (node("worker-1", volumes_in_use=listed), node("worker-2"))
+        seen = world(mapped={"holders": (holder,)}, in_kube={"nodes": nodes})
+        assert diagnosis_of(seen).verdict is verdict
