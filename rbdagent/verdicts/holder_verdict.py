@@ -395,8 +395,8 @@ def released_by_kubelet(bench: HolderContext) -> RungResult | None:
         verdict=Verdict.STAGED,
         reasons=(
             (
-                f"kubelet's own loop device {own[0].name} is on it, and kubelet lists the volume in "
-                "volumesInUse: it has not released it yet"
+                f"kubelet's own loop device {own[0].name} is on it, and kubelet lists the volume "
+                "in volumesInUse: it has not released it yet"
             ),
         ),
     )
