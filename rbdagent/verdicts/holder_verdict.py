@@ -388,8 +388,7 @@ def released_by_kubelet(bench: HolderContext) -> RungResult | None:
     loops = [device for device in found.stacked if device.kind is BlockHolderKind.LOOP]
     own = [device for device in loops if _OF_KUBELET in device.label]
     others = len(pins(found, holder)) - len(own)
-    process = kubelet_process(bench.snapshot)
-    if not own or others or isinstance(process, NotObserved) or process is None:
+    if not own or others or kubelet_process(bench.snapshot) is None:
         return None
     return RungResult(
         verdict=Verdict.STAGED,
