@@ -141,6 +141,14 @@ def _stacked(mapping: Mapping | None) -> tuple[BlockHolder, ...]:
     return tuple(sorted(stacked_on(mapping), key=lambda device: (device.of, device.name)))
 
 
+_OF_KUBELET: Final = "/plugins/kubernetes.io/csi/volumeDevices/"
+
+
+def is_kubelets_loop(device: BlockHolder) -> bool:
+    """Return whether kubelet put this loop device on a raw block volume, as it does on each."""
+    return device.kind is BlockHolderKind.LOOP and _OF_KUBELET in device.label
+
+
 def _is_own_luks(stacked: BlockHolder, *, has_mounts: bool) -> bool:
     """Return whether the CSI driver created it. If its kind is unknown, it must also be mounted."""
     if not stacked.label.startswith(MAPPER_PREFIX):

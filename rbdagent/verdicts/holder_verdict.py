@@ -17,7 +17,6 @@ from rbdagent.correlate.image_identity import are_watchers_observed, identity_of
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.correlate.published_reports import is_nbd
 from rbdagent.model import (
-    BlockHolderKind,
     BlocklistEntry,
     DeviceKind,
     EntityAddress,
@@ -46,6 +45,7 @@ from rbdagent.verdicts.ceph_daemons import name_of, supposed
 from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
+    is_kubelets_loop,
     lost_processes,
     mount_text,
     own_processes,
@@ -372,9 +372,6 @@ def between_steps(bench: HolderContext) -> RungResult | None:
     return None
 
 
-_OF_KUBELET: Final = "/plugins/kubernetes.io/csi/volumeDevices/"
-
-
 def released_by_kubelet(bench: HolderContext) -> RungResult | None:
     """Return `Staged` while only kubelet's own loop device is on a raw block volume.
 
@@ -385,8 +382,7 @@ def released_by_kubelet(bench: HolderContext) -> RungResult | None:
     found, holder = bench.found, bench.holder
     if holder.in_volumes_in_use is not True or isinstance(holder.pods, NotObserved):
         return None
-    loops = [device for device in found.stacked if device.kind is BlockHolderKind.LOOP]
-    own = [device for device in loops if _OF_KUBELET in device.label]
+    own = [device for device in found.stacked if is_kubelets_loop(device)]
     others = len(pins(found, holder)) - len(own)
     if not own or others or kubelet_process(bench.snapshot) is None:
         return None

@@ -44,6 +44,7 @@ from tests.support.snapshots import (
     in_flight,
     mount,
     node,
+    opener,
     process,
     reported_by,
     reported_mapping,
@@ -233,3 +234,23 @@ def test_kubelets_own_loop_device_is_a_step_while_it_lists_the_volume() -> None:
         nodes = (node("worker-1", volumes_in_use=listed), node("worker-2"))
         seen = world(mapped={"holders": (holder,)}, in_kube={"nodes": nodes})
         assert diagnosis_of(seen).verdict is verdict
+
+
+def test_device_that_only_the_kernel_holds_is_no_error_while_kubelet_unstages_it() -> None:
+    path = f"/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/{PV}/dev/a-former-pod"
+    loop = BlockHolder(kind=BlockHolderKind.LOOP, name="loop0", label=path)
+    luks = BlockHolder(kind=BlockHolderKind.LUKS, name="dm-0", label="another")
+    traces = {"kernel_traces": ("/sys/fs/ext4/rbd0",)}
+    in_use = (f"kubernetes.io/csi/{DRIVER}^{HANDLE}",)
+    for mapped, listed, pods, severity in (
+        (traces, in_use, (), Severity.INFO),
+        ({"holders": (loop,)}, in_use, (), Severity.INFO),
+        (traces, (), (), Severity.ERROR),
+        (traces, in_use, (WAITING,), Severity.ERROR),
+        ({**traces, "openers": UNSEEN}, in_use, (), Severity.ERROR),
+        ({**traces, "holders": (luks,)}, in_use, (), Severity.ERROR),
+        ({**traces, "openers": (opener(),)}, in_use, (), Severity.ERROR),
+    ):
+        nodes = (node("worker-1", volumes_in_use=listed), node("worker-2"))
+        seen = world(mapped=mapped, in_kube={"nodes": nodes, "pods": pods})
+        assert found(seen, "RBD102").severity is severity, (mapped, listed, pods)
