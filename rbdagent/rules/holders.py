@@ -949,11 +949,13 @@ def _is_being_torn_down(case: RuleContext, holder: Holder, found: Evidence) -> b
     """Return whether only the kernel holds the device of a volume that kubelet still unstages.
 
     For a moment after the last unmount, the kernel keeps its file system (cleanup_mnt() runs as
-    task work) or kubelet its own loop device, and the mount table has no mount. A pod that waits
-    for the volume, or anything else on the device, makes it an error.
+    task work) or kubelet its own loop device, and the mount table has no mount. A pod that has
+    waited for the volume, or anything else on the device, makes it an error.
     """
     mapping = holder.mapping
-    if mapping is None or isinstance(mapping.openers, NotObserved) or case.use.waiting_pods:
+    if mapping is None or isinstance(mapping.openers, NotObserved):
+        return False
+    if any(has_waited(pod, case.snapshot, MOVING) for pod in case.use.waiting_pods):
         return False
     of_others = (
         *found.openers,
