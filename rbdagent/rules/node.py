@@ -52,7 +52,7 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import kernel_line, kernel_log
-from rbdagent.rules.pod_events import decisive_pod_event
+from rbdagent.rules.pod_events import decisive_pod_event, has_waited
 from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
@@ -60,7 +60,7 @@ from rbdagent.verdicts.evidence import (
     pod_names,
     process_text,
 )
-from rbdagent.verdicts.timing import LONG, RETRY_S, age, age_text, is_young
+from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -382,7 +382,7 @@ def _hang_here(case: RuleContext) -> _Hang:
             and is_young(operation.process.started_at, case.snapshot.observed_at, _MOMENT)
             is not True
         ]
-        hung = _hanging_requests(holder_verdict.verdict, found)
+        hung = _hanging_requests(holder_verdict.verdict, found, case)
         asleep += sleeping
         requests += hung
         if hung and holder.mapping is not None:
@@ -545,14 +545,17 @@ def _monitors_in(process: ProcessRef) -> str:
     return next((after for word, after in pairwise(words) if word == "-m"), "")
 
 
-def _hanging_requests(verdict: Verdict, found: Evidence) -> tuple[str, ...]:
+def _hanging_requests(verdict: Verdict, found: Evidence, case: RuleContext) -> tuple[str, ...]:
     """Return the requests to Ceph that hang, rather than being in progress.
 
     osdc has no times: it lists each write of a pod, of mkfs or of an unmount until the OSD answers.
     The ping of the watch is one small operation every few seconds. A ping in osdc beside other
-    requests therefore hints at an OSD that does not answer (recording 29-debugfs).
+    requests therefore hints at an OSD that does not answer (recording 29-debugfs). While a volume
+    follows its pod, udev and the driver read the device too, with no process that shows it.
     """
-    is_busy = verdict is Verdict.IN_USE or found.bringing_up or found.tearing_down
+    waiting = case.use.waiting_pods
+    is_moving = bool(waiting) and not any(has_waited(pod, case.snapshot, MOVING) for pod in waiting)
+    is_busy = verdict is Verdict.IN_USE or is_moving or found.bringing_up or found.tearing_down
     has_ping = any(request.startswith(KEEP_ALIVE) for request in found.hung)
     return found.hung if has_ping or not is_busy else ()
 

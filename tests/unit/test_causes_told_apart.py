@@ -254,3 +254,11 @@ def test_device_that_only_the_kernel_holds_is_no_error_while_kubelet_unstages_it
         nodes = (node("worker-1", volumes_in_use=listed), node("worker-2"))
         seen = world(mapped=mapped, in_kube={"nodes": nodes, "pods": pods})
         assert found(seen, "RBD102").severity is severity, (mapped, listed, pods)
+
+
+def test_request_while_a_volume_follows_its_pod_is_no_hang() -> None:
+    read = {"hung_requests": ("read rbd_data.1a2b.0000000000000006",)}
+    old = replace(WAITING, created_at=LONG_AGO, placed_at=LONG_AGO)
+    new = replace(WAITING, created_at=NOW, placed_at=NOW)
+    for pod, is_hang in ((new, False), (old, True)):
+        assert ("RBD203" in codes(world(mapped=read, in_kube={"pods": (pod,)}))) is is_hang
