@@ -1,5 +1,9 @@
 """Random legitimate use for as long as is asked: `diagnose -A` reports nothing at any moment.
 
+It runs only by name (`./dev e2e -n 0 -s tests/e2e/random_use.py`), until it finds nothing in thirty
+minutes: with seed 2, RBD205 is still reported for a directory that kubelet removes a moment later,
+and RBD119 for an image that was made while the sources were read.
+
 RBDAGENT_HEALTHY_S is the length in seconds; RBDAGENT_HEALTHY_SEED draws other actions.
 """
 
