@@ -41,7 +41,7 @@ from rbdagent.model import (
 from rbdagent.rules import FINDINGS, WEIGHT, coverage_gaps, next_commands
 from rbdagent.rules.context import RuleContext
 from rbdagent.rules.node import of_node
-from rbdagent.rules.pod_events import has_waited
+from rbdagent.rules.pod_events import has_any_waited
 from rbdagent.verdicts.timing import AGES, MOVING
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _omitted(lifecycle: Lifecycle, snapshot: Snapshot) -> frozenset[str]:
         if not holder_verdict.holder.transient
     ]
     is_held = any(holder.mapping or holder.watcher or holder.published for holder in holding)
-    waits = any(has_waited(pod, snapshot, MOVING) for pod in use.waiting_pods)
+    waits = has_any_waited(use.waiting_pods, snapshot, MOVING)
     # Without a pod that waits, it does not matter that the holders are unknown.
     return frozenset() if is_held or waits else frozenset({_UNSEEN})
 

@@ -541,7 +541,7 @@ def object_name(data: Json) -> str:
 def storage_class(data: Json) -> StorageClass:
     """Read a StorageClass."""
     meta = data["metadata"]
-    annotations = meta.get("annotations") or {}
+    annotations, parameters = meta.get("annotations") or {}, data.get("parameters") or {}
     return StorageClass(
         name=meta["name"],
         provisioner=data["provisioner"],
@@ -556,8 +556,8 @@ def storage_class(data: Json) -> StorageClass:
             )
             for term in data.get("allowedTopologies") or ()
         ),
-        pool=str((data.get("parameters") or {}).get("pool") or ""),
-        data_pool=str((data.get("parameters") or {}).get("dataPool") or ""),
+        pool=str(parameters.get("pool") or ""),
+        data_pool=str(parameters.get("dataPool") or ""),
     )
 
 

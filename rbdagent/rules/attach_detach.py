@@ -64,6 +64,7 @@ from rbdagent.rules.node_stage import clear_first, is_not_installed
 from rbdagent.rules.pod_events import (
     PodEvent,
     decisive_pod_events,
+    has_any_waited,
     has_waited,
     is_ending_in_time,
     knows_every_user,
@@ -433,7 +434,7 @@ def _attachment_line(attachment: VolumeAttachment) -> str:
 
 def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: RuleContext) -> bool:
     """Return whether the other node may be about to release the volume, as in every pod move."""
-    if refused and not any(has_waited(pod, case.snapshot, MOVING) for pod in refused):
+    if refused and not has_any_waited(refused, case.snapshot, MOVING):
         return True
     # A pod that ends gracefully is Succeeded first; its object is removed after its volumes.
     holding = [pod for pod in case.use.pods if pod.node_name in nodes and needs_volumes(pod)]
@@ -686,7 +687,7 @@ def attachment_idle(case: RuleContext) -> Iterator[Finding]:
         if not names.isdisjoint(node.volumes_in_use) or since is None or since < MOVING:
             continue
         waiting = [pod for pod in waiters(case) if pod.node_name != name]
-        long = any(has_waited(pod, case.snapshot, LONG) for pod in waiting)
+        long = has_any_waited(waiting, case.snapshot, LONG)
         after = f" Waiting for it: {pod_names(waiting)}." if waiting else ""
         yield finding(
             "RBD715",
@@ -732,7 +733,7 @@ def stale_attachment(case: RuleContext) -> Iterator[Finding]:
     if case.verdict is not Verdict.STALE_ATTACHMENT:
         return
     attached = observed_of(case.use.attachments)
-    long = any(has_waited(pod, case.snapshot, MOVING) for pod in waiters(case))
+    long = has_any_waited(waiters(case), case.snapshot, MOVING)
     for node in attached_on_paper(case.use, case.snapshot):
         attachment = next(found for found in attached if found.node_name == node)
         down = _is_down(node, case)

@@ -46,7 +46,7 @@ from rbdagent.model import (
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.kubelet import pod_uid_of_path, volume_of_path
-from rbdagent.parse.recognised import Rank, Recognised
+from rbdagent.parse.recognised import Rank
 from rbdagent.rules.context import (
     RuleContext,
     agent_findings,
@@ -69,7 +69,8 @@ from rbdagent.rules.facts import ownership_begun
 from rbdagent.rules.foreign_clusters import external_holders
 from rbdagent.rules.pod_events import (
     decisive_pod_events,
-    has_waited,
+    has_any_waited,
+    is_about_hanging_call,
     is_ending_in_time,
     knows_every_user,
 )
@@ -955,7 +956,7 @@ def _is_being_torn_down(case: RuleContext, holder: Holder, found: Evidence) -> b
     mapping = holder.mapping
     if mapping is None or isinstance(mapping.openers, NotObserved):
         return False
-    if any(has_waited(pod, case.snapshot, MOVING) for pod in case.use.waiting_pods):
+    if has_any_waited(case.use.waiting_pods, case.snapshot, MOVING):
         return False
     of_others = (
         *found.openers,
@@ -1365,7 +1366,7 @@ def _is_unmap_expected(holder: Holder, case: RuleContext) -> bool:
         and isinstance(attachment, VolumeAttachment)
         and not attachment.detach_error
         and knows_every_user(case)
-        and not any(has_waited(pod, case.snapshot, MOVING) for pod in case.use.waiting_pods)
+        and not has_any_waited(case.use.waiting_pods, case.snapshot, MOVING)
     )
 
 
@@ -1646,9 +1647,6 @@ _LONG_STEP: Final = timedelta(minutes=10)
 """kubelet gives a mount about two minutes for each try; a map that waits for Ceph is RBD203."""
 
 
-_HANGING: Final = (Recognised.DEADLINE, Recognised.UNDER_WAY)
-
-
 def _waited(case: RuleContext, node: str | None) -> timedelta | None:
     """Return for how long kubelet has reported failed mounts on a node; None if not for long."""
     firsts = [
@@ -1657,7 +1655,7 @@ def _waited(case: RuleContext, node: str | None) -> timedelta | None:
         if pod_event.node == node
         and pod_event.event.reason == "FailedMount"
         # RBD203 reports a call that does not return.
-        and not any(row.is_in(pod_event.text) for row in _HANGING)
+        and not is_about_hanging_call(pod_event.text)
     ]
     waited = age(min((first for first in firsts if first), default=None), case.snapshot.observed_at)
     return waited if waited is not None and waited > _LONG_STEP else None

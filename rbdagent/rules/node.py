@@ -52,7 +52,7 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import kernel_line, kernel_log
-from rbdagent.rules.pod_events import decisive_pod_event, has_waited
+from rbdagent.rules.pod_events import decisive_pod_event, has_any_waited, is_about_hanging_call
 from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
@@ -554,7 +554,7 @@ def _hanging_requests(verdict: Verdict, found: Evidence, case: RuleContext) -> t
     follows its pod, udev and the driver read the device too, with no process that shows it.
     """
     waiting = case.use.waiting_pods
-    is_moving = bool(waiting) and not any(has_waited(pod, case.snapshot, MOVING) for pod in waiting)
+    is_moving = bool(waiting) and not has_any_waited(waiting, case.snapshot, MOVING)
     is_busy = verdict is Verdict.IN_USE or is_moving or found.bringing_up or found.tearing_down
     has_ping = any(request.startswith(KEEP_ALIVE) for request in found.hung)
     return found.hung if has_ping or not is_busy else ()
@@ -562,7 +562,7 @@ def _hanging_requests(verdict: Verdict, found: Evidence, case: RuleContext) -> t
 
 def _hanging_event(case: RuleContext) -> KubeEvent | None:
     """Return the newest event of a waiting pod, if it reports a call that has not returned."""
-    word = decisive_pod_event(case, _is_about_hanging_call)
+    word = decisive_pod_event(case, is_about_hanging_call)
     if word is not None:
         return word.event
     if case.use.target.kind is not TargetKind.NONE:
@@ -573,15 +573,9 @@ def _hanging_event(case: RuleContext) -> KubeEvent | None:
         event
         for event in case.use.events
         if (event.subject.namespace, event.subject.name) not in known
-        and _is_about_hanging_call(event.message)
+        and is_about_hanging_call(event.message)
     ]
     return found[-1] if found else None
-
-
-def _is_about_hanging_call(text: str) -> bool:
-    # The first call has not returned within 2m (pkg/volume/csi/csi_plugin.go@v1.36.3, csiTimeout);
-    # the driver accepts no other one until it has (internal/util/idlocker.go@52fcb7b of ceph-csi).
-    return Recognised.UNDER_WAY.is_in(text) or Recognised.DEADLINE.is_in(text)
 
 
 def device_node_missing(case: RuleContext) -> Iterator[Finding]:

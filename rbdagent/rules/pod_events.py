@@ -16,7 +16,7 @@ from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text, seconds
 from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rbdagent.model import KubeEvent, ObjectRef, Pod, Snapshot
 
@@ -96,6 +96,20 @@ def has_waited(pod: Pod, snapshot: Snapshot, least: timedelta) -> bool:
     """Return whether a pod has had its node for at least this long; False if its age is unknown."""
     since = waited(pod, snapshot)
     return since is not None and since >= least
+
+
+def has_any_waited(pods: Iterable[Pod], snapshot: Snapshot, least: timedelta) -> bool:
+    """Return whether one of some pods has waited for at least this long."""
+    return any(has_waited(pod, snapshot, least) for pod in pods)
+
+
+def is_about_hanging_call(text: str) -> bool:
+    """Return whether a message reports a call of the driver that has not returned.
+
+    The first call has not returned within 2m (pkg/volume/csi/csi_plugin.go@v1.36.3, csiTimeout);
+    the driver accepts no other one until it has (internal/util/idlocker.go@52fcb7b of ceph-csi).
+    """
+    return Recognised.UNDER_WAY.is_in(text) or Recognised.DEADLINE.is_in(text)
 
 
 def waited(pod: Pod, snapshot: Snapshot) -> timedelta | None:
@@ -250,9 +264,7 @@ def _is_another_call(event: KubeEvent, newer: KubeEvent) -> bool:
 
     Its own error will be another event. Within this time, the calls of one cause alternate.
     """
-    runs = any(
-        text.is_in(message_of(newer)) for text in (Recognised.UNDER_WAY, Recognised.DEADLINE)
-    )
+    runs = is_about_hanging_call(message_of(newer))
     between = age(event.last_seen, newer.last_seen) if newer.last_seen is not None else None
     return runs and between is not None and between > _ONE_CAUSE
 

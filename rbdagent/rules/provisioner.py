@@ -33,7 +33,7 @@ from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, messa
 from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.node_stage import being_flattened
-from rbdagent.rules.pod_events import decisive
+from rbdagent.rules.pod_events import decisive, is_about_hanging_call
 from rbdagent.rules.pv_controller import (
     BINDER,
     NO_VOLUME,
@@ -510,7 +510,7 @@ def _hanging_call(
     The copy of a data source takes longer than other calls.
     """
     error, begun = _error_of(event), event.first_seen or claim.created_at
-    if not (Recognised.DEADLINE.is_in(error) or Recognised.UNDER_WAY.is_in(error)):
+    if not is_about_hanging_call(error):
         return None
     if claim.has_data_source and not is_over(GRACE, begun, case):
         return _under_way(case, claim, found, begun)

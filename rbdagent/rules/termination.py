@@ -48,7 +48,7 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import (
-    has_waited,
+    has_any_waited,
     is_ending_in_time,
     knows_every_user,
     users_on,
@@ -407,7 +407,7 @@ def unmount_fails(case: RuleContext) -> Iterator[Finding]:
         if not is_listed(case.use, name, case.snapshot):
             continue
         waiting = [pod for pod in waiters(case) if pod.node_name != name]
-        long = any(has_waited(pod, case.snapshot, LONG) for pod in waiting)
+        long = has_any_waited(waiting, case.snapshot, LONG)
         yield finding(
             "RBD724",
             f"node {name}",

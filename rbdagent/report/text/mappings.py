@@ -141,18 +141,20 @@ def _brief(problems: Iterable[Finding], layout: Layout) -> Iterator[str]:
     A CSI plugin that is down is a problem of each volume of the node.
     """
     shown: Counter[str] = Counter()
+    hidden: Counter[str] = Counter()
     lines: dict[str, None] = {}
     for finding in problems:
-        line = _short(finding, layout)
+        line, code = _short(finding, layout), finding.code
         if line in lines:
             continue
-        shown[finding.code] += 1
-        if shown[finding.code] <= _MOST_OF_A_CODE or finding.severity is Severity.CRITICAL:
+        if shown[code] < _MOST_OF_A_CODE or finding.severity is Severity.CRITICAL:
+            shown[code] += 1
             lines[line] = None
+        else:
+            hidden[code] += 1
     yield from lines
-    for code, count in shown.items():
-        if (hidden := count - sum(line.find(code) >= 0 for line in lines)) > 0:
-            yield f"{code}: {hidden} more; -v shows all"
+    for code, count in hidden.items():
+        yield f"{code}: {count} more; -v shows all"
 
 
 def _short(finding: Finding, layout: Layout) -> str:
