@@ -18,7 +18,7 @@ import sys
 import typing
 import warnings
 from types import ModuleType, UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeVar
 
 from msgspec import Struct
 
@@ -107,6 +107,8 @@ class FakeImage(Struct, kw_only=True):
     in_trash: bool = False
     error: Exception | None = None
     """The exception that opening it raises."""
+    removed_after_open: Literal["", "deleted", "in the trash"] = ""
+    """What happens to it between the first time that it is opened and the first read."""
     lockers: tuple[tuple[bytes, bytes, bytes], ...] = ()
     """Client, name and address."""
     metadata: dict[str, bytes] = {}
@@ -389,6 +391,12 @@ class Image:
         return 64 << 20
 
     def watchers_list(self) -> Iterator[dict[str, Any]]:
+        if self._image.removed_after_open:
+            self._image.in_trash = True
+            if self._image.removed_after_open == "deleted":
+                self._image.image_id = ""
+            self._image.removed_after_open = ""
+            raise ImageNotFound("RBD image not found (error listing watchers.)", errno=errno.ENOENT)
         for address, client, cookie in self._image.watchers:
             yield {"addr": address, "id": client, "cookie": cookie}
 

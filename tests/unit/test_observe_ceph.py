@@ -245,6 +245,19 @@ def test_image_that_was_deleted_and_created_again_is_gone(
     assert (found.presence, found.image_id) == (ImagePresence.GONE, "id-old")
 
 
+@pytest.mark.parametrize(
+    ("removed", "presence"),
+    [("deleted", ImagePresence.GONE), ("in the trash", ImagePresence.TRASH)],
+)
+def test_image_that_is_removed_after_it_was_opened_is_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, removed: str, presence: ImagePresence
+) -> None:
+    ceph(image("old", removed_after_open=removed)).install(monkeypatch)
+    view, source = observe(tmp_path, [identity("old")])
+    assert [found.presence for found in views(view)] == [presence]
+    assert source == Source(state=SourceState.OBSERVED)
+
+
 CLIENT, UNTIL = BlocklistEntry(network="10.9.9.9", nonce=77, until="2026-11-23T01:15"), "2026-11-23"
 RANGES = (
     BlocklistEntry(network="10.77.0.52/32", until=UNTIL),

@@ -379,19 +379,33 @@ def _image(
         context = cluster.pool(image)
         if context is None:
             raise _NoPoolError(f"{cluster.access.name}: no pool {image.spec.pool or image.pool_id}")
-        opened, presence, spec = _open(cluster, context, image)
-        if opened is None:
-            return ImageView(
-                spec=spec,
-                fsid=cluster.fsid,
-                presence=ImagePresence.GONE,
-                image_id=image.image_id,
-                pool_id=context.get_pool_id(),
-            )
-        with opened:
-            return _facts(cluster, opened, context, spec, presence, known)
+        try:
+            return _facts_of(cluster, context, image, known)
+        except cluster.rbd.ImageNotFound:
+            # The image was deleted, renamed or moved to the trash after it was opened: each read of
+            # the header then fails, and says nothing about the image.
+            return _facts_of(cluster, context, image, known)
     except (cluster.rbd.Error, cluster.rados.Error) as error:
         raise _image_error(cluster, image.spec, error) from error
+
+
+def _facts_of(
+    cluster: Cluster,
+    context: Handle,
+    image: ImageIdentity,
+    known: frozenset[EntityAddress] | None,
+) -> ImageView:
+    opened, presence, spec = _open(cluster, context, image)
+    if opened is None:
+        return ImageView(
+            spec=spec,
+            fsid=cluster.fsid,
+            presence=ImagePresence.GONE,
+            image_id=image.image_id,
+            pool_id=context.get_pool_id(),
+        )
+    with opened:
+        return _facts(cluster, opened, context, spec, presence, known)
 
 
 def _open(
