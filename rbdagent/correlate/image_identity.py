@@ -380,16 +380,16 @@ def with_pool_names(image: ImageIdentity, ceph: CephView | None) -> ImageIdentit
 def views_of(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ...]:
     """Return the views of the image, ordered by cluster and, within a cluster, the best first.
 
-    If one cluster has the image, views of clusters without the image are left out. A deleted image
-    that was searched by its name and by its id has one view for each cluster.
+    If one cluster has the image, views of clusters without the image are left out. An image that
+    was searched by the name in its PV and by the id of its device has one view for each cluster.
     """
     by_cluster = [
-        [
+        _one_of_each(
             view
             for view in cluster.images
             if may_be(image, view.spec.name, view.image_id)
             and same_image(image, identity_of_view(view))
-        ]
+        )
         for cluster in clusters_of(ceph)
     ]
     there = [
@@ -397,6 +397,22 @@ def views_of(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ..
     ]
     gone = [max(views, key=lambda view: view.image_id or "") for views in by_cluster if views]
     return tuple(sorted(there or gone, key=lambda view: (view.fsid, _rank(view))))
+
+
+def _one_of_each(views: Iterable[ImageView]) -> list[ImageView]:
+    """Return one view of each image of a cluster: the one that shows more.
+
+    Two views are read at the same time, and may still differ by a client that opens the image.
+    """
+    found: dict[tuple[str | None, str], ImageView] = {}
+    for view in sorted(views, key=_amount_shown):
+        found[view.image_id, "" if view.image_id else view.spec.name] = view
+    return list(found.values())
+
+
+def _amount_shown(view: ImageView) -> tuple[int, int]:
+    watchers = -1 if isinstance(view.watchers, NotObserved) else len(view.watchers)
+    return -_rank(view), watchers
 
 
 def _rank(view: ImageView) -> int:

@@ -22,6 +22,7 @@ from rbdagent.model import (
     HolderKind,
     ImageIdentity,
     ImageSpec,
+    ImageView,
     InTreeRbdSource,
     KubeEvent,
     NbdState,
@@ -33,6 +34,7 @@ from rbdagent.model import (
     Target,
     TargetKind,
     VolumeData,
+    Watcher,
 )
 from tests.support.snapshots import (
     ADDRESS,
@@ -266,6 +268,32 @@ def test_watcher_belongs_to_the_mapping_with_its_id_and_nonce() -> None:
 def test_watcher_that_differs_is_a_separate_holder(stray: object) -> None:
     use = correlate(world(of_image={"watchers": (stray,)}))
     assert [holder.watcher for holder in use.holders] == [None, stray]
+
+
+TWIN: Final = image_view(metadata=())
+"""The answer for the same image, which was searched by its name and by the id of its device."""
+CHECK: Final = watcher(client=4400, cookie=LIBRBD_COOKIE)
+
+
+@pytest.mark.parametrize(
+    ("twin", "watchers"),
+    [
+        (TWIN, [watcher()]),
+        (replace(TWIN, watchers=UNSEEN, presence=UNSEEN), [watcher()]),
+        (replace(TWIN, watchers=()), [watcher()]),
+        (replace(TWIN, watchers=(watcher(), CHECK)), [watcher(), CHECK]),
+    ],
+    ids=["equal", "one not observed", "one before it was mapped", "one while another opens it"],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_image_that_was_searched_twice_has_each_watch_once(
+    twin: ImageView, watchers: list[Watcher], order: int
+) -> None:
+    both = (image_view(), twin)[::order]
+    use = correlate(world(ceph=CephView(clusters=(cluster(images=both),))))
+    assert use.image_view is not None
+    assert [holder.watcher for holder in use.holders] == watchers
+    assert use.holders[0].mapping is not None
 
 
 def test_watcher_with_our_nonce_is_ours_at_any_address() -> None:
