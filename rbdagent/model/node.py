@@ -261,6 +261,9 @@ class PodVolumeDirectory(Stored, frozen=True, kw_only=True):
     """``kubernetes.io~csi`` or ``kubernetes.io~rbd``."""
     block: bool = False
     volume_data: VolumeData | NotObserved | None = None
+    changed_at: str | None = None
+    """When it was made, or an entry of the volume's directory was last made or removed; None in a
+    snapshot file of an earlier version, or if that was not observed."""
 
 
 class PluginSocket(Stored, frozen=True, kw_only=True):

@@ -18,6 +18,15 @@ def age(then: str | None, now: str) -> timedelta | None:
         return None
 
 
+def iso_time(moment: float) -> str:
+    """Return a Unix time as ISO 8601 in UTC, in whole seconds.
+
+    Raises:
+        OverflowError, ValueError, OSError: the year has no four digits.
+    """
+    return f"{datetime.fromtimestamp(moment, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def later_by(then: str, by: timedelta) -> str:
     """Return an ISO 8601 time in UTC that is later, in whole seconds; unchanged if malformed."""
     try:

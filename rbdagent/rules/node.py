@@ -605,16 +605,25 @@ def _make_node(mapping: Mapping, node: str | None) -> Command:
 
 
 def pod_directories_left(case: RuleContext) -> Iterator[Finding]:
-    """Yield RBD205 for a pod's directory that is left and is no use of the volume."""
+    """Yield RBD205 for a pod's directory that is left and is no use of the volume.
+
+    kubelet removes the directory before the pod leaves the API, and makes it after the pod is
+    there: the pods may have been read after the one, or before the other.
+    """
     for leftover in case.use.leftovers:
+        is_moving = is_young(leftover.changed_at, case.snapshot.observed_at, MOVING) is True
         yield finding(
             "RBD205",
             f"pod {leftover.pod_uid}",
             f"A directory of pod {leftover.pod_uid} is left on {case.here}. The pod is not in the "
-            "API, and nothing is mounted in the directory.",
+            f"API, and nothing is mounted in the directory.{_AT_WORK if is_moving else ''}",
             evidence=(_directory(leftover),),
             commands=(command("ls -la", _directory(leftover), node=case.here),),
+            severity=Severity.INFO if is_moving else None,
         )
+
+
+_AT_WORK: Final = " It changed less than a minute ago: kubelet may be at work there."
 
 
 def _directory(left: PodVolumeDirectory) -> str:

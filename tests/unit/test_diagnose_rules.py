@@ -55,6 +55,7 @@ from tests.support.snapshots import (
     HANDLE,
     IMAGE_ID,
     IN_USE_NAME,
+    JUST_NOW,
     LIBRBD_COOKIE,
     LONG_AGO,
     NEIGHBOUR,
@@ -639,6 +640,26 @@ def test_left_pod_directory_is_named_without_its_mount_point() -> None:
     """Assert the directory: kubelet itself removes an empty mount point (kubelet_volumes.go)."""
     left = found(world(of_kubelet={"pod_volumes": (pod_directory(),)}), "RBD205")
     assert left.evidence == (POD_PATH.removesuffix("/mount"),)
+
+
+@pytest.mark.parametrize(
+    ("changed_at", "severity"),
+    [
+        ("2026-11-21T02:59:30Z", Severity.INFO),
+        ("2026-11-21T03:00:02Z", Severity.INFO),
+        (JUST_NOW, Severity.WARNING),
+        (None, Severity.WARNING),
+    ],
+    ids=["half a minute ago", "after the snapshot began", "two minutes ago", "not observed"],
+)
+def test_pod_directory_that_changed_just_now_is_no_warning(
+    changed_at: str | None, severity: Severity
+) -> None:
+    """Kubelet may be at work there: the directory and the pods are not read in one moment."""
+    left = world(of_kubelet={"pod_volumes": (pod_directory(changed_at=changed_at),)})
+    seen = found(left, "RBD205")
+    assert seen.severity is severity
+    assert ("kubelet may be at work" in seen.message) is (severity is Severity.INFO)
 
 
 def test_data_on_the_node_disk_is_rescued_first() -> None:

@@ -39,7 +39,7 @@ READ_NO_TEXT: Final = {
     *("image_keys", "label_value", "mapping_name", "selectors"),  # compose names, too
     *("id_key", "image_label", "client_label", "devices_value", "mapping_keys", "volume_key"),
     *("image_of", "meets"),  # read parsed values
-    "fault_of",  # reads a number
+    *("fault_of", "iso_time"),  # read a number
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +106,18 @@ def test_kubelet_directory_under_another_name_is_its_own(tmp_path: Path) -> None
     (tmp_path / "proc/77/root/data/kubelet").symlink_to(tmp_path / "var/lib/kubelet")
     assert look(tmp_path, "/var/lib/kubelet", "/data/kubelet").pod_volumes == ()
     assert look(tmp_path, "/var/lib/kubelet", "/var/lib/kubelet").pod_volumes == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["volumes/kubernetes.io~csi/pvc-1", "volumeDevices/kubernetes.io~csi/pvc-1"]
+)
+def test_time_of_the_last_change_of_a_pod_directory_is_read(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / "var/lib/kubelet/pods/uid" / name
+    (directory / "mount").mkdir(parents=True)
+    os.utime(directory, (0, 1_795_966_224))
+    found = look(tmp_path, "/var/lib/kubelet", "/var/lib/kubelet").pod_volumes
+    assert isinstance(found, tuple)
+    assert [entry.changed_at for entry in found] == ["2026-11-29T15:30:24Z"]
 
 
 def test_missing_directory_of_a_running_kubelet_is_not_observed(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.kubelet import parse_stash, parse_volume_data
+from rbdagent.parse.times import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -369,6 +370,10 @@ def _pod_volumes(host_root: Path, root: str) -> Iterator[PodVolumeDirectory]:
                     volume_data=_volume_data(_below(host_root, f"{base}/{volume}/vol_data.json"))
                     if is_csi
                     else None,
+                    # An in-tree volume is mounted there: its file system may not answer.
+                    changed_at=_changed_at(_below(host_root, f"{base}/{volume}"))
+                    if is_csi
+                    else None,
                 )
             base = f"{root}/pods/{uid}/volumeDevices/{plugin}"
             for volume in _listed(_below(host_root, base)):
@@ -380,7 +385,16 @@ def _pod_volumes(host_root: Path, root: str) -> Iterator[PodVolumeDirectory]:
                     plugin=plugin,
                     block=True,
                     volume_data=_volume_data(_below(host_root, data)),
+                    changed_at=_changed_at(_below(host_root, f"{base}/{volume}")),
                 )
+
+
+def _changed_at(path: str) -> str | None:
+    """Return when a directory or link of kubelet last changed; None if it is gone by now."""
+    try:
+        return iso_time(os.lstat(path).st_mtime)
+    except (OSError, OverflowError, ValueError):
+        return None
 
 
 def _volume_data(path: str) -> VolumeData | NotObserved | None:

@@ -7,7 +7,6 @@ This module accesses no path inside a volume: a stat below a dead device hangs f
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import errno
 import functools
 import itertools
@@ -62,6 +61,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
+from rbdagent.parse.times import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -1185,8 +1185,7 @@ def _container_of(cgroup: object) -> tuple[str | None, str | None]:
 def _started_at(boot: int | None, ticks: int) -> str | None:
     if boot is None:
         return None
-    moment = boot + ticks / os.sysconf("SC_CLK_TCK")
-    return dt.datetime.fromtimestamp(moment, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return iso_time(boot + ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def _mappings(

@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -48,6 +48,7 @@ from rbdagent.parse.logs import (
     zone_of,
 )
 from rbdagent.parse.secrets import without_secrets
+from rbdagent.parse.times import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -519,7 +520,7 @@ def _with_times(
         return NotObserved(reason=f"{path}: the times of its lines do not match the file's time")
     if last < search.now - _AGE_S:
         # Old lines in the file do not prove that kubelet still writes to it.
-        return NotObserved(reason=f"{path}: no line of kubelet since {_iso(last)}")
+        return NotObserved(reason=f"{path}: no line of kubelet since {iso_time(last)}")
     return since, [
         message._replace(at=moment(message.at, message.stamp)) for message in log_messages
     ]
@@ -549,7 +550,7 @@ def _kubelet_errors(log_messages: list[Message], search: LogSearch) -> Iterator[
 def _retry_at(operation: re.Match[str]) -> str | None:
     until = f"{operation['until']} {operation['zone']}"
     try:
-        return _iso(datetime.strptime(until, "%Y-%m-%d %H:%M:%S %z").timestamp())
+        return iso_time(datetime.strptime(until, "%Y-%m-%d %H:%M:%S %z").timestamp())
     except (ValueError, OverflowError):
         return None
 
@@ -636,20 +637,16 @@ def _excerpt(
             kept[key] = _log_entry(entry)
             count.update(places)
     since = min(max(since, oldest), search.now)
-    return LogExcerpt(since=_iso(since), words=tuple(kept.values()))
+    return LogExcerpt(since=iso_time(since), words=tuple(kept.values()))
 
 
 def _log_entry(entry: _Entry) -> LogEntry:
     names = sorted(name for found in entry.named.values() for name in found)
     return LogEntry(
-        at=_iso(entry.at),
+        at=iso_time(entry.at),
         text=shortened(without_secrets(printable(entry.text))),
         names=tuple(dict.fromkeys(names)),
         call=entry.call,
         unanswered=entry.unanswered,
         retry_at=entry.retry_at,
     )
-
-
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
