@@ -52,7 +52,11 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import kernel_line, kernel_log
-from rbdagent.rules.pod_events import decisive_pod_event, has_any_waited, is_about_hanging_call
+from rbdagent.rules.pod_events import (
+    decisive_pod_event,
+    does_a_pod_move,
+    is_about_hanging_call,
+)
 from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
@@ -553,9 +557,8 @@ def _hanging_requests(verdict: Verdict, found: Evidence, case: RuleContext) -> t
     requests therefore hints at an OSD that does not answer (recording 29-debugfs). While a volume
     follows its pod, udev and the driver read the device too, with no process that shows it.
     """
-    waiting = case.use.waiting_pods
-    is_moving = bool(waiting) and not has_any_waited(waiting, case.snapshot, MOVING)
-    is_busy = verdict is Verdict.IN_USE or is_moving or found.bringing_up or found.tearing_down
+    is_step = found.bringing_up or found.tearing_down or does_a_pod_move(case)
+    is_busy = verdict is Verdict.IN_USE or is_step
     has_ping = any(request.startswith(KEEP_ALIVE) for request in found.hung)
     return found.hung if has_ping or not is_busy else ()
 
