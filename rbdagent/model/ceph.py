@@ -130,6 +130,8 @@ class ImageView(Stored, frozen=True, kw_only=True):
     was not observed."""
     mirror_daemons: tuple[ServiceAddress, ...] | NotObserved = ()
     """Clients of rbd-mirror, of this cluster and of its peers; only for a mirrored image."""
+    snapshots: tuple[Int64, ...] | NotObserved = NOT_REQUESTED
+    """Snapshots in all of the image's namespaces of snapshots, its trash included."""
     tasks: tuple[str, ...] | NotObserved = NOT_REQUESTED
     """Tasks that the mgr has queued for the image: ``flatten``, ``trash remove`` and others."""
 

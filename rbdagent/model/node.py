@@ -174,6 +174,8 @@ class Mapping(Stored, frozen=True, kw_only=True):
     pool_id: Int64 | None
     fsid: str | None
     snapshot: str | None = None
+    snapshot_id: Int64 | None = None
+    """The id of the mapped snapshot; its name may be given again after it was removed."""
     client_id: Int64 | None = None
     client_address: EntityAddress | None = None
     user: str | None = None

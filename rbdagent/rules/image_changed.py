@@ -1,15 +1,23 @@
-"""RBD129, RBD130: an image that was changed under its mapping, and krbd does not notice.
+"""RBD129, RBD130, RBD132: an image that was changed under its mapping, and krbd does not notice.
 
-The lab proves both (tests/e2e/test_changed_images.py): `rbd mirror image demote` and `rbd feature
-disable` end with exit 0 while the image is mapped.
+The lab proves them (tests/e2e/test_changed_images.py): `rbd mirror image demote`, `rbd feature
+disable` and `rbd snap rm` end with exit 0 while the image is mapped.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
-from rbdagent.model import DeviceKind, ImagePresence, LifecycleStep, Recovery, Severity
+from rbdagent.model import (
+    DeviceKind,
+    ImagePresence,
+    LifecycleStep,
+    NotObserved,
+    Recovery,
+    Severity,
+)
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.rules.context import finding, identity_lines, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.verdicts.volume_verdict import is_writable
@@ -17,10 +25,11 @@ from rbdagent.verdicts.volume_verdict import is_writable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import Finding, HolderVerdict, ImageView
+    from rbdagent.model import Command, Finding, HolderVerdict, ImageView, Mapping
     from rbdagent.rules.context import RuleContext
 
 _OBJECT_MAP: Final = "object-map"
+_MIGRATING: Final = "migrating"
 
 ENTRIES: Final = (
     Entry(
@@ -52,6 +61,23 @@ ENTRIES: Final = (
         remedy="Enable the feature again: the mapping works again at once. To remove the feature, "
         "unmap the image first.",
         recovery=Recovery(note="the mapping does not learn that the object map is gone"),
+        step=LifecycleStep.USE,
+    ),
+    Entry(
+        "RBD132",
+        "MappingReadsZeros",
+        Severity.ERROR,
+        "Reads of the mapping return zeros instead of the data, without an error.",
+        cause="The mapped snapshot was removed: a read-only mapping has no watch, so `rbd snap rm` "
+        "does not refuse. Or the image is the target of a migration that was prepared: librbd "
+        "reads the data from the source, the kernel does not know of it.",
+        evidence="The id of the snapshot in sysfs, and the image's snapshots; or the feature "
+        "migrating of the image, mapped read-only. A writable map of such an image fails.",
+        risk="A backup or a copy from this device is empty, and no program notices.",
+        remedy="Do not copy from this device, and discard what was copied since. Stop its users "
+        "and unmap it. Read another snapshot; or the image through librbd (`rbd export`), or after "
+        "`rbd migration commit`.",
+        recovery=Recovery(note="the mapping does not learn what became of its data"),
         step=LifecycleStep.USE,
     ),
 )
@@ -96,6 +122,60 @@ def without_object_map(case: RuleContext) -> Iterator[Finding]:
         )
 
 
+def reads_zeros(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD132 for a mapping of a snapshot that is gone, or of the target of a migration."""
+    for holder_verdict in case.holder_verdicts:
+        mapping, view = holder_verdict.holder.mapping, holder_verdict.holder.view(case.use)
+        if mapping is None or view is None or mapping.kind is not DeviceKind.KRBD:
+            continue
+        why = _removed_snapshot(mapping, view) or _migration(mapping, view)
+        if why is None:
+            continue
+        yield finding(
+            "RBD132",
+            subject_of(holder_verdict.holder),
+            f"{mapping.device} reads as zeros, without an error: {why.cause}. Do not copy from it.",
+            evidence=(why.evidence, *identity_lines(case, holder_verdict.holder)),
+            commands=(why.command,),
+        )
+
+
+class _Why(NamedTuple):
+    """Why reads return zeros, and the command that shows it."""
+
+    cause: str
+    evidence: str
+    command: Command
+
+
+def _removed_snapshot(mapping: Mapping, view: ImageView) -> _Why | None:
+    """Return the snapshot that is mapped and gone; a new one of its name has another id."""
+    known, number = view.snapshots, mapping.snapshot_id
+    if mapping.snapshot is None or number is None or isinstance(known, NotObserved):
+        return None
+    if view.presence is not ImagePresence.PRESENT or number in known:
+        return None
+    name = foreign_name(mapping.snapshot)
+    there = ", ".join(map(str, known)) or "none"
+    return _Why(
+        cause=f"the snapshot {name} of {view.spec} was removed while it is mapped",
+        evidence=f"{mapping.device} maps snapshot {number} ({name}); {view.spec} has {there}",
+        command=command("rbd snap ls --all", str(view.spec)),
+    )
+
+
+def _migration(mapping: Mapping, view: ImageView) -> _Why | None:
+    if mapping.snapshot is not None or mapping.read_only is not True:
+        return None
+    if _MIGRATING not in view.features:
+        return None
+    return _Why(
+        cause=f"{view.spec} is the target of a migration, and its data is still in the source",
+        evidence=f"{view.spec} has the feature {_MIGRATING}, and {mapping.device} is read-only",
+        command=command("rbd status", str(view.spec)),
+    )
+
+
 def _of_kernels(case: RuleContext) -> Iterator[HolderVerdict]:
     """Yield the holders with a writable mapping of the kernel."""
     for holder_verdict in case.holder_verdicts:
@@ -109,4 +189,4 @@ def _lacks_it(view: ImageView) -> bool:
     return is_read and _OBJECT_MAP not in view.features
 
 
-RULES: Final = ((235, demoted), (236, without_object_map))
+RULES: Final = ((235, demoted), (236, without_object_map), (238, reads_zeros))

@@ -112,6 +112,8 @@ class FakeImage(Struct, kw_only=True):
     lockers: tuple[tuple[bytes, bytes, bytes], ...] = ()
     """Client, name and address."""
     metadata: dict[str, bytes] = {}
+    snapshots: tuple[tuple[int, bytes], ...] = ()
+    """Id and name."""
 
 
 class FakeCeph(Struct, kw_only=True):
@@ -399,6 +401,10 @@ class Image:
             raise ImageNotFound("RBD image not found (error listing watchers.)", errno=errno.ENOENT)
         for address, client, cookie in self._image.watchers:
             yield {"addr": address, "id": client, "cookie": cookie}
+
+    def list_snaps(self) -> Iterator[dict[str, Any]]:
+        for number, name in self._image.snapshots:
+            yield {"id": number, "name": decode_cstr(name), "namespace": 0}
 
     def list_lockers(self) -> list[object] | dict[str, Any]:
         if not self._image.lockers:

@@ -105,6 +105,8 @@ _MOST_POOLS: Final = 5
 _MOST_NAMES: Final = 2000
 
 _MOST_KEYS: Final = 256
+_MOST_SNAPSHOTS: Final = 1024
+"""krbd maps no image with more than 510 (RBD_MAX_SNAP_COUNT in drivers/block/rbd.c)."""
 _METADATA_KEYS: Final = (
     "csi.ceph.com/cluster/name",
     "csi.storage.k8s.io/pv/name",
@@ -533,8 +535,21 @@ def _facts(
         mirrored=mirrored,
         primary=primary,
         mirror_daemons=daemons,
+        snapshots=_WATCHES_ONLY if known is None else _snapshots(opened, spec),
         tasks=tasks,
     )
+
+
+def _snapshots(opened: Handle, spec: ImageSpec) -> tuple[int, ...] | NotObserved:
+    """Return the ids of the snapshots; their names may not be UTF-8, and the binding then fails."""
+    try:
+        found = itertools.islice(opened.list_snaps(), _MOST_SNAPSHOTS + 1)
+        ids = tuple(int(snapshot["id"]) for snapshot in found)
+    except UnicodeDecodeError:
+        return NotObserved(reason=f"snapshots of {spec}: the name of a snapshot is not UTF-8")
+    if len(ids) > _MOST_SNAPSHOTS:
+        return NotObserved(reason=f"snapshots of {spec}: there are more than {_MOST_SNAPSHOTS}")
+    return ids
 
 
 def _has_unknown_watcher(watchers: tuple[Watcher, ...], known: frozenset[EntityAddress]) -> bool:

@@ -111,7 +111,8 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         name: read_text(f"{directory}/{name}")
         for name in (
             "pool", "pool_id", "pool_ns", "name", "image_id", "client_id", "client_addr",
-            "cluster_fsid", "current_snap", "size", "major", "minor", "config_info", "features",
+            "cluster_fsid", "current_snap", "snap_id", "size", "major", "minor", "config_info",
+            "features",
         )
     }  # fmt: skip
     if read["name"] is None or read["pool"] is None or read["major"] is None:
@@ -126,6 +127,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         spec = unread or NotObserved(reason=f"{directory}: no pool and name")
     client = text.get("client_id")
     address = text.get("client_addr")
+    snapshot = parse_snapshot(text.get("current_snap", "-"))
     mapping = Mapping(
         kind=DeviceKind.KRBD,
         device_id=number,
@@ -139,7 +141,10 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         image_id=text.get("image_id") or None,
         pool_id=parse_number(text["pool_id"], where=where) if text.get("pool_id") else None,
         fsid=text.get("cluster_fsid") or None,
-        snapshot=parse_snapshot(text.get("current_snap", "-")),
+        snapshot=snapshot,
+        snapshot_id=parse_number(text["snap_id"], where=where)
+        if snapshot is not None and text.get("snap_id")
+        else None,
         client_id=parse_client(client, where=f"{where}/client_id") if client else None,
         client_address=parse_address(address, where=f"{where}/client_addr") if address else None,
         user=parse_user(text.get("config_info", "")),

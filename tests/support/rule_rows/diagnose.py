@@ -180,6 +180,14 @@ REPORTED: Final[dict[str, Table]] = {
             in_kube={"pods": (pod(),)},
         ),
     },
+    "RBD132": {
+        "the snapshot was removed": world(
+            of_image={"snapshots": (4, 7)}, mapped={"snapshot": "daily", "snapshot_id": 5}
+        ),
+        "the target of a migration": world(
+            of_image={"features": ("layering", "migrating")}, mapped={"read_only": True}
+        ),
+    },
     "RBD128": {
         "two machines of KubeVirt": world(
             of_image={"watchers": (watcher(), remote_watcher())},
@@ -404,6 +412,19 @@ NOT_REPORTED: Final[dict[str, Table]] = {
             mapped={"has_object_map": True},
         ),
         "the features of the image were not observed": world(mapped={"has_object_map": True}),
+    },
+    "RBD132": {
+        "the snapshot is there": world(
+            of_image={"snapshots": (4, 5)}, mapped={"snapshot": "daily", "snapshot_id": 5}
+        ),
+        "the snapshots were not observed": world(mapped={"snapshot": "daily", "snapshot_id": 5}),
+        "the id of the mapped snapshot was not observed": world(
+            of_image={"snapshots": ()}, mapped={"snapshot": "daily"}
+        ),
+        "a writable mapping": world(of_image={"features": ("layering", "migrating")}),
+        "after the commit of a migration": world(
+            of_image={"features": ("layering",)}, mapped={"read_only": True}
+        ),
     },
     "RBD125": {
         "in one report": from_worker_2(in_kube={"published": (OF_CLIENT,)}),
