@@ -32,6 +32,7 @@ from rbdagent.model import (
 )
 from rbdagent.rules import FINDINGS, WEIGHT, diagnose, next_commands
 from rbdagent.rules.context import subject_of
+from rbdagent.verdicts.coverage import is_hidden
 from rbdagent.verdicts.volume_verdict import may_be_shared, volumes_of_use
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ _BLOCKS_FIRST: Final = (
 attached and mapped by the next node."""
 
 _WATCHERS_UNSEEN: Final = "the image's watchers were not observed"
+_NODE_UNSEEN: Final = "that node is not Ready or has no Node, and nothing there was observed"
 
 
 def lifecycle_of(use: Volume, snapshot: Snapshot) -> Lifecycle:
@@ -74,7 +76,7 @@ def lifecycle_of(use: Volume, snapshot: Snapshot) -> Lifecycle:
         diagnosis=diagnosis,
         pod=pod,
         attach_path=_with_findings(_attach_path(use, diagnosis, pod, snapshot), findings),
-        detach_paths=_detach_paths(diagnosis, pod),
+        detach_paths=_detach_paths(diagnosis, pod, snapshot),
     )
 
 
@@ -258,7 +260,9 @@ def _codes(step: LifecycleStep, findings: tuple[Finding, ...]) -> tuple[str, ...
 # --------------------------------------------------------------------------------------------------
 
 
-def _detach_paths(diagnosis: Diagnosis, pod: Pod | None) -> tuple[DetachPath, ...]:
+def _detach_paths(
+    diagnosis: Diagnosis, pod: Pod | None, snapshot: Snapshot
+) -> tuple[DetachPath, ...]:
     """Return the detach path of each other node that holds the volume or has it attached.
 
     The pod's own node has no detach path, and neither does a node that shares the volume with it.
@@ -276,7 +280,10 @@ def _detach_paths(diagnosis: Diagnosis, pod: Pod | None) -> tuple[DetachPath, ..
     return tuple(
         DetachPath(
             node=node,
-            stages=_with_findings(_leaving(diagnosis, node), _without_others(diagnosis, node)),
+            stages=_with_findings(
+                _leaving(diagnosis, node, is_hidden=is_hidden(node, snapshot)),
+                _without_others(diagnosis, node),
+            ),
         )
         for node in dict.fromkeys(nodes)
         if node is not None and node != own and node not in sharing
@@ -306,13 +313,20 @@ def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
     )
 
 
-def _leaving(diagnosis: Diagnosis, node: str) -> tuple[StepStatus, ...]:
+def _leaving(diagnosis: Diagnosis, node: str, *, is_hidden: bool) -> tuple[StepStatus, ...]:
     use = diagnosis.use
     held = [
         holder_verdict for holder_verdict in diagnosis.holders if holder_verdict.holder.node == node
     ]
+    detach = _detach(use.attachments, node)
+    if not held and is_hidden:
+        unseen = (
+            _stage_of(step, StepState.NOT_OBSERVED, _NODE_UNSEEN)
+            for step in (LifecycleStep.UNPUBLISH, LifecycleStep.UNSTAGE)
+        )
+        return (*unseen, detach)
     unstage = _unstage(held, use.image_view, unknown_clients=_unknown_clients(diagnosis))
-    return (_unpublish(held), unstage, _detach(use.attachments, node))
+    return (_unpublish(held), unstage, detach)
 
 
 def _unknown_clients(diagnosis: Diagnosis) -> tuple[str, ...]:

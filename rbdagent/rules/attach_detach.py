@@ -318,6 +318,10 @@ pkg/volume/csi/csi_plugin.go@v1.36.3)."""
 _FORCED_S: Final = 360.0
 """How long a volume of an unhealthy node stays attached (ReconcilerMaxWaitForUnmountDuration in
 pkg/controller/volume/attachdetach/attach_detach_controller.go@v1.36.3)."""
+_CONTROLLER: Final = "the attach/detach controller"
+_ONCE_PODS_ARE_GONE: Final = Recovery(
+    actor=_CONTROLLER, condition="the node's pods are gone", within_s=_FORCED_S
+)
 _GONE_NODE_S: Final = 80.0
 """How long the pods of a deleted Node stay: podgc runs every 20 s, after 40 s of quarantine
 (pkg/controller/podgc/gc_controller.go@v1.36.3)."""
@@ -379,18 +383,32 @@ def multi_attach(case: RuleContext) -> Iterator[Finding]:
     pods = pod_names(refused) or ", ".join(str(pod_event.event.subject) for pod_event in events)
     nodes = attached_elsewhere(case, refused[0].node_name if refused else None)
     where = f" ({', '.join(nodes)})" if nodes else ""
+    down = [node for node in nodes if _is_down(node, case)]
     yield finding(
         "RBD401",
         f"pod {refused[0].ref if refused else events[0].event.subject}",
         f"{pods} {'wait' if len(refused) > 1 else 'waits'}: the controller will not attach "
-        f"{case.volume} while its cached state lists the volume on another node{where}. The "
-        "controller never checks Ceph, and never detaches a Ready node by force."
-        f"{clear_first(case)}",
+        f"{case.volume} while its cached state lists the volume on another node{where}. "
+        f"{_NEVER_BY_FORCE if not down else _by_force(down)}{clear_first(case)}",
         evidence=(
             *_event_lines(events, case),
             *(_attachment_line(attachment) for attachment in observed_of(case.use.attachments)),
         ),
-        severity=Severity.INFO if _may_end_soon(refused, nodes, case) else None,
+        severity=Severity.INFO if not down and _may_end_soon(refused, nodes, case) else None,
+        recovery=_ONCE_PODS_ARE_GONE if down else None,
+    )
+
+
+_NEVER_BY_FORCE: Final = (
+    "The controller never checks Ceph, and never detaches a Ready node by force."
+)
+
+
+def _by_force(down: list[str]) -> str:
+    return (
+        f"{' and '.join(down)} {'are' if len(down) > 1 else 'is'} not Ready: the controller "
+        "detaches by force six minutes after the pods there are gone, whether the machine is off "
+        "or not."
     )
 
 
@@ -772,10 +790,11 @@ def _stale(
 
 
 def _stale_recovery(*, down: bool, transient: bool) -> Recovery | None:
-    by = "the attach/detach controller"
     if down:
-        return Recovery(actor=by, condition="the node's pods are gone", within_s=_FORCED_S)
-    return Recovery(actor=by, note="unless its cached state is stale") if transient else None
+        return _ONCE_PODS_ARE_GONE
+    if transient:
+        return Recovery(actor=_CONTROLLER, note="unless its cached state is stale")
+    return None
 
 
 def _stale_severity(*, seen: bool, transient: bool) -> Severity | None:

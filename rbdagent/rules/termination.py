@@ -18,6 +18,7 @@ from rbdagent.correlate.holders import (
     is_terminated,
     needs_volumes,
 )
+from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
@@ -56,7 +57,7 @@ from rbdagent.rules.pod_events import (
 )
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import GRACE, LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
-from rbdagent.verdicts.volume_verdict import fresh_report, is_listed
+from rbdagent.verdicts.volume_verdict import attached_on_paper, fresh_report, is_listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -300,10 +301,7 @@ def _on_lost_node(pod: Pod, node: Node | None, case: RuleContext) -> Iterator[Fi
         f"end it, {state}.{counted}{watch}{taint}{_waiting_sentence(case, node.name)}",
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
-            (
-                f"node {node.name}: Ready is {_ready_status(node)} since "
-                f"{node.ready_changed_at or 'an unknown time'}"
-            ),
+            _ready_since(node),
         ),
         remedy=safe_order(node.name, spec, tainted=node.out_of_service),
         commands=(
@@ -318,8 +316,10 @@ def _status(image: ImageSpec | None) -> tuple[Command, ...]:
     return () if image is None or not image.pool else (command("rbd status", str(image)),)
 
 
-def _ready_status(node: Node) -> str:
-    return "False" if node.ready is False else "Unknown"
+def _ready_since(node: Node) -> str:
+    status = "False" if node.ready is False else "Unknown"
+    since = node.ready_changed_at or "an unknown time"
+    return f"node {node.name}: Ready is {status} since {since}"
 
 
 def safe_order(node: str, image: ImageSpec | None, *, tainted: bool) -> str:
@@ -477,6 +477,11 @@ def _nodes_of(case: RuleContext) -> frozenset[str | None]:
 
 def node_down(case: RuleContext) -> Iterator[Finding]:
     """Report RBD113: a node that is not Ready, with or without a watch in Ceph."""
+    yield from _down_holders(case)
+    yield from _down_without_client(case)
+
+
+def _down_holders(case: RuleContext) -> Iterator[Finding]:
     for holder_verdict in case.holders_with(Verdict.NODE_DOWN):
         holder = holder_verdict.holder
         node, node_object = str(holder.node), holder.node_object
@@ -489,11 +494,7 @@ def node_down(case: RuleContext) -> Iterator[Finding]:
         else:
             message = (
                 f"{node} is not Ready, and Ceph lists no watch of that node on {case.volume}. "
-                + (
-                    "It already has the out-of-service taint: prove that the machine is off."
-                    if tainted
-                    else "Prove that the machine is off, then set the out-of-service taint."
-                )
+                f"{_proof(tainted=tainted)}"
             )
         if tainted and holder.watcher is not None:
             message += (
@@ -517,6 +518,53 @@ def node_down(case: RuleContext) -> Iterator[Finding]:
             ),
             recovery=_DETACHED if tainted else None,
         )
+
+
+def _down_without_client(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD113 of a node that no client shows, and that has the volume attached.
+
+    Ceph removes the watch of a machine that is off after some 30 s, and a force delete or podgc
+    removes its pods: the attachment is then all that is left.
+    """
+    seen = {
+        holder_verdict.holder.node
+        for holder_verdict in case.holder_verdicts
+        if not holder_verdict.holder.transient
+    }
+    seen |= {case.here, *attached_on_paper(case.use, case.snapshot)}
+    spec = case.use.image.spec if case.use.image is not None else None
+    watch = (
+        f"Ceph lists no watch of that node on {case.volume}"
+        if are_watchers_observed(case.use.image_view)
+        else "whether it has a live watch was not observed"
+    )
+    for attachment in observed_of(case.use.attachments):
+        node = node_named(attachment.node_name, case.snapshot)
+        if not isinstance(node, Node) or node.ready is True or node.name in seen:
+            continue
+        if users_on(node.name, case):
+            # RBD725 reports a pod there that cannot end.
+            continue
+        yield finding(
+            "RBD113",
+            f"node {node.name}",
+            f"{node.name} has {case.volume} attached and is not Ready, and {watch}. "
+            f"{_proof(tainted=node.out_of_service)}{_waiting_sentence(case, node.name)}",
+            evidence=(
+                _ready_since(node),
+                f"VolumeAttachment {attachment.name}: {node.name}",
+            ),
+            remedy=safe_order(node.name, spec, tainted=node.out_of_service),
+            commands=(kubectl("describe node", node.name), *_status(spec)),
+            recovery=_DETACHED if node.out_of_service else None,
+        )
+
+
+def _proof(*, tainted: bool) -> str:
+    """Return what to do about a node that is not Ready and has no watch, as a sentence."""
+    if tainted:
+        return "It already has the out-of-service taint: prove that the machine is off."
+    return "Prove that the machine is off, then set the out-of-service taint."
 
 
 _DETACHED: Final = Recovery(

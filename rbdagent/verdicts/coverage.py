@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, may_have_moved, reports
-from rbdagent.correlate.volume_names import names_of_use
-from rbdagent.model import NotObserved, PublishedNode, Verdict, observed_of
+from rbdagent.correlate.volume_names import names_of_use, node_named
+from rbdagent.model import Node, NotObserved, PublishedNode, Verdict, observed_of
 from rbdagent.parse.foreign import foreign
 from rbdagent.verdicts.timing import age, age_text, confirmed, is_young
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import KubeEvent, Node, PublishedMapping, Snapshot, Volume
+    from rbdagent.model import KubeEvent, PublishedMapping, Snapshot, Volume
 
 _MOST_NAMES: Final = 5
 _WARNINGS: Final = frozenset({"RBDConflict", "RBDUnwatched", "RBDReturnedDirty", "RBDDead"})
@@ -33,6 +33,18 @@ def reporting_nodes(snapshot: Snapshot) -> frozenset[str]:
         for report in reports(snapshot)
         if is_fresh(report, snapshot.observed_at) and _is_complete(report)
     )
+
+
+def is_hidden(node: str, snapshot: Snapshot) -> bool:
+    """Return whether nothing shows what runs on a node: it is not Ready, or its Node is deleted.
+
+    The API may lack the pods of such a node, and its containers may run.
+    """
+    here = snapshot.node.node_name if snapshot.node is not None else None
+    if node == here or node in reporting_nodes(snapshot):
+        return False
+    found = node_named(node, snapshot)
+    return found is None or (isinstance(found, Node) and found.ready is not True)
 
 
 def _is_complete(report: PublishedNode) -> bool:
