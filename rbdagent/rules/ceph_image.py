@@ -23,6 +23,7 @@ from rbdagent.model import (
     HolderKind,
     ImagePresence,
     ImageSpec,
+    ImageView,
     LifecycleStep,
     LockHolder,
     Node,
@@ -168,13 +169,54 @@ def image_gone(case: RuleContext) -> Iterator[Finding]:
             severity=Severity.INFO if _is_being_removed(case) else None,
         )
     elif view.presence is ImagePresence.TRASH:
-        yield finding(
+        yield _in_trash(case, image.spec, view, mappings)
+
+
+def _in_trash(case: RuleContext, spec: ImageSpec, view: ImageView, mappings: str) -> Finding:
+    """Return RBD302; Ceph's manager removes what ceph-csi has deleted, once no snapshot is left."""
+    is_removed = _REMOVAL in observed_of(view.tasks)
+    snapshots = len(observed_of(view.snapshots))
+    evidence = (f"id {view.image_id} in cluster {view.fsid}",)
+    if not is_removed:
+        return finding(
             "RBD302",
-            str(image.spec),
-            f"Image {image.spec} is in the trash of its pool.{mappings}",
-            evidence=(f"id {view.image_id} in cluster {view.fsid}",),
-            commands=(_trash(image.spec, long=True),),
+            str(spec),
+            f"Image {spec} is in the trash of its pool.{mappings}",
+            evidence=evidence,
+            commands=(_trash(spec, long=True),),
+            severity=Severity.INFO if _is_being_removed(case) else None,
         )
+    count = "a snapshot" if snapshots == 1 else f"{snapshots} snapshots"
+    kept = f" It still has {count}: the removal fails until they are gone." if snapshots else ""
+    return finding(
+        "RBD302",
+        str(spec),
+        f"Image {spec} was deleted and is in the trash of its pool: Ceph's manager removes it."
+        f"{kept}{mappings}",
+        evidence=(*evidence, f"rbd_task has the task {_REMOVAL} for it"),
+        remedy="Delete the VolumeSnapshots and clones that were made from the volume, or flatten "
+        "the clones: the snapshots of the image then go, and with them the image."
+        if snapshots
+        else "Wait. `ceph rbd task list` shows the task, and why an attempt failed.",
+        commands=(
+            *((_list_snapshots(spec, view),) if snapshots else ()),
+            command("ceph rbd task list"),
+        ),
+        severity=None if snapshots else Severity.INFO,
+        recovery=Recovery(
+            actor="Ceph's manager", condition="no snapshot of it is left" if snapshots else ""
+        ),
+    )
+
+
+_REMOVAL: Final = "trash remove"
+"""The action of a task of rbd_support, which ceph-csi adds when it deletes a volume."""
+
+
+def _list_snapshots(spec: ImageSpec, view: ImageView) -> Command:
+    namespace = (f"--namespace={spec.namespace}",) if spec.namespace else ()
+    options = (f"--pool={spec.pool}", *namespace, f"--image-id={view.image_id}")
+    return command("rbd snap ls --all", options=options)
 
 
 def _is_being_removed(case: RuleContext) -> bool:

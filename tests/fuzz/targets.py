@@ -44,6 +44,7 @@ from rbdagent.parse import (
     shown,
     target,
     times,
+    trash,
     volume,
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
@@ -456,6 +457,11 @@ TARGETS: Final = (
         keyring.keyring_key_type,
         _KEYRINGS,
         _of_text(keyring.keyring_key_type, entity="client.a"),
+    ),
+    _target(
+        trash.name_in_trash,
+        Texts(("\x02\x01\x1d\x00\x00\x00\x00\x05\x00\x00\x00image",)),
+        lambda text: trash.name_in_trash(_raw(text)),
     ),
     _target(
         monitors.parse_monitor_list,

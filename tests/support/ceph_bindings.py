@@ -13,7 +13,9 @@ from __future__ import annotations
 import errno
 import functools
 import inspect
+import itertools
 import json
+import struct
 import sys
 import typing
 import warnings
@@ -198,6 +200,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 class ReadOp:
     def __init__(self) -> None:
         self.keys: tuple[str, ...] = ()
+        self.oid = ""
         self.found: list[tuple[str, bytes]] = []
 
 
@@ -267,16 +270,24 @@ class Ioctx:
     def get_omap_vals(
         self, read_op: ReadOp, start_after: str, filter_prefix: str, max_return: int
     ) -> Any:
-        if filter_prefix == "id_":
-            ids = [f"id_{image.image_id}" for image in self.images if not image.in_trash]
-            return iter([(key, b"") for key in ids[:max_return]]), 0
-        tasks = self.cluster.tasks
-        found = tasks if isinstance(tasks, tuple) else ()
-        keyed = [(f"{number:016X}", task) for number, task in enumerate(found, start=1)]
-        return iter(keyed[:max_return]), 0
+        return itertools.islice(self._omap_of(read_op), max_return), 0
+
+    def _omap_of(self, read_op: ReadOp) -> Iterator[tuple[str, bytes]]:
+        """Yield the omap of the object, which is known once the operation has run."""
+        if read_op.oid == "rbd_task":
+            tasks = self.cluster.tasks
+            for number, task in enumerate(tasks if isinstance(tasks, tuple) else (), start=1):
+                yield f"{number:016X}", task
+            return
+        for image in self.images:
+            if image.in_trash is (read_op.oid == "rbd_trash"):
+                name = cstr(image.name)
+                entry = struct.pack("<BBIBI", 2, 1, len(name) + 5, 0, len(name)) + name
+                yield f"id_{image.image_id}", entry
 
     @typed
     def operate_read_op(self, read_op: ReadOp, oid: str, flag: int = 0) -> None:
+        read_op.oid = oid
         if oid == "rbd_task" and isinstance(self.cluster.tasks, Exception):
             raise self.cluster.tasks
         if oid == "rbd_task" and self.cluster.tasks is not None:

@@ -245,6 +245,38 @@ def test_image_that_was_deleted_and_created_again_is_gone(
     assert (found.presence, found.image_id) == (ImagePresence.GONE, "id-old")
 
 
+TASK: Final = b'{"refs":{"action":"trash remove","pool_name":"k8s","image_id":"id-old"}}'
+
+
+def test_image_in_the_trash_is_found_by_its_name_with_its_task(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """ceph-csi moves an image to the trash, and Ceph's manager removes it."""
+    trashed = image("old", in_trash=True, snapshots=((4, b"one"), (9, b"two")))
+    other = image(b"\xff", image_id="x", in_trash=True)
+    ceph(trashed, other, tasks=(TASK,)).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity("old", image_id=None)])[0])
+    assert (found.presence, found.image_id) == (ImagePresence.TRASH, "id-old")
+    assert (found.tasks, found.snapshots) == (("trash remove",), (4, 9))
+
+
+def test_one_of_two_images_in_the_trash_with_a_name_is_not_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    both = (image("old", image_id=number, in_trash=True) for number in ("1", "2"))
+    ceph(*both).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity("old", image_id=None)])[0])
+    assert found.presence is ImagePresence.GONE
+
+
+def test_snapshots_with_a_name_that_is_not_utf8_are_not_observed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ceph(image("one", snapshots=((4, b"\xfe"),))).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity("one")])[0])
+    assert isinstance(found.snapshots, NotObserved)
+
+
 @pytest.mark.parametrize(
     ("removed", "presence"),
     [("deleted", ImagePresence.GONE), ("in the trash", ImagePresence.TRASH)],

@@ -68,6 +68,7 @@ from rbdagent.parse.address import (
     parse_client,
 )
 from rbdagent.parse.handle import CLIENT_ADDRESS
+from rbdagent.parse.trash import name_in_trash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +105,9 @@ _MOST_POOLS: Final = 5
 """Maximum of pools that a line of check names."""
 _MOST_NAMES: Final = 2000
 
+_TRASH: Final = "rbd_trash"
+_BY_ID: Final = "id_"
+_MOST_IN_TRASH: Final = 1000
 _MOST_KEYS: Final = 256
 _MOST_SNAPSHOTS: Final = 1024
 """krbd maps no image with more than 510 (RBD_MAX_SNAP_COUNT in drivers/block/rbd.c)."""
@@ -434,13 +438,14 @@ def _open(
                 written = name.decode(errors="backslashreplace")
                 return opened, ImagePresence.PRESENT, replace(spec, name=written)
             opened.close()
-    if image.image_id is None:
+    image_id = image.image_id or _id_in_trash(cluster, context, spec.name)
+    if image_id is None:
         return None, ImagePresence.GONE, spec
     try:
-        opened = rbd.Image(context, image_id=image.image_id, read_only=True)
+        opened = rbd.Image(context, image_id=image_id, read_only=True)
     except rbd.ImageNotFound:
         return None, ImagePresence.GONE, spec
-    if _is_in_trash(cluster, context, image.image_id):
+    if image.image_id is None or _is_in_trash(cluster, context, image_id):
         return opened, ImagePresence.TRASH, spec
     return opened, ImagePresence.PRESENT, replace(spec, name=name_of(opened.get_name))
 
@@ -459,7 +464,20 @@ def _is_in_trash(cluster: Cluster, context: Handle, image_id: str) -> bool:
     reads the same. But rbd.pyx converts its times with ``datetime.utcfromtimestamp``, which Python
     3.12 deprecates (python/cpython#103857).
     """
-    return _omap_value(cluster, context, "rbd_trash", f"id_{image_id}") is not None
+    return _omap_value(cluster, context, _TRASH, f"id_{image_id}") is not None
+
+
+def _id_in_trash(cluster: Cluster, context: Handle, name: str) -> str | None:
+    """Return the id of the only image in the trash of a pool that had a name; else None."""
+    with cluster.rados.ReadOpCtx() as operation:
+        entries, _ = context.get_omap_vals(operation, "", _BY_ID, _MOST_IN_TRASH)
+        try:
+            context.operate_read_op(operation, _TRASH)
+        except cluster.rados.ObjectNotFound:
+            return None
+        wanted = name.encode(errors="surrogateescape")
+        found = [str(key) for key, value in entries if name_in_trash(value) == wanted]
+    return found[0].removeprefix(_BY_ID) if len(found) == 1 else None
 
 
 def _omap_value(cluster: Cluster, context: Handle, name: str, key: str) -> bytes | None:
@@ -516,7 +534,11 @@ def _facts(
         daemons = mirrored
     tasks: tuple[str, ...] | NotObserved = _NO_UNKNOWN_WATCHER
     is_watched = known is not None and _has_unknown_watcher(watchers, known)
-    if image_id is not None and known is not None and (is_watched or _is_clone(cluster, opened)):
+    if (
+        image_id is not None
+        and known is not None
+        and (is_watched or presence is ImagePresence.TRASH or _is_clone(cluster, opened))
+    ):
         tasks = tasks_of(cluster, context, image_id)
     return ImageView(
         spec=spec,
