@@ -30,7 +30,7 @@ ENTRIES: Final = (
         "and pausewr.",
         risk="Programs hang in each write and fsync. Nothing becomes read-only, and no data is "
         "lost: all of it continues afterwards.",
-        remedy="Raise the quota (`ceph osd pool set-quota`), add space, or end the pause "
+        remedy="Free or add space, raise the quota (`ceph osd pool set-quota`), or end the pause "
         "(`ceph osd unpause`). Do not restart pods and do not unmap: that waits too.",
         recovery=Recovery(actor="Ceph's clients", condition="Ceph takes writes again"),
         step=LifecycleStep.USE,
@@ -109,8 +109,8 @@ def _meaning(check: HealthCheck, pool: str, ids: set[str]) -> str:
     match check.name:
         case "POOL_FULL" if pool in _named(Recognised.POOL_IS_FULL, "pool", check):
             return (
-                f"Ceph reports that pool {foreign_name(pool)} is full or at its quota: writes and "
-                "new maps wait, without an error"
+                f"Ceph reports that pool {foreign_name(pool)} is {_how_full(check, pool)}: writes "
+                "and new maps wait, without an error"
             )
         case "OSDMAP_FLAGS" if any(map(Recognised.IO_PAUSED.is_in, check.texts)):
             return f"Ceph's I/O is paused ({foreign(check.texts[0])})"
@@ -120,6 +120,16 @@ def _meaning(check: HealthCheck, pool: str, ids: set[str]) -> str:
                 f"I/O ({foreign(check.texts[0])})"
             )
     return ""
+
+
+def _how_full(check: HealthCheck, pool: str) -> str:
+    """Return what the detail of the pool states (OSDMap::check_health in src/osd/OSDMap.cc)."""
+    own = [text for text in check.texts if f"'{pool}'" in text]
+    if any("(no space)" in text for text in own):
+        return "full (no space)"
+    if any("(running out of quota)" in text for text in own):
+        return "at its quota"
+    return "full or at its quota"
 
 
 def _named(row: Recognised, group: str, check: HealthCheck) -> set[str]:

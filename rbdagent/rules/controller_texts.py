@@ -25,6 +25,9 @@ class ControllerText(NamedTuple):
     """Only if it differs from the catalogue's."""
 
 
+_DESCRIBE_SNAPSHOT: Final = template(
+    "kubectl describe volumesnapshot", "{snapshot}", namespace="{claim_namespace}"
+)
 _ON_THE_BLOCKLIST: Final = ControllerText(
     (Fault.BLOCKLISTED,),
     "the Ceph client of the provisioner's node is on the blocklist",
@@ -131,9 +134,11 @@ PROVISIONING: Final = (
     ControllerText(
         (Recognised.SNAPSHOT_NOT_BOUND,),
         "its source, the VolumeSnapshot {snapshot}, is not bound to a VolumeSnapshotContent",
-        "The status of the VolumeSnapshot {snapshot} has the cause. snapshot-controller binds it: "
-        "see that it runs, and its log. Or the content belongs to another snapshot or driver.",
-        template("kubectl get deployments -A -o wide"),
+        "See that a Deployment snapshot-controller runs: it is a program of its own, and most "
+        "clusters need it installed apart from the CSI driver, whose csi-snapshotter is another "
+        "one. Without it the VolumeSnapshot has no status. If it runs, the field status.error has "
+        "the cause, or the content belongs to another snapshot or driver.",
+        _DESCRIBE_SNAPSHOT,
         Recovery(actor="snapshot-controller", condition="the snapshot is bound"),
     ),
     ControllerText(
@@ -142,6 +147,7 @@ PROVISIONING: Final = (
         "The field status.error of the VolumeSnapshot {snapshot} has the cause, or it is still "
         "being made. `provided secret is empty` there means that its VolumeSnapshotContent names "
         "no VolumeSnapshotClass, which names the secret (velero#9515).",
+        _DESCRIBE_SNAPSHOT,
         recovery=Recovery(actor="external-provisioner", condition="the snapshot is ready"),
     ),
     ControllerText(

@@ -79,15 +79,18 @@ ENTRIES: Final = (
         "RBD650",
         "ClaimIsSource",
         Severity.WARNING,
-        "The claim is being deleted, and a clone or a snapshot of it is still being created.",
-        cause="Its finalizer keeps it until the clone or the snapshot is complete.",
+        "The claim is being deleted, and a clone or a snapshot of it is not complete.",
+        cause="Its finalizer keeps it until the clone or the snapshot is complete. One that has "
+        "failed counts too, without an end (external-snapshotter#1305).",
         evidence="deletionTimestamp and finalizers.",
         risk="If the finalizer is removed by hand, the clone or snapshot fails.",
-        remedy="Find out why the clone's claim is not bound, or why the snapshot is not ready. "
-        "Check that the snapshot controller runs.",
+        remedy="Repair that VolumeSnapshot (its status has the error: a VolumeSnapshotClass that "
+        "does not exist, csi-snapshotter or snapshot-controller that does not run), or delete it "
+        "if nobody needs it. The same holds for the claim of a clone. The claim then goes. Do not "
+        "remove the finalizer by hand.",
         recovery=Recovery(
             actor="external-provisioner or the snapshot controller",
-            condition="the clone is bound, or the snapshot is ready",
+            condition="the clone is bound, or the snapshot is ready, or it is deleted",
         ),
         step=LifecycleStep.RELEASE,
     ),
@@ -230,18 +233,24 @@ def _is(pods: list[Pod]) -> str:
 
 def _source(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     clones = _CLONES in claim.finalizers
-    what = "a clone of it" if clones else "a snapshot of it"
+    what = "a clone of it is not bound" if clones else "a snapshot of it is not ready"
     return finding(
         "RBD650",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} is being deleted, and {what} is still being created.",
+        f"Claim {claim.ref} is being deleted, and {what}. The claim remains until that ends, or "
+        f"until {_MADE[clones]} is deleted.",
         evidence=(f"finalizers {', '.join(claim.finalizers)}", _deleted(case, claim)),
         commands=(_list_what_is_made(claim, clones=clones),),
         recovery=Recovery(
             actor=PROVISIONER if clones else "the snapshot controller",
-            condition="the clone's claim is bound" if clones else "the snapshot is ready",
+            condition="the clone's claim is bound or deleted"
+            if clones
+            else "the snapshot is ready or deleted",
         ),
     )
+
+
+_MADE: Final = {True: "the clone's claim", False: "the VolumeSnapshot"}
 
 
 def _list_what_is_made(claim: PersistentVolumeClaim, *, clones: bool) -> Command:

@@ -766,6 +766,13 @@ _GROW_BACK: Final = (
     "image back to its former size first (`rbd resize --size`), at least the capacity of the PV. "
     "What was written behind the new end is lost."
 )
+_DAEMON_SETS: Final = template("kubectl get daemonsets -A -o wide")
+_NO_NODE_PLUGIN: Final = (
+    "If that node has no pod of the node plugin, its DaemonSet places none there: compare the "
+    "node's taints and labels with its tolerations and nodeSelector (nodeplugin.tolerations of "
+    "ceph-csi's chart, CSI_PLUGIN_TOLERATIONS of Rook). If it has one, its log shows why it is not "
+    "registered. The pod then starts automatically."
+)
 _KUBELET_DIR: Final = (
     "Deploy the node plugin with the directory of kubelet: kubeletDir of the Helm chart of "
     "ceph-csi, ROOK_CSI_KUBELET_DIR_PATH of Rook, kubeletDirPath of ceph-csi-operator."
@@ -926,7 +933,14 @@ def being_flattened(subject: str, message: str, evidence: tuple[str, ...], actor
 
 ERROR_TEXTS: Final = (
     ErrorText(
-        (Recognised.DRIVER_NOT_REGISTERED, Recognised.DRIVER_SILENT),
+        (Recognised.DRIVER_NOT_REGISTERED,),
+        "RBD731",
+        "the CSI driver {driver} is not registered with kubelet there",
+        (NODE_PODS, _DAEMON_SETS, template("kubectl describe node", "{node}")),
+        _NO_NODE_PLUGIN,
+    ),
+    ErrorText(
+        (Recognised.DRIVER_SILENT,),
         "RBD731",
         "the CSI driver {driver} does not respond there",
         (NODE_PODS, CSI_NODE),
@@ -943,7 +957,7 @@ ERROR_TEXTS: Final = (
         (Recognised.NO_STAGING_PATH,),
         "RBD731",
         "kubelet has its directories at {root}, and the CSI node plugin does not see them there",
-        (template("kubectl get daemonsets -A -o wide"), NODE_PODS),
+        (_DAEMON_SETS, NODE_PODS),
         _KUBELET_DIR,
         _retried("the node plugin mounts that directory"),
     ),
@@ -1561,7 +1575,12 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
         f"{place} not registered there. Its node plugin is not running on that node, or did not "
         "reach kubelet.",
         evidence=unlisted,
-        commands=tuple(pods_on(node) for node in nodes),
+        remedy=_NO_NODE_PLUGIN,
+        commands=(
+            *(pods_on(node) for node in nodes),
+            kubectl("get daemonsets -A -o wide"),
+            *(kubectl("describe node", node) for node in nodes),
+        ),
     )
 
 

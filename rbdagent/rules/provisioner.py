@@ -587,7 +587,8 @@ def _failed_call(
     error, young = _error_of(event), weight(case, claim.created_at)
     known = first_meaning(PROVISIONING, error)
     if known is not None:
-        meant, names = known
+        meant, named = known
+        names = {**named, "claim_namespace": claim.ref.namespace}
         return finding(
             "RBD607",
             f"pvc {claim.ref}",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import kubectl
+from rbdagent.commands import command, kubectl
 from rbdagent.correlate.pv_matching import is_reserved_for
 from rbdagent.model import (
     Command,
@@ -40,7 +40,7 @@ from rbdagent.rules.pv_controller import (
     running_pods_text,
     volume_named,
 )
-from rbdagent.rules.pvc_pending import binding_due, volume_not_observed
+from rbdagent.rules.pvc_pending import binding_due, class_of, volume_not_observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,18 +192,23 @@ def _gone(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding
     return finding(
         "RBD631",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. This does not "
-        "delete the image: search for it before you treat the data as lost."
+        f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. If its image still "
+        "exists, make the PV again; if not, make the claim again."
         f"{running_pods_text(case, claim)}",
         evidence=(
             f"phase {claim.phase}, volumeName {name}",
             f"the claim's uid: {claim.ref.uid}",
             *loss_events(case, claim),
         ),
-        remedy=f"Create PV {name} again, from a backup of its YAML or by hand: with the same "
-        "driver, volumeHandle and volumeAttributes, reclaim policy Retain, and in spec.claimRef "
-        f"the claim's name and its uid {claim.ref.uid}. Without that uid the claim stays Lost.",
+        remedy=f"If the image exists, create PV {name} again, from a backup of its YAML or by "
+        "hand: with the same driver, volumeHandle and volumeAttributes, reclaim policy Retain, and "
+        f"in spec.claimRef the claim's name and its uid {claim.ref.uid}. Without that uid the "
+        "claim stays Lost. The journal of ceph-csi has the uuid of the image of each PV, and "
+        "loses it with the image. If the image was deleted, as after a restore into a cluster "
+        "whose PVs were deleted: delete the claim, and create it again without volumeName. That "
+        "makes an empty volume.",
         commands=(
+            *_journal_entry(case, claim, name),
             kubectl("get pv", name),
             kubectl("get pvc", claim.ref.name, namespace=claim.ref.namespace, options=_YAML),
         ),
@@ -212,6 +217,22 @@ def _gone(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding
             f"a PV {name} exists whose claimRef contains the claim's uid, or that has no claimRef",
         ),
     )
+
+
+def _journal_entry(
+    case: RuleContext, claim: PersistentVolumeClaim, name: str
+) -> tuple[Command, ...]:
+    """Return the command that shows whether ceph-csi knows an image of a PV.
+
+    The key exists as long as the image does (internal/journal/voljournal.go@52fcb7b, ReserveName
+    and UndoReservation).
+    """
+    found = class_of(case, claim)
+    if found is None or not found.pool:
+        return ()
+    key = f"csi.volume.{name}"
+    pool = f"--pool={found.pool}"
+    return (command("rados getomapval csi.volumes.default", key, options=(pool,)),)
 
 
 def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:

@@ -499,13 +499,14 @@ def _reserved(
 
 def _provisioner_of(case: RuleContext, claim: PersistentVolumeClaim) -> str:
     """Return the name of the provisioner of a claim's class; empty if it has none."""
-    found = _class_of(case, claim)
+    found = class_of(case, claim)
     if found is None or found.provisioner == NO_PROVISIONER:
         return ""
     return found.provisioner
 
 
-def _class_of(case: RuleContext, claim: PersistentVolumeClaim) -> StorageClass | None:
+def class_of(case: RuleContext, claim: PersistentVolumeClaim) -> StorageClass | None:
+    """Return the class that a claim names; None if it was not observed."""
     kube = case.snapshot.kubernetes
     classes = () if kube is None else observed_of(kube.storage_classes)
     return next(
@@ -863,7 +864,7 @@ def _not_handed_over(case: RuleContext) -> tuple[str, ...]:
         for claim in claims_of_target(case)
         if _is_pending(claim)
         and claim.volume_name is None
-        and (found := _class_of(case, claim)) is not None
+        and (found := class_of(case, claim)) is not None
         and found.provisioner != NO_PROVISIONER
         and _is_not_handed_over(case, claim, found)
         and fitting(case, claim) is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from rbdagent.parse.recognised import Recognised
 from tests.lab.errors import LabError
 from tests.lab.lab import POOL
 from tests.lab.processes import wait_until
@@ -48,6 +50,10 @@ def wait_for(scene: Scene, target: str, is_wanted: Callable[[Json], bool]) -> Js
 
 def codes(scene: Scene, volume: str) -> set[str]:
     return {found["code"] for found in scene.diagnose(_NODE, f"pv/{volume}")["findings"]}
+
+
+def codes_of(scene: Scene, image: str) -> set[str]:
+    return {found["code"] for found in scene.diagnose(_NODE, image)["findings"]}
 
 
 @pytest.mark.alone
@@ -102,6 +108,66 @@ def test_lock_that_was_added_by_hand_is_named(scene: Scene) -> None:
     (lock,) = json.loads(scene.lab.ceph.rbd("lock", "ls", "--format", "json", image))
     scene.lab.ceph.rbd("lock", "rm", image, lock["id"], lock["locker"])
     scene.workloads.wait_running(pod)
+
+
+def test_holder_that_keeps_its_lock_is_named(scene: Scene) -> None:
+    """Krbd answers 30: `peer will not release lock`. The driver looks for no watcher of RWX."""
+    volume = scene.claim(
+        storage_class="rbd-exclusive", volume_mode="Block", access_mode="ReadWriteMany"
+    )
+    scene.map_by_hand("worker-2", scene.image_of(volume), "--exclusive")
+    pod = scene.start_pod(_NODE, block=True)
+    scene.workloads.wait_event(pod, reason="FailedMapVolume", contains="map failed: (30)")
+    found = wait_first(scene, f"pod/default/{pod}", "RBD744")
+    assert "has the exclusive lock of the image does not release it" in found["message"]
+
+
+def test_snapshot_that_is_removed_under_its_mapping_is_reported(scene: Scene) -> None:
+    """A read-only mapping has no watch: `rbd snap rm` succeeds, and reads return zeros."""
+    ceph, vm = scene.lab.ceph, scene.lab.nodes[_NODE]
+    image = f"{POOL}/{scene.image(scene.name, formatted=True)}"
+    ceph.rbd("snap", "create", "--no-progress", f"{image}@daily")
+    device = scene.map_by_hand(_NODE, f"{image}@daily")
+    read = f"dd if={device} bs=1M count=1 iflag=direct status=none | tr -d '\\0' | wc -c"
+    assert int(vm.run(read).stdout) > 0
+    assert "RBD132" not in codes_of(scene, image)
+    ceph.rbd("snap", "rm", "--no-progress", f"{image}@daily")
+    assert int(vm.run(read).stdout) == 0, "it reads as zeros"
+    assert "RBD132" in codes_of(scene, image)
+    ceph.rbd("snap", "create", "--no-progress", f"{image}@daily")
+    scene.undo(lambda: ceph.rbd("snap", "purge", "--no-progress", image))
+    assert "RBD132" in codes_of(scene, image), "another snapshot has the name"
+
+
+def test_target_of_a_migration_that_reads_as_zeros_is_reported(scene: Scene) -> None:
+    """A writable map of it fails; a read-only one does not know of the source."""
+    ceph, vm = scene.lab.ceph, scene.lab.nodes[_NODE]
+    image = f"{POOL}/{scene.image(scene.name, formatted=True)}"
+    ceph.rbd("migration", "prepare", image, f"{image}-new")
+    scene.undo(lambda: ceph.rbd("migration", "abort", "--no-progress", f"{image}-new"))
+    with pytest.raises(LabError, match="rbd: map failed"):
+        scene.map_and_leave(_NODE, f"{image}-new")
+    device = scene.map_by_hand(_NODE, f"{image}-new", "--read-only")
+    read = f"dd if={device} bs=1M count=1 iflag=direct status=none | tr -d '\\0' | wc -c"
+    assert int(vm.run(read).stdout) == 0, "it reads as zeros"
+    assert "RBD132" in codes_of(scene, f"{image}-new")
+
+
+def test_line_of_the_kernel_about_a_second_xfs_is_known(scene: Scene) -> None:
+    """The driver mounts with nouuid, as ceph-csi does; other drivers do not."""
+    volume, ceph = scene.claim(storage_class="rbd-xfs", size="512Mi"), scene.lab.ceph
+    scene.run_pod(_NODE)
+    image, vm = scene.image_of(volume), scene.lab.nodes[_NODE]
+    mounts = []
+    for number in range(2):
+        copy, path = f"{POOL}/{scene.name}-copy{number}", f"/run/copy{number}"
+        ceph.rbd("cp", "--no-progress", image, copy)
+        scene.undo(functools.partial(ceph.rbd, "rm", "--no-progress", copy))
+        device = scene.map_by_hand(_NODE, copy)
+        scene.undo(functools.partial(vm.run, f"umount {path}", check=False))
+        mounts.append(vm.run(f"mkdir -p {path} && mount {device} {path}", check=False).exit_code)
+    assert mounts == [0, 32]
+    assert Recognised.DUPLICATE_UUID.is_in(vm.run("dmesg").stdout)
 
 
 def test_image_that_was_shrunk_is_to_be_grown_back(scene: Scene) -> None:

@@ -21,6 +21,15 @@ FULL: Final = HealthCheck(
     name="POOL_FULL",
     texts=("1 pool(s) full", "pool 'k8s' is full (running out of quota)"),
 )
+NO_SPACE: Final = HealthCheck(
+    name="POOL_FULL",
+    texts=(
+        "2 pool(s) full",
+        "pool 'x' is full (running out of quota)",
+        "pool 'k8s' is full (no space)",
+    ),
+)
+NO_REASON: Final = HealthCheck(name="POOL_FULL", texts=("pool 'k8s' is full",))
 OTHER_FULL: Final = HealthCheck(name="POOL_FULL", texts=("1 pool(s) full", "pool 'x' is full"))
 INACTIVE: Final = HealthCheck(
     name="PG_AVAILABILITY",
@@ -33,7 +42,9 @@ OTHER_INACTIVE: Final = HealthCheck(
 PAUSED: Final = HealthCheck(name="OSDMAP_FLAGS", texts=("pauserd,pausewr flag(s) set",))
 NOOUT: Final = HealthCheck(name="OSDMAP_FLAGS", texts=("noout flag(s) set",))
 CAUSES: Final = {
-    "full": (FULL, "Ceph reports that pool k8s is full or at its quota"),
+    "quota": (FULL, "Ceph reports that pool k8s is at its quota"),
+    "no space": (NO_SPACE, "Ceph reports that pool k8s is full (no space)"),
+    "full": (NO_REASON, "Ceph reports that pool k8s is full or at its quota"),
     "inactive": (INACTIVE, "placement groups of pool k8s serve no I/O"),
     "paused": (PAUSED, "Ceph's I/O is paused"),
 }

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
+    "ceph-csi-1240": ("RBD607", "the plugin's ConfigMap has no cluster"),
+    "ceph-csi-3416": ("RBD302", "It still has 2 snapshots: the removal fails"),
+    "ceph-csi-3728": ("RBD607", "the VolumeSnapshot rbd-pvc-snapshot, is not bound"),
+    "ceph-csi-4563": ("RBD607", "Ceph does not accept the key of the class's secret"),
+    "external-snapshotter-1305": ("RBD650", "or until the VolumeSnapshot is deleted"),
+    "kubevirt-11163": ("RBD621", "a file system that several nodes can write to"),
+    "osd-full": ("RBD131", "pool k8s is full (no space)"),
+    "primus-safe-730": ("RBD731", "is not registered with kubelet there"),
+    "rook-3133": ("RBD779", "it was enlarged past Kubernetes"),
+    "rook-3748": ("RBD601", "which does not exist. Existing storage classes"),
+    "rook-4371": ("RBD113", "attached and is not Ready"),
+    "velero-2519": ("RBD631", "if not, make the claim again"),
     "ceph-csi-157": ("RBD643", "external-provisioner has not removed its finalizer"),
     "ceph-csi-684": ("RBD740", "does not support all features of the image"),
     "ceph-csi-4712": ("RBD105", "its watch is gone"),
@@ -45,7 +57,7 @@ CAUSES: Final = {
     "valkey-helm-28": ("RBD111", "both belong to one workload"),
     "cdi-3719": ("RBD628", "CDI waits until pod shop/virt-launcher-vm1-zx9mj"),
     "ceph-csi-1047": ("RBD203", "and to all OSDs (ports 6800 to 7568)"),
-    "ceph-csi-1062": ("RBD619", "Ceph reports that pool k8s is full or at its quota"),
+    "ceph-csi-1062": ("RBD619", "Ceph reports that pool k8s is full"),
     "ceph-csi-1323": ("RBD203", "it runs without the option noudev"),
     "ceph-csi-1490": ("RBD607", "the VolumeSnapshot data-snap, is not bound"),
     "ceph-csi-2044": ("RBD738", "and rbdagent finds"),
