@@ -65,15 +65,16 @@ ENTRIES: Final = (
     ),
     Entry(
         "RBD132",
-        "MappingReadsZeros",
+        "MappingWithoutItsData",
         Severity.ERROR,
-        "Reads of the mapping return zeros instead of the data, without an error.",
+        "Reads of the mapping return zeros or other data, without an error.",
         cause="The mapped snapshot was removed: a read-only mapping has no watch, so `rbd snap rm` "
-        "does not refuse. Or the image is the target of a migration that was prepared: librbd "
+        "does not refuse. What was written since the snapshot reads as zeros, the rest as the "
+        "image has it now. Or the image is the target of a migration that was prepared: librbd "
         "reads the data from the source, the kernel does not know of it.",
         evidence="The id of the snapshot in sysfs, and the image's snapshots; or the feature "
         "migrating of the image, mapped read-only. A writable map of such an image fails.",
-        risk="A backup or a copy from this device is empty, and no program notices.",
+        risk="A backup or a copy from this device is wrong, and no program notices.",
         remedy="Do not copy from this device, and discard what was copied since. Stop its users "
         "and unmap it. Read another snapshot; or the image through librbd (`rbd export`), or after "
         "`rbd migration commit`.",
@@ -122,7 +123,7 @@ def without_object_map(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def reads_zeros(case: RuleContext) -> Iterator[Finding]:
+def without_its_data(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD132 for a mapping of a snapshot that is gone, or of the target of a migration."""
     for holder_verdict in case.holder_verdicts:
         mapping, view = holder_verdict.holder.mapping, holder_verdict.holder.view(case.use)
@@ -134,15 +135,17 @@ def reads_zeros(case: RuleContext) -> Iterator[Finding]:
         yield finding(
             "RBD132",
             subject_of(holder_verdict.holder),
-            f"{mapping.device} reads as zeros, without an error: {why.cause}. Do not copy from it.",
+            f"{mapping.device} reads as {why.reads}, without an error: {why.cause}. Do not copy "
+            "from it.",
             evidence=(why.evidence, *identity_lines(case, holder_verdict.holder)),
             commands=(why.command,),
         )
 
 
 class _Why(NamedTuple):
-    """Why reads return zeros, and the command that shows it."""
+    """Why reads return no data or other data, and the command that shows it."""
 
+    reads: str
     cause: str
     evidence: str
     command: Command
@@ -158,6 +161,7 @@ def _removed_snapshot(mapping: Mapping, view: ImageView) -> _Why | None:
     name = foreign_name(mapping.snapshot)
     there = ", ".join(map(str, known)) or "none"
     return _Why(
+        reads="zeros, or as the image is now",
         cause=f"the snapshot {name} of {view.spec} was removed while it is mapped",
         evidence=f"{mapping.device} maps snapshot {number} ({name}); {view.spec} has {there}",
         command=command("rbd snap ls --all", str(view.spec)),
@@ -170,6 +174,7 @@ def _migration(mapping: Mapping, view: ImageView) -> _Why | None:
     if _MIGRATING not in view.features:
         return None
     return _Why(
+        reads="zeros",
         cause=f"{view.spec} is the target of a migration, and its data is still in the source",
         evidence=f"{view.spec} has the feature {_MIGRATING}, and {mapping.device} is read-only",
         command=command("rbd status", str(view.spec)),
@@ -189,4 +194,4 @@ def _lacks_it(view: ImageView) -> bool:
     return is_read and _OBJECT_MAP not in view.features
 
 
-RULES: Final = ((235, demoted), (236, without_object_map), (238, reads_zeros))
+RULES: Final = ((235, demoted), (236, without_object_map), (238, without_its_data))

@@ -123,10 +123,15 @@ def test_holder_that_keeps_its_lock_is_named(scene: Scene) -> None:
 
 
 def test_snapshot_that_is_removed_under_its_mapping_is_reported(scene: Scene) -> None:
-    """A read-only mapping has no watch: `rbd snap rm` succeeds, and reads return zeros."""
+    """A read-only mapping has no watch: `rbd snap rm` succeeds.
+
+    What was written since then reads as zeros, the rest as the image is now.
+    """
     ceph, vm = scene.lab.ceph, scene.lab.nodes[_NODE]
     image = f"{POOL}/{scene.image(scene.name, formatted=True)}"
     ceph.rbd("snap", "create", "--no-progress", f"{image}@daily")
+    writable = scene.map_by_hand(_NODE, image)
+    vm.run(f"dd if=/dev/urandom of={writable} bs=1M count=1 oflag=direct")
     device = scene.map_by_hand(_NODE, f"{image}@daily")
     read = f"dd if={device} bs=1M count=1 iflag=direct status=none | tr -d '\\0' | wc -c"
     assert int(vm.run(read).stdout) > 0
