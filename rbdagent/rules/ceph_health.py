@@ -67,7 +67,7 @@ def blocking(case: RuleContext, pool: str, checks: frozenset[str] = _ALL) -> str
         pool: the name of the pool; empty if it is unknown.
         checks: those that count.
     """
-    cluster = _cluster_of(case, pool)
+    cluster = _cluster_with_pool(case, pool)
     if cluster is None:
         return ""
     ids = _ids_of(cluster, pool)
@@ -80,7 +80,7 @@ def blocking(case: RuleContext, pool: str, checks: frozenset[str] = _ALL) -> str
 def is_pool_well(case: RuleContext, *pools: str) -> bool:
     """Return whether `ceph health` reports nothing of the kind, and was read for these pools."""
     named = [pool for pool in pools if pool]
-    clusters = [_cluster_of(case, pool) for pool in named]
+    clusters = [_cluster_with_pool(case, pool) for pool in named]
     return bool(named) and all(
         cluster is not None
         and not isinstance(cluster.health, NotObserved)
@@ -89,7 +89,7 @@ def is_pool_well(case: RuleContext, *pools: str) -> bool:
     )
 
 
-def _cluster_of(case: RuleContext, pool: str) -> ClusterView | None:
+def _cluster_with_pool(case: RuleContext, pool: str) -> ClusterView | None:
     """Return the only cluster with the pool that may be meant; None if several or none are."""
     ceph = case.snapshot.ceph
     fsid = case.use.image.fsid if case.use.image is not None else None

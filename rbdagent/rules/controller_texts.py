@@ -195,8 +195,8 @@ PROVISIONING: Final = (
     ControllerText(
         (Fault.DENIED, Recognised.DENIED),
         "Ceph does not accept the key of the class's secret",
-        "Write the correct userID and userKey into the secret that the class names (userKey is the "
-        "key only, without quotes and line end).",
+        "Write the correct userID and userKey into the secret that the class names: neither has "
+        "quotes or a line end, and userKey is the key only.",
     ),
     _OUT_OF_REACH,
     ControllerText(
@@ -208,8 +208,9 @@ PROVISIONING: Final = (
     ControllerText(
         (Recognised.NO_CLUSTER,),
         "the plugin's ConfigMap has no cluster {cluster}",
-        "Add that clusterID with its monitors to the ConfigMap ceph-csi-config, or create the "
-        "class again with a clusterID from the ConfigMap.",
+        "Add that clusterID with its monitors to the ConfigMap ceph-csi-config (Rook: "
+        "rook-ceph-csi-config) in the namespace of the driver's pods, or create the class again "
+        "with a clusterID from it.",
         template("kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml"),
     ),
     ControllerText(
@@ -331,8 +332,9 @@ DELETION: Final = (
     ControllerText(
         (Recognised.NO_CLUSTER,),
         "the plugin's ConfigMap has no cluster {cluster}",
-        "Add that clusterID with its monitors to the ConfigMap ceph-csi-config. Make sure that it "
-        "is the right cluster.",
+        "Add that clusterID with its monitors to the ConfigMap ceph-csi-config (Rook: "
+        "rook-ceph-csi-config) in the namespace of the driver's pods. Make sure that it is the "
+        "right cluster.",
         template("kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml"),
     ),
     ControllerText(

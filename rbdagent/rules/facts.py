@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.correlate.holders import cluster_with
 from rbdagent.model import CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
@@ -16,7 +17,7 @@ from rbdagent.rules.pod_events import decisive_pod_events, shows_mounted
 from rbdagent.verdicts.timing import age
 
 if TYPE_CHECKING:
-    from rbdagent.model import ImageView, LogEntry, NodeLogs, Pod
+    from rbdagent.model import ClusterView, ImageView, LogEntry, NodeLogs, Pod
     from rbdagent.rules.context import RuleContext
     from rbdagent.rules.error_texts import Fact
 
@@ -143,6 +144,29 @@ def kernel_says(row: Recognised) -> Fact:
         return any(row.is_in(entry.text) and _is_now(entry, case) for entry in kernel_log(case))
 
     return holds
+
+
+def cluster_of_image(case: RuleContext) -> ClusterView | None:
+    """Return the cluster of the image; if that is unknown, the only one that is configured."""
+    fsid = case.use.image.fsid if case.use.image is not None else None
+    clusters = () if case.snapshot.ceph is None else case.snapshot.ceph.clusters
+    if fsid is None:
+        return clusters[0] if len(clusters) == 1 else None
+    return cluster_with(fsid, case.snapshot)
+
+
+def needs_ms_mode(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether all monitors have the port of msgr2 only, and the PV names no ms_mode."""
+    cluster, volume = cluster_of_image(case), case.use.persistent_volume
+    if cluster is None or volume is None or not isinstance(volume.source, CsiSource):
+        return False
+    ports = {monitor.address.port for monitor in observed_of(cluster.monitors)}
+    options = volume.source.attribute("mapOptions") or ""
+    return ports == {_MSGR2} and "ms_mode" not in options
+
+
+_MSGR2: Final = 3300
+"""CEPH_MON_PORT_IANA; the port of the former protocol is 6789 (src/include/msgr.h)."""
 
 
 def is_other_cluster(case: RuleContext, named: dict[str, str]) -> bool:

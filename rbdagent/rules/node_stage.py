@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import Template, command, filled, kubectl, template
 from rbdagent.correlate.blocklist import entry_text
-from rbdagent.correlate.holders import cluster_with, entry_hits, runs
+from rbdagent.correlate.holders import entry_hits, runs
 from rbdagent.correlate.image_identity import (
     are_all_nodes_observed,
     are_watchers_observed,
@@ -20,7 +20,6 @@ from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     BlocklistEntry,
-    ClusterView,
     DeviceKind,
     EntityAddress,
     Finding,
@@ -71,6 +70,7 @@ from rbdagent.rules.error_texts import (
 )
 from rbdagent.rules.facts import (
     AUTOMATIC_LOCK,
+    cluster_of_image,
     has_lock_by_hand,
     is_being_flattened,
     is_cut_off,
@@ -90,6 +90,7 @@ from rbdagent.rules.facts import (
     kernel_line,
     kernel_log,
     kernel_says,
+    needs_ms_mode,
     ownership_begun,
 )
 from rbdagent.rules.pod_events import (
@@ -766,6 +767,7 @@ _GROW_BACK: Final = (
     "image back to its former size first (`rbd resize --size`), at least the capacity of the PV. "
     "What was written behind the new end is lost."
 )
+_DEFAULT_MAP_OPTIONS: Final = template("ceph config get client rbd_default_map_options")
 _DAEMON_SETS: Final = template("kubectl get daemonsets -A -o wide")
 _NO_NODE_PLUGIN: Final = (
     "If that node has no pod of the node plugin, its DaemonSet places none there: compare the "
@@ -1084,8 +1086,23 @@ ERROR_TEXTS: Final = (
         (Recognised.NO_ADDRESS,),
         "RBD748",
         "the monitors have no address for the ms_mode of the map",
-        (_MONITORS, _MAP_OPTIONS, template("ceph config get client rbd_default_map_options"),
-         _KERNEL_VERSION),
+        (_MONITORS, _MAP_OPTIONS, _DEFAULT_MAP_OPTIONS, _KERNEL_VERSION),
+        causes=(
+            (
+                needs_ms_mode,
+                ErrorText(
+                    (),
+                    "RBD748",
+                    "all monitors have port 3300 only (msgr2), and the PV has no ms_mode in its "
+                    "mapOptions: the map uses the former protocol",
+                    (_MONITORS, _DEFAULT_MAP_OPTIONS, _KERNEL_VERSION),
+                    "Set `ceph config set client rbd_default_map_options ms_mode=prefer-crc`: it "
+                    "applies to every map that names no ms_mode, on all nodes (kernel 5.11 or "
+                    "later). For new volumes set mapOptions of the StorageClass as well: "
+                    "`krbd:ms_mode=prefer-crc`. The mapOptions of a PV cannot be changed.",
+                ),
+            ),
+        ),
     ),
     ErrorText(
         (*_failed(Fault.TIMED_OUT), Recognised.TIMED_OUT),
@@ -1901,7 +1918,7 @@ def _entry_of_host(case: RuleContext, node: str | None) -> BlocklistEntry | None
     them.
     """
     found = node_named(node or "", case.snapshot)
-    cluster = _cluster_of(case)
+    cluster = cluster_of_image(case)
     if not isinstance(found, Node) or cluster is None:
         return None
     families = {":" in monitor.address.ip for monitor in observed_of(cluster.monitors)}
@@ -1916,14 +1933,6 @@ def _entry_of_host(case: RuleContext, node: str | None) -> BlocklistEntry | None
         ),
         None,
     )
-
-
-def _cluster_of(case: RuleContext) -> ClusterView | None:
-    fsid = case.use.image.fsid if case.use.image is not None else None
-    clusters = () if case.snapshot.ceph is None else case.snapshot.ceph.clusters
-    if fsid is None:
-        return clusters[0] if len(clusters) == 1 else None
-    return cluster_with(fsid, case.snapshot)
 
 
 _ANY_NONCE: Final = 1

@@ -20,6 +20,7 @@ from rbdagent.model import (
     NodeLogs,
     NotObserved,
     ProcessRef,
+    ServiceAddress,
 )
 from rbdagent.parse.handle import CLIENT_ADDRESS
 from rbdagent.parse.recognised import Recognised
@@ -101,6 +102,21 @@ def with_kernel(seen: Snapshot, row: Recognised, text: str = "", *, at: str = JU
     return replace(seen, node=replace(seen.node, words=words))
 
 
+def monitored(*ports: int, **attributes: str) -> Snapshot:
+    """Build the state of a map that finds no address, with monitors at these ports."""
+    source = volume().source
+    assert isinstance(source, CsiSource)
+    given = replace(source, attributes=(*source.attributes, *attributes.items()))
+    seen = state(QUOTES[Recognised.NO_ADDRESS][0].text, persistent_volumes=(volume(source=given),))
+    monitors = tuple(
+        ServiceAddress(kind="mon", name="a", address=EntityAddress(ip="10.77.0.1", port=port))
+        for port in ports
+    )
+    assert seen.ceph is not None
+    clusters = tuple(replace(found, monitors=monitors or UNSEEN) for found in seen.ceph.clusters)
+    return replace(seen, ceph=replace(seen.ceph, clusters=clusters))
+
+
 def of_type(fs_type: str, **overrides: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
     source = volume().source
     assert isinstance(source, CsiSource)
@@ -129,6 +145,12 @@ DECIDED: Final = {
     ),
     "6, primary": (state(LACKS, {"mirrored": True, "primary": True}), "RBD740", "features"),
     "6, migrating": (state(LACKS, {"features": ("migrating",)}), "RBD740", "not committed"),
+    "ms_mode, msgr2 only": (monitored(3300, 3300), "RBD748", "the PV has no ms_mode"),
+    "ms_mode, both": (monitored(3300, 6789), "RBD748", "for the ms_mode of the map"),
+    "ms_mode, unseen": (monitored(), "RBD748", "for the ms_mode of the map"),
+    "ms_mode, named": (
+        monitored(3300, mapOptions="krbd:ms_mode=legacy"), "RBD748", "for the ms_mode of the map"
+    ),
     "fsck, behind the end": (state(NO_FSCK, TEN, **SHRUNK), "RBD752", "the image was shrunk"),
     "fsck, damaged and smaller": (
         state(DAMAGED, TEN, **SHRUNK), "RBD752", "or rolled back to an earlier snapshot"

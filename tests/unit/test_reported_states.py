@@ -36,7 +36,7 @@ CAUSES: Final = {
     "ceph-csi-4800": ("RBD606", "has reported nothing"),
     "external-attacher-66": ("RBD651", "which was never attached"),
     "k8s-tew-26": ("RBD607", "has no field userID"),
-    "rook-11795": ("RBD748", "no address for the ms_mode of the map"),
+    "rook-11795": ("RBD748", "the PV has no ms_mode in its mapOptions"),
     "rook-12219": ("RBD731", "the directory of kubelet is"),
     "rook-2746": ("RBD613", "These pods have ended"),
     "rook-5902": ("RBD113", "Prove that the machine is off"),
