@@ -134,10 +134,10 @@ PROVISIONING: Final = (
     ControllerText(
         (Recognised.SNAPSHOT_NOT_BOUND,),
         "its source, the VolumeSnapshot {snapshot}, is not bound to a VolumeSnapshotContent",
-        "See that a Deployment snapshot-controller runs: it is a program of its own, and most "
-        "clusters need it installed apart from the CSI driver, whose csi-snapshotter is another "
-        "one. Without it the VolumeSnapshot has no status. If it runs, the field status.error has "
-        "the cause, or the content belongs to another snapshot or driver.",
+        "Check that a Deployment snapshot-controller runs. It is a separate program: most clusters "
+        "need it installed apart from the CSI driver, whose csi-snapshotter is another one. "
+        "Without it the VolumeSnapshot has no status. If it runs, the field status.error has the "
+        "cause, or the content belongs to another snapshot or driver.",
         _DESCRIBE_SNAPSHOT,
         Recovery(actor="snapshot-controller", condition="the snapshot is bound"),
     ),

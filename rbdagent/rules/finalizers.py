@@ -86,7 +86,7 @@ ENTRIES: Final = (
         risk="If the finalizer is removed by hand, the clone or snapshot fails.",
         remedy="Repair that VolumeSnapshot (its status has the error: a VolumeSnapshotClass that "
         "does not exist, csi-snapshotter or snapshot-controller that does not run), or delete it "
-        "if nobody needs it. The same holds for the claim of a clone. The claim then goes. Do not "
+        "if it is not needed. The same holds for the claim of a clone. The claim then goes. Do not "
         "remove the finalizer by hand.",
         recovery=Recovery(
             actor="external-provisioner or the snapshot controller",

@@ -253,7 +253,7 @@ def test_image_in_the_trash_is_found_by_its_name_with_its_task(
 ) -> None:
     """ceph-csi moves an image to the trash, and Ceph's manager removes it."""
     trashed = image("old", in_trash=True, snapshots=((4, b"one"), (9, b"two")))
-    other = image(b"\xff", image_id="x", in_trash=True)
+    other = FakeImage(name=b"\xff", image_id="x", in_trash=True)
     ceph(trashed, other, tasks=(TASK,)).install(monkeypatch)
     (found,) = views(observe(tmp_path, [identity("old", image_id=None)])[0])
     assert (found.presence, found.image_id) == (ImagePresence.TRASH, "id-old")

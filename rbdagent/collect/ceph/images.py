@@ -389,7 +389,7 @@ def _image(
             return _facts_of(cluster, context, image, known)
         except cluster.rbd.ImageNotFound:
             # The image was deleted, renamed or moved to the trash after it was opened: each read of
-            # the header then fails, and says nothing about the image.
+            # the header then fails, and does not show which of them.
             return _facts_of(cluster, context, image, known)
     except (cluster.rbd.Error, cluster.rados.Error) as error:
         raise _image_error(cluster, image.spec, error) from error
