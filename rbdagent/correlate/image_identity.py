@@ -400,19 +400,45 @@ def views_of(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ..
 
 
 def _one_of_each(views: Iterable[ImageView]) -> list[ImageView]:
-    """Return one view of each image of a cluster: the one that shows more.
+    """Return one view of each image of a cluster, with what any of its views shows."""
+    views = [*views]
+    found = {view.spec for view in views if view.presence is ImagePresence.PRESENT}
+    merged: dict[tuple[str | None, str], ImageView] = {}
+    for view in views:
+        if view.image_id is None and isinstance(view.presence, NotObserved) and view.spec in found:
+            # The image with that name was found: the search by the name alone has no other one.
+            continue
+        key = view.image_id, "" if view.image_id else view.spec.name
+        merged[key] = _both(merged[key], view) if key in merged else view
+    return list(merged.values())
 
-    Two views are read at the same time, and may still differ by a client that opens the image.
+
+def _both(one: ImageView, other: ImageView) -> ImageView:
+    """Merge two views of one image, which were read at almost the same time.
+
+    A client that one of them shows has the image open, or had it a moment ago. The view of a
+    deleted image has no watchers because none were read: it adds nothing to another one.
     """
-    found: dict[tuple[str | None, str], ImageView] = {}
-    for view in sorted(views, key=_amount_shown):
-        found[view.image_id, "" if view.image_id else view.spec.name] = view
-    return list(found.values())
+    base, more = sorted((one, other), key=_missing)
+    if more.presence is ImagePresence.GONE:
+        return base
+    fields = {
+        name: getattr(more, name)
+        for name in ImageView.__struct_fields__
+        if isinstance(getattr(base, name), NotObserved)
+    }
+    if isinstance(base.watchers, tuple) and isinstance(more.watchers, tuple):
+        fields["watchers"] = tuple(dict.fromkeys((*base.watchers, *more.watchers)))
+    passing = dict.fromkeys((*base.transient_watchers, *more.transient_watchers))
+    lasting = observed_of(fields.get("watchers", base.watchers))
+    fields["transient_watchers"] = tuple(found for found in passing if found not in lasting)
+    return replace(base, **fields)
 
 
-def _amount_shown(view: ImageView) -> tuple[int, int]:
-    watchers = -1 if isinstance(view.watchers, NotObserved) else len(view.watchers)
-    return -_rank(view), watchers
+def _missing(view: ImageView) -> tuple[int, int]:
+    """Return a key by which the view comes first that shows more; a deleted image comes last."""
+    unread = sum(isinstance(getattr(view, name), NotObserved) for name in view.__struct_fields__)
+    return (3 if view.presence is ImagePresence.GONE else _rank(view)), unread
 
 
 def _rank(view: ImageView) -> int:

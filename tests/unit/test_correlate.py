@@ -21,6 +21,7 @@ from rbdagent.model import (
     EntityAddress,
     HolderKind,
     ImageIdentity,
+    ImagePresence,
     ImageSpec,
     ImageView,
     InTreeRbdSource,
@@ -33,6 +34,7 @@ from rbdagent.model import (
     Snapshot,
     Target,
     TargetKind,
+    Volume,
     VolumeData,
     Watcher,
 )
@@ -270,9 +272,16 @@ def test_watcher_that_differs_is_a_separate_holder(stray: object) -> None:
     assert [holder.watcher for holder in use.holders] == [None, stray]
 
 
-TWIN: Final = image_view(metadata=())
+TWIN: Final = image_view(metadata=UNSEEN, lockers=UNSEEN)
 """The answer for the same image, which was searched by its name and by the id of its device."""
 CHECK: Final = watcher(client=4400, cookie=LIBRBD_COOKIE)
+FAILED: Final = image_view(presence=UNSEEN, image_id=None, watchers=UNSEEN)
+"""A search by the name alone that got no answer."""
+
+
+def searched_twice(twin: ImageView, order: int, **first: Any) -> Volume:  # noqa: ANN401 - a view's own
+    both = (image_view(**first), twin)[::order]
+    return correlate(world(ceph=CephView(clusters=(cluster(images=both),))))
 
 
 @pytest.mark.parametrize(
@@ -282,18 +291,45 @@ CHECK: Final = watcher(client=4400, cookie=LIBRBD_COOKIE)
         (replace(TWIN, watchers=UNSEEN, presence=UNSEEN), [watcher()]),
         (replace(TWIN, watchers=()), [watcher()]),
         (replace(TWIN, watchers=(watcher(), CHECK)), [watcher(), CHECK]),
+        (replace(TWIN, watchers=(CHECK,)), [watcher(), CHECK]),
+        (FAILED, [watcher()]),
     ],
-    ids=["equal", "one not observed", "one before it was mapped", "one while another opens it"],
+    ids=[
+        "equal",
+        "one not observed",
+        "one before it was mapped",
+        "one while another opens it",
+        "one client each",
+        "one search failed",
+    ],
 )
 @pytest.mark.parametrize("order", [1, -1])
 def test_image_that_was_searched_twice_has_each_watch_once(
     twin: ImageView, watchers: list[Watcher], order: int
 ) -> None:
-    both = (image_view(), twin)[::order]
-    use = correlate(world(ceph=CephView(clusters=(cluster(images=both),))))
+    use = searched_twice(twin, order)
     assert use.image_view is not None
-    assert [holder.watcher for holder in use.holders] == watchers
+    assert use.image_view.metadata == image_view().metadata, "what one of them observed"
+    assert {holder.watcher for holder in use.holders} == {*watchers}
     assert use.holders[0].mapping is not None
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_watch_for_a_moment_in_one_of_two_answers_is_kept(order: int) -> None:
+    use = searched_twice(TWIN, order, transient_watchers=(CHECK,))
+    assert [holder.watcher for holder in use.holders if holder.transient] == [CHECK]
+    use = searched_twice(
+        replace(TWIN, watchers=(watcher(), CHECK)), order, transient_watchers=(CHECK,)
+    )
+    assert [holder.transient for holder in use.holders] == [False, False]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_deleted_image_is_not_gone_if_one_answer_is_missing(order: int) -> None:
+    gone = replace(TWIN, presence=ImagePresence.GONE, watchers=())
+    use = searched_twice(gone, order, presence=UNSEEN, watchers=UNSEEN)
+    assert use.image_view is not None
+    assert (use.image_view.presence, use.image_view.watchers) == (UNSEEN, UNSEEN)
 
 
 def test_watcher_with_our_nonce_is_ours_at_any_address() -> None:
@@ -575,6 +611,18 @@ def test_process_in_flight_belongs_by_whole_words(command: str, *, belongs: bool
     seen = world(on_node={"in_flight": (in_flight(command.split(maxsplit=1)[0], command),)})
     flights = correlate(seen).holders[0].in_flight
     assert bool(flights) is belongs
+
+
+@pytest.mark.parametrize(
+    ("on_device", "belongs"), [(True, True), (False, False)], ids=["the device", "a file on it"]
+)
+def test_process_in_flight_belongs_if_it_has_the_device_open(
+    *, on_device: bool, belongs: bool
+) -> None:
+    ends = in_flight("fsck.ext4", "fsck.ext4")
+    opened = replace(opener(), process=ends.process, on_device=on_device)
+    seen = world(mapped={"openers": (opened,)}, on_node={"in_flight": (ends,)})
+    assert bool(correlate(seen).holders[0].in_flight) is belongs
 
 
 def test_a_leftover_is_a_directory_without_pod_and_mount() -> None:
