@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from rbdagent.collect.ceph.access import MappedHere
 from rbdagent.collect.ceph_process import CEPH, CephAnswer, CephProcess, KeptCeph, connect
 from rbdagent.collect.failure import failed, gaps_in, not_observed
 from rbdagent.collect.kube.connection import Connection
@@ -704,8 +705,15 @@ def _ceph(
         reason = "not queried: no image to query was found"
         return None, Source(state=SourceState.SKIPPED, reason=reason)
     mappings = () if node is None else observed_of(node.mappings)
-    known = frozenset(
-        mapping.client_address for mapping in mappings if mapping.client_address is not None
+    known = MappedHere(
+        clients=frozenset(
+            mapping.client_address for mapping in mappings if mapping.client_address is not None
+        ),
+        snapshots_of=frozenset(
+            mapping.image_id
+            for mapping in mappings
+            if mapping.image_id is not None and mapping.snapshot is not None
+        ),
     )
     try:
         question = images, known, deadline

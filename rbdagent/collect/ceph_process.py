@@ -10,11 +10,12 @@ import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.collect.ceph.access import MappedHere
 from rbdagent.collect.failure import failed
 from rbdagent.collect.monitors import monitors_in, with_monitors
 from rbdagent.collect.worker import PersistentWorker, Worker, WorkerExitedError
 from rbdagent.errors import SourceError
-from rbdagent.model import CephView, EntityAddress, ImageIdentity, Source
+from rbdagent.model import CephView, ImageIdentity, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from rbdagent.collect.ceph.access import CephAccess
     from rbdagent.collect.kube.kubeconfig import MonitorList
 
-CephQuestion = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress], float]
-"""Images, the addresses of known clients, and a deadline of the monotonic clock."""
+CephQuestion = tuple[tuple[ImageIdentity, ...], MappedHere, float]
+"""Images, what the node has mapped, and a deadline of the monotonic clock."""
 CephAnswer = tuple[CephView | None, Source]
 CephProcess = Worker[CephQuestion, CephAnswer]
 CEPH: Final = "Ceph"
@@ -109,9 +110,9 @@ def answers(
         return lambda _: (None, failure)
 
     def answer(question: CephQuestion) -> CephAnswer:
-        images, addresses, deadline = question
+        images, known, deadline = question
         try:
-            return reader.images(images, known=addresses, deadline=deadline)
+            return reader.images(images, known=known, deadline=deadline)
         except Exception as error:  # noqa: BLE001 - as above
             return None, failed(error, CEPH)
 

@@ -315,19 +315,23 @@ def unknown_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
 def in_flight_of(
     mapping: Mapping, names: VolumeNames, snapshot: Snapshot
 ) -> tuple[InFlight, ...] | NotObserved:
-    """Return the processes in flight that name the image, the device or the volume."""
+    """Return the processes in flight that name the image, the device or the volume, or open it."""
     node = snapshot.node
     if node is None:
         return source_not_observed(snapshot.sources.node, "processes in flight")
     words = _names_for(mapping, names)
     own = mapping.server_pid
+    opening = {opener.process.pid for opener in openers_of(mapping) if opener.on_device}
     return derived(
         node.in_flight,
         lambda entries: tuple(
             entry
             for entry in sorted(entries, key=lambda entry: entry.process.pid)
             if entry.process.pid != own
-            and any(_names_it(argument, words) for argument in entry.names)
+            and (
+                entry.process.pid in opening
+                or any(_names_it(argument, words) for argument in entry.names)
+            )
         ),
     )
 

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rbdagent.collect.ceph.access import CephAccess
+from rbdagent.collect.ceph.access import NOTHING_MAPPED, CephAccess, MappedHere
 from rbdagent.collect.ceph.connection import rados_module
 from rbdagent.collect.ceph.images import CephReader
 from rbdagent.collect.ceph.keys import librados_version
-from rbdagent.model import CephView, EntityAddress, ImageIdentity, ImageSpec, Source
+from rbdagent.model import CephView, ImageIdentity, ImageSpec, Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def observe_ceph(
     images: list[ImageIdentity],
     *,
     deadline_s: float,
-    known: frozenset[EntityAddress] = frozenset(),
+    known: MappedHere = NOTHING_MAPPED,
 ) -> tuple[CephView | None, Source]:
     look = CephReader(clusters)
     return look.images(images, known=known, deadline=time.monotonic() + deadline_s)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.collect.ceph.access import MappedHere
 from rbdagent.collect.ceph.connection import _RELEASE, Cluster
 from rbdagent.collect.ceph.images import CephReader, check_ceph, near_images
 from rbdagent.collect.ceph.keys import can_use
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
-    EntityAddress,
     HealthCheck,
     ImageIdentity,
     ImagePresence,
@@ -559,7 +559,7 @@ def test_a_known_client_is_recognised_by_address_and_nonce(
     """A watcher that sysfs already shows is not checked a second time."""
     said(opened)
     (watcher,) = seen(ceph, wanted(held)).watchers  # type: ignore[misc]
-    known: frozenset[EntityAddress] = frozenset({watcher.address})
+    known = MappedHere(clients=frozenset({watcher.address}))
     view, _ = observe_ceph([access(ceph)], [wanted(held)], deadline_s=10, known=known)
     assert view is not None
     assert view.clusters[0].images[0].watchers == (watcher,)

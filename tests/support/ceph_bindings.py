@@ -116,6 +116,8 @@ class FakeImage(Struct, kw_only=True):
     metadata: dict[str, bytes] = {}
     snapshots: tuple[tuple[int, bytes], ...] = ()
     """Id and name."""
+    trash_source: int = 0
+    """Who moved it to the trash: 0 is a user."""
 
 
 class FakeCeph(Struct, kw_only=True):
@@ -282,7 +284,7 @@ class Ioctx:
         for image in self.images:
             if image.in_trash is (read_op.oid == "rbd_trash"):
                 name = cstr(image.name)
-                entry = struct.pack("<BBIBI", 2, 1, len(name) + 5, 0, len(name)) + name
+                entry = struct.pack("<BBIBI", 2, 1, 0, image.trash_source, len(name)) + name
                 yield f"id_{image.image_id}", entry
 
     @typed

@@ -86,8 +86,7 @@ def test_huge_command_line_of_a_pod_leaves_in_flight_observed(tree: Tree) -> Non
     assert flights(tree) == []
 
 
-def test_pod_process_with_the_device_open_is_an_opener(tree: Tree) -> None:
-    """A process that has the device open holds the volume, even if it may not mount."""
+def device_open_in_9(tree: Tree) -> None:
     device = os.stat(tree.root).st_dev
     tree.write("sys/bus/rbd/devices/0/pool", "k8s\n")
     tree.write("sys/bus/rbd/devices/0/name", "image-0\n")
@@ -95,8 +94,25 @@ def test_pod_process_with_the_device_open_is_an_opener(tree: Tree) -> None:
     tree.write("sys/bus/rbd/devices/0/minor", f"{os.minor(device)}\n")
     tree.write("sys/block/rbd0/dev", f"{os.major(device)}:{os.minor(device)}\n")
     tree.write("host/dev/rbd0", "")
-    mkfs(tree, pod=POD, user=OTHER, permitted=PRIVILEGED)
     tree.open_files(9, str(tree.root / "host/dev/rbd0"))
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_process_that_ends_is_in_flight_while_it_has_the_device_open(
+    tree: Tree, *, opens: bool
+) -> None:
+    """Its command line is empty by then; a thread of the kernel has none either."""
+    tree.process(9, "fsck.ext4", "/dev/rbd0")
+    tree.write("proc/9/cmdline", "")
+    if opens:
+        device_open_in_9(tree)
+    assert flights(tree) == (["fsck.ext4"] if opens else [])
+
+
+def test_pod_process_with_the_device_open_is_an_opener(tree: Tree) -> None:
+    """A process that has the device open holds the volume, even if it may not mount."""
+    mkfs(tree, pod=POD, user=OTHER, permitted=PRIVILEGED)
+    device_open_in_9(tree)
     (mapping,) = tree.mappings()
     assert isinstance(mapping.openers, tuple)
     assert [opener.process.pid for opener in mapping.openers] == [9]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from rbdagent.collect.ceph import connection
 from rbdagent.collect.ceph import images as ceph_images
+from rbdagent.collect.ceph.access import NOTHING_MAPPED
 from rbdagent.collect.ceph.connection import Cluster, reach_cure
 from rbdagent.collect.ceph.images import CephReader
 from rbdagent.collect.ceph_process import KeptCeph
@@ -217,11 +218,11 @@ def test_the_next_process_begins_with_the_list_or_else_with_the_last_monitors(
     kept = KeptCeph(settings.clusters or (), settings.monitor_lists)
     begun_with = []
     for found in (UNREAD, ("10.0.0.9",)):
-        _, source = kept.answer(((), frozenset(), 0.0), time.monotonic() + 60)
+        _, source = kept.answer(((), NOTHING_MAPPED, 0.0), time.monotonic() + 60)
         begun_with.append(source.reason)
         kept.end()
         listed["ceph"] = found
-    _, source = kept.answer(((), frozenset(), 0.0), time.monotonic() + 60)
+    _, source = kept.answer(((), NOTHING_MAPPED, 0.0), time.monotonic() + 60)
     kept.end()
     assert [*begun_with, source.reason] == ["10.0.0.1", "10.0.0.5:6789", "10.0.0.9"]
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.collect.ceph import images as ceph_images
+from rbdagent.collect.ceph.access import NOTHING_MAPPED, MappedHere
 from rbdagent.collect.ceph.images import CephReader, check_ceph
 from rbdagent.model import (
     BlocklistEntry,
@@ -35,6 +36,7 @@ from tests.support.ceph_bindings import (
     raising,
 )
 from tests.support.ceph_queries import access, identity, image, views
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,9 +47,11 @@ CHECK = ("10.77.0.12:0/77", 4400, 94310735552)
 """A client of librbd, such as ceph-csi's in-use check."""
 
 
-def observe(tmp_path: Path, images: Sequence[ImageIdentity] = ()) -> tuple[CephView | None, Source]:
+def observe(
+    tmp_path: Path, images: Sequence[ImageIdentity] = (), known: MappedHere = NOTHING_MAPPED
+) -> tuple[CephView | None, Source]:
     look = CephReader([access(tmp_path)])
-    return look.images(images, deadline=time.monotonic() + 60)
+    return look.images(images, known=known, deadline=time.monotonic() + 60)
 
 
 def watchers(view: CephView | None) -> list[int]:
@@ -269,12 +273,43 @@ def test_one_of_two_images_in_the_trash_with_a_name_is_not_chosen(
     assert found.presence is ImagePresence.GONE
 
 
-def test_snapshots_with_a_name_that_is_not_utf8_are_not_observed(
+@pytest.mark.parametrize("source", [2, 3], ids=["migration", "being removed"])
+def test_image_that_was_not_deleted_by_its_name_is_not_in_the_trash(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: int
+) -> None:
+    ceph(image("old", in_trash=True, trash_source=source)).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity("old", image_id=None)])[0])
+    assert found.presence is ImagePresence.GONE
+
+
+def test_image_is_gone_if_the_trash_cannot_be_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ceph(image("one", snapshots=((4, b"\xfe"),))).install(monkeypatch)
-    (found,) = views(observe(tmp_path, [identity("one")])[0])
-    assert isinstance(found.snapshots, NotObserved)
+    denied = RadosError("denied", errno=errno.EPERM)
+    ceph(image("other"), objects={"rbd_trash": denied}).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity("old", image_id=None)])[0])
+    assert found.presence is ImagePresence.GONE
+
+
+SNAPSHOTS: Final = {
+    "names": (((4, b"one"), (9, b"two")), (4, 9)),
+    "a name that is not UTF-8": (((4, b"\xfe"),), None),
+    "too many": (tuple((number, b"x") for number in range(1025)), None),
+}
+
+
+@each_row("name", SNAPSHOTS)
+@pytest.mark.parametrize("count", [1, 8])
+def test_snapshots_are_read_of_an_image_of_which_one_is_mapped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, count: int
+) -> None:
+    snapshots, ids = SNAPSHOTS[name]
+    names = [f"image-{number}" for number in range(count)]
+    ceph(*(image(one, snapshots=snapshots) for one in names)).install(monkeypatch)
+    known = MappedHere(snapshots_of=frozenset({"id-image-0"}))
+    found = views(observe(tmp_path, [identity(one) for one in names], known)[0])
+    assert (found[0].snapshots if ids else type(found[0].snapshots)) == (ids or NotObserved)
+    assert all(isinstance(view.snapshots, NotObserved) for view in found[1:])
 
 
 @pytest.mark.parametrize(

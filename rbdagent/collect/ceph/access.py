@@ -7,14 +7,25 @@ needs the other modules.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rbdagent.model import NotObserved
+    from rbdagent.model import EntityAddress, NotObserved
+
+
+class MappedHere(Struct, frozen=True, kw_only=True):
+    """Holds what the observed node has mapped: it decides which facts an answer needs."""
+
+    clients: frozenset[EntityAddress] = frozenset()
+    snapshots_of: frozenset[str] = frozenset()
+    """Ids of images of which a snapshot is mapped."""
+
+
+NOTHING_MAPPED: Final = MappedHere()
 
 
 class CephAccess(Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.collect.ceph.access import NOTHING_MAPPED, MappedHere
 from rbdagent.collect.ceph.connection import (
     Cluster,
     caps_cure,
@@ -42,6 +43,7 @@ from rbdagent.collect.parallel import all_of, once, start
 from rbdagent.commands import command, line_of
 from rbdagent.errors import SourceError
 from rbdagent.model import (
+    NOT_REQUESTED,
     BlocklistEntry,
     CephView,
     CheckResult,
@@ -71,7 +73,7 @@ from rbdagent.parse.handle import CLIENT_ADDRESS
 from rbdagent.parse.trash import name_in_trash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rbdagent.collect.ceph.access import CephAccess
 
@@ -107,7 +109,8 @@ _MOST_NAMES: Final = 2000
 
 _TRASH: Final = "rbd_trash"
 _BY_ID: Final = "id_"
-_MOST_IN_TRASH: Final = 1000
+_PAGE: Final = 1000
+_MOST_PAGES: Final = 20
 _MOST_KEYS: Final = 256
 _MOST_SNAPSHOTS: Final = 1024
 """krbd maps no image with more than 510 (RBD_MAX_SNAP_COUNT in drivers/block/rbd.c)."""
@@ -182,14 +185,14 @@ class CephReader:
         images: Sequence[ImageIdentity],
         *,
         deadline: float,
-        known: frozenset[EntityAddress] = frozenset(),
+        known: MappedHere = NOTHING_MAPPED,
     ) -> tuple[CephView | None, Source]:
         """Query every cluster that may have the images, all of them in parallel.
 
         Args:
             images: an identity without fsid is searched in every cluster.
             deadline: of the monotonic clock; a request without an answer by then is not observed.
-            known: addresses of clients whose mappings were observed. Watchers are read again after
+            known: the clients whose mappings were observed. Watchers are read again after
                 a short pause if another client is among them: a client of librbd that is gone by
                 then opened the image for a moment.
 
@@ -258,7 +261,7 @@ def _of_clusters(
     clusters: Sequence[_Connected],
     images: Sequence[ImageIdentity],
     deadline: float,
-    known: frozenset[EntityAddress],
+    known: MappedHere,
 ) -> list[ClusterView]:
     images_of = [
         [image for image in images if image.fsid in (None, connected.cluster.fsid)]
@@ -284,7 +287,7 @@ def _of_clusters(
 def _calls(
     cluster: Cluster,
     images: Sequence[ImageIdentity],
-    known: frozenset[EntityAddress],
+    known: MappedHere,
     deadline: float,
 ) -> list[Callable[[], ImageView]]:
     """Return one call per image; for many images the calls read the watches only.
@@ -305,7 +308,7 @@ def _calls(
     return [
         lambda image=image: (  # type: ignore[misc]
             _image(cluster, image, known)
-            if image.image_id is None
+            if image.image_id is None or image.image_id in known.snapshots_of
             else _with_daemons(_watches_of(cluster, image, watchers, exists), known, daemons)
         )
         for image in images
@@ -377,9 +380,7 @@ class _NoPoolError(SourceError):
     """The cluster has no pool with that name, and so cannot have the image."""
 
 
-def _image(
-    cluster: Cluster, image: ImageIdentity, known: frozenset[EntityAddress] | None
-) -> ImageView:
+def _image(cluster: Cluster, image: ImageIdentity, known: MappedHere | None) -> ImageView:
     """Open one image read-only and read its facts, or only its watches if ``known`` is None."""
     try:
         context = cluster.pool(image)
@@ -399,7 +400,7 @@ def _facts_of(
     cluster: Cluster,
     context: Handle,
     image: ImageIdentity,
-    known: frozenset[EntityAddress] | None,
+    known: MappedHere | None,
 ) -> ImageView:
     opened, presence, spec = _open(cluster, context, image)
     if opened is None:
@@ -468,16 +469,33 @@ def _is_in_trash(cluster: Cluster, context: Handle, image_id: str) -> bool:
 
 
 def _id_in_trash(cluster: Cluster, context: Handle, name: str) -> str | None:
-    """Return the id of the only image in the trash of a pool that had a name; else None."""
-    with cluster.rados.ReadOpCtx() as operation:
-        entries, _ = context.get_omap_vals(operation, "", _BY_ID, _MOST_IN_TRASH)
-        try:
-            context.operate_read_op(operation, _TRASH)
-        except cluster.rados.ObjectNotFound:
-            return None
-        wanted = name.encode(errors="surrogateescape")
-        found = [str(key) for key, value in entries if name_in_trash(value) == wanted]
+    """Return the id of the only image in the trash of a pool that had a name; else None.
+
+    None as well if the trash cannot be read: that no image has this name any more is known.
+    """
+    wanted = name.encode(errors="surrogateescape")
+    try:
+        found = [key for key, value in _trash(cluster, context) if name_in_trash(value) == wanted]
+    except cluster.rados.Error:
+        return None
     return found[0].removeprefix(_BY_ID) if len(found) == 1 else None
+
+
+def _trash(cluster: Cluster, context: Handle) -> Iterator[tuple[str, bytes]]:
+    """Yield the key and the entry of each image in the trash of a pool."""
+    last = ""
+    for _ in range(_MOST_PAGES):
+        with cluster.rados.ReadOpCtx() as operation:
+            entries, _ = context.get_omap_vals(operation, last, _BY_ID, _PAGE)
+            try:
+                context.operate_read_op(operation, _TRASH)
+            except cluster.rados.ObjectNotFound:
+                return
+            page = [(str(key), value) for key, value in entries]
+        yield from page
+        if len(page) < _PAGE:
+            return
+        last = page[-1][0]
 
 
 def _omap_value(cluster: Cluster, context: Handle, name: str, key: str) -> bytes | None:
@@ -517,7 +535,7 @@ def _facts(
     context: Handle,
     spec: ImageSpec,
     presence: ImagePresence,
-    known: frozenset[EntityAddress] | None,
+    known: MappedHere | None,
 ) -> ImageView:
     old = bool(opened.old_format())
     image_id = None if old else str(opened.id())
@@ -557,31 +575,36 @@ def _facts(
         mirrored=mirrored,
         primary=primary,
         mirror_daemons=daemons,
-        snapshots=_WATCHES_ONLY if known is None else _snapshots(opened, spec),
+        snapshots=_snapshots(cluster, opened, spec)
+        if known is not None and (presence is ImagePresence.TRASH or image_id in known.snapshots_of)
+        else NOT_REQUESTED,
         tasks=tasks,
     )
 
 
-def _snapshots(opened: Handle, spec: ImageSpec) -> tuple[int, ...] | NotObserved:
+def _snapshots(cluster: Cluster, opened: Handle, spec: ImageSpec) -> tuple[int, ...] | NotObserved:
     """Return the ids of the snapshots; their names may not be UTF-8, and the binding then fails."""
+    missing = f"snapshots of {spec}"
     try:
         found = itertools.islice(opened.list_snaps(), _MOST_SNAPSHOTS + 1)
         ids = tuple(int(snapshot["id"]) for snapshot in found)
     except UnicodeDecodeError:
-        return NotObserved(reason=f"snapshots of {spec}: the name of a snapshot is not UTF-8")
+        return NotObserved(reason=f"{missing}: the name of a snapshot is not UTF-8")
+    except cluster.rbd.Error as error:
+        return NotObserved(reason=f"{missing}: {error}")
     if len(ids) > _MOST_SNAPSHOTS:
-        return NotObserved(reason=f"snapshots of {spec}: there are more than {_MOST_SNAPSHOTS}")
+        return NotObserved(reason=f"{missing}: there are more than {_MOST_SNAPSHOTS}")
     return ids
 
 
-def _has_unknown_watcher(watchers: tuple[Watcher, ...], known: frozenset[EntityAddress]) -> bool:
+def _has_unknown_watcher(watchers: tuple[Watcher, ...], known: MappedHere) -> bool:
     """Return whether one of the watchers has no observed mapping."""
-    return any(watcher.address not in known for watcher in watchers)
+    return any(watcher.address not in known.clients for watcher in watchers)
 
 
 def _watchers(
     opened: Handle,
-    known: frozenset[EntityAddress],
+    known: MappedHere,
 ) -> tuple[tuple[Watcher, ...], tuple[Watcher, ...]]:
     """Return lasting and transient watchers; read again if an unknown client watches.
 
@@ -906,9 +929,7 @@ def _watches_of(
     )
 
 
-def _with_daemons(
-    view: ImageView, known: frozenset[EntityAddress], daemons: _DaemonsOf
-) -> ImageView:
+def _with_daemons(view: ImageView, known: MappedHere, daemons: _DaemonsOf) -> ImageView:
     """Add the rbd-mirror daemons of an image's pool if an unknown client watches the image."""
     if view.pool_id is None or not _has_unknown_watcher(observed_of(view.watchers), known):
         return view

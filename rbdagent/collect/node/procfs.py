@@ -1235,9 +1235,13 @@ def in_flight_of(procfs: Path, scan: ProcessScan) -> tuple[InFlight, ...] | NotO
     if scan.unknown:
         return NotObserved(reason=scan.unknown[0])
     found = []
+    opening = {opener.process.pid for opener in scan.openers}
     for entry in scan.entries:
-        unread = entry.name if entry.is_cut else ""
-        program = os.path.basename(entry.arguments[0]) if entry.arguments else unread
+        # A process that ends has no command line for a moment, and still has its files open:
+        # do_exit() calls exit_mm() before exit_files() (kernel/exit.c).
+        is_known_by_name = entry.is_cut or entry.process.pid in opening
+        name = entry.name if is_known_by_name else ""
+        program = os.path.basename(entry.arguments[0]) if entry.arguments else name
         if not _is_worker(program) or is_nbd_server(entry) or _lacks_rights(procfs, entry):
             continue
         if entry.is_cut:
