@@ -63,7 +63,7 @@ _BLOCKS_FIRST: Final = (
 attached and mapped by the next node."""
 
 _WATCHERS_UNSEEN: Final = "the image's watchers were not observed"
-_NODE_UNSEEN: Final = "that node is not Ready or has no Node, and nothing there was observed"
+_NODE_UNSEEN: Final = "that node is not known to be Ready, and nothing there was observed"
 
 
 def lifecycle_of(use: Volume, snapshot: Snapshot) -> Lifecycle:

@@ -73,7 +73,7 @@ from rbdagent.rules.pod_events import (
     waiters,
 )
 from rbdagent.verdicts.evidence import pod_names
-from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, seconds
+from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
 from rbdagent.verdicts.volume_verdict import attached_on_paper, volumes_of_use
 
 if TYPE_CHECKING:
@@ -190,11 +190,15 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The VolumeAttachment exists, but external-attacher does not respond to it.",
         cause="external-attacher is not running or is not the leader. With ceph-csi it is a "
-        "container of csi-rbdplugin-provisioner. Or its call to the driver's controller hangs.",
+        "container of csi-rbdplugin-provisioner. Or it may not write the VolumeAttachment, which "
+        "only its log reports. Or, if it has put its finalizer on it, its call to the driver's "
+        "controller hangs.",
         evidence="attached has been false for more than a minute, and there is no attachError.",
         risk="None: the pod has not started.",
-        remedy="Restore the pods that have the container csi-attacher.",
-        recovery=Recovery(actor=ATTACHER, condition="it is running"),
+        remedy="Read the log of the container csi-attacher, if a pod runs that has it: `forbidden` "
+        "means that its ClusterRole lacks volumeattachments/status. Apply the RBAC manifests of "
+        "the installed version then. If none runs, restore it.",
+        recovery=Recovery(actor=ATTACHER, condition="it is running and may write the attachment"),
         step=LifecycleStep.ATTACH,
     ),
     Entry(
@@ -383,7 +387,9 @@ def multi_attach(case: RuleContext) -> Iterator[Finding]:
     pods = pod_names(refused) or ", ".join(str(pod_event.event.subject) for pod_event in events)
     nodes = attached_elsewhere(case, refused[0].node_name if refused else None)
     where = f" ({', '.join(nodes)})" if nodes else ""
-    down = [node for node in nodes if _is_down(node, case)]
+    lost = [node for node in nodes if _is_down(node, case)]
+    # A node that is Ready is waited for, however many others are not.
+    down = lost if len(lost) == len(nodes) else []
     yield finding(
         "RBD401",
         f"pod {refused[0].ref if refused else events[0].event.subject}",
@@ -530,11 +536,22 @@ def _not_picked_up(pod: Pod, attachment: VolumeAttachment, case: RuleContext) ->
         "RBD712",
         f"volumeattachment {attachment.name}",
         f"{pod.ref} waits for {case.volume} to be attached to {pod.node_name}: the attach was "
-        f"requested {age_text(since)} ago, and external-attacher of {attachment.attacher} has not "
-        "responded.",
+        f"requested {age_text(since)} ago, and external-attacher of {attachment.attacher} "
+        f"{_what_attacher_did(attachment)}",
         evidence=(_attachment_line(attachment), "no attachError"),
         commands=(LIST_CONTROLLERS, describe_attachment(attachment)),
     )
+
+
+def _what_attacher_did(attachment: VolumeAttachment) -> str:
+    """Return what the end of an attach lacks; the finalizer comes before the call to the driver.
+
+    A driver without ControllerPublish, such as ceph-csi's, needs only the mark (trivial_handler.go
+    of external-attacher@e6106024, markAsAttached); an error there is in the log alone.
+    """
+    if attachment.finalizers:
+        return "has begun with it and has not finished: its call to the driver has not returned."
+    return "has not marked it as done: it does not run, or it may not write it."
 
 
 def _not_mounting(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
@@ -804,8 +821,11 @@ def _stale_severity(*, seen: bool, transient: bool) -> Severity | None:
 
 
 def _is_down(node: str, case: RuleContext) -> bool:
+    """Return whether a node has not been Ready for at least a minute."""
     found = node_named(node, case.snapshot)
-    return isinstance(found, Node) and found.ready is not True
+    if not isinstance(found, Node) or found.ready is True:
+        return False
+    return is_young(found.ready_changed_at, case.snapshot.observed_at, MOVING) is not True
 
 
 RULES: Final = (

@@ -54,7 +54,7 @@ from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import kernel_line, kernel_log
 from rbdagent.rules.pod_events import (
     decisive_pod_event,
-    does_a_pod_move,
+    does_a_pod_start,
     is_about_hanging_call,
 )
 from rbdagent.verdicts.evidence import (
@@ -557,7 +557,7 @@ def _hanging_requests(verdict: Verdict, found: Evidence, case: RuleContext) -> t
     requests therefore hints at an OSD that does not answer (recording 29-debugfs). While a volume
     follows its pod, udev and the driver read the device too, with no process that shows it.
     """
-    is_step = found.bringing_up or found.tearing_down or does_a_pod_move(case)
+    is_step = found.bringing_up or found.tearing_down or does_a_pod_start(case)
     is_busy = verdict is Verdict.IN_USE or is_step
     has_ping = any(request.startswith(KEEP_ALIVE) for request in found.hung)
     return found.hung if has_ping or not is_busy else ()
@@ -614,7 +614,7 @@ def pod_directories_left(case: RuleContext) -> Iterator[Finding]:
     there: the pods may have been read after the one, or before the other.
     """
     for leftover in case.use.leftovers:
-        is_moving = is_young(leftover.changed_at, case.snapshot.observed_at, MOVING) is True
+        is_moving = _just_changed(leftover, case)
         yield finding(
             "RBD205",
             f"pod {leftover.pod_uid}",
@@ -624,6 +624,12 @@ def pod_directories_left(case: RuleContext) -> Iterator[Finding]:
             commands=(command("ls -la", _directory(leftover), node=case.here),),
             severity=Severity.INFO if is_moving else None,
         )
+
+
+def _just_changed(left: PodVolumeDirectory, case: RuleContext) -> bool:
+    """Return whether it changed within a minute of the observation: a clock may be set back."""
+    since = age(left.changed_at, case.snapshot.observed_at)
+    return since is not None and abs(since) < MOVING
 
 
 _AT_WORK: Final = " It changed less than a minute ago: kubelet may be at work there."

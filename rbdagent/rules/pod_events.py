@@ -12,7 +12,7 @@ from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Rank, Recognised
 from rbdagent.rules.context import RuleContext, message_of, quoted
-from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text, is_young, seconds
+from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text, seconds
 from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
@@ -103,14 +103,13 @@ def has_any_waited(pods: Iterable[Pod], snapshot: Snapshot, least: timedelta) ->
     return any(has_waited(pod, snapshot, least) for pod in pods)
 
 
-def does_a_pod_move(case: RuleContext) -> bool:
-    """Return whether a pod of the volume starts or ends just now, and none has taken long."""
-    waiting, now = case.use.waiting_pods, case.snapshot.observed_at
-    ending = [pod for pod in case.use.pods if pod.deleting_since is not None]
-    is_late = has_any_waited(waiting, case.snapshot, MOVING) or any(
-        is_young(pod.deleting_since, now, MOVING) is not True for pod in ending
-    )
-    return bool(waiting or ending) and not is_late
+def does_a_pod_start(case: RuleContext) -> bool:
+    """Return whether a pod of the volume is about to start, and none has waited for a minute.
+
+    A pod that is deleted before it ran is Pending too: its volume is mapped and formatted first.
+    """
+    pending = {pod for pod in case.use.pods if pod.phase == "Pending"} | {*case.use.waiting_pods}
+    return bool(pending) and not has_any_waited(pending, case.snapshot, MOVING)
 
 
 def is_about_hanging_call(text: str) -> bool:

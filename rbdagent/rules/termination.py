@@ -26,6 +26,7 @@ from rbdagent.model import (
     Command,
     Finding,
     Holder,
+    ImagePresence,
     ImageSpec,
     LifecycleStep,
     Node,
@@ -34,6 +35,7 @@ from rbdagent.model import (
     Recovery,
     Severity,
     Verdict,
+    VolumeAttachment,
     observed_of,
 )
 from rbdagent.parse.address import same_ip
@@ -55,9 +57,10 @@ from rbdagent.rules.pod_events import (
     users_on,
     waiters,
 )
+from rbdagent.verdicts.coverage import is_hidden
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import GRACE, LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
-from rbdagent.verdicts.volume_verdict import attached_on_paper, fresh_report, is_listed
+from rbdagent.verdicts.volume_verdict import fresh_report, is_listed, may_be_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -526,38 +529,63 @@ def _down_without_client(case: RuleContext) -> Iterator[Finding]:
     Ceph removes the watch of a machine that is off after some 30 s, and a force delete or podgc
     removes its pods: the attachment is then all that is left.
     """
+    view = case.use.image_view
+    if view is not None and view.presence is ImagePresence.GONE:
+        return
     seen = {
         holder_verdict.holder.node
         for holder_verdict in case.holder_verdicts
         if not holder_verdict.holder.transient
     }
-    seen |= {case.here, *attached_on_paper(case.use, case.snapshot)}
-    spec = case.use.image.spec if case.use.image is not None else None
-    watch = (
-        f"Ceph lists no watch of that node on {case.volume}"
-        if are_watchers_observed(case.use.image_view)
-        else "whether it has a live watch was not observed"
-    )
-    for attachment in observed_of(case.use.attachments):
-        node = node_named(attachment.node_name, case.snapshot)
-        if not isinstance(node, Node) or node.ready is True or node.name in seen:
+    attached = {
+        attachment.node_name: attachment
+        for attachment in observed_of(case.use.attachments)
+        if attachment.attached and attachment.deleting_since is None
+    }
+    for name, attachment in attached.items():
+        node = node_named(name, case.snapshot)
+        if not isinstance(node, Node) or name in seen or not is_hidden(name, case.snapshot):
             continue
-        if users_on(node.name, case):
+        if users_on(name, case):
             # RBD725 reports a pod there that cannot end.
             continue
-        yield finding(
-            "RBD113",
-            f"node {node.name}",
-            f"{node.name} has {case.volume} attached and is not Ready, and {watch}. "
-            f"{_proof(tainted=node.out_of_service)}{_waiting_sentence(case, node.name)}",
-            evidence=(
-                _ready_since(node),
-                f"VolumeAttachment {attachment.name}: {node.name}",
-            ),
-            remedy=safe_order(node.name, spec, tainted=node.out_of_service),
-            commands=(kubectl("describe node", node.name), *_status(spec)),
-            recovery=_DETACHED if node.out_of_service else None,
-        )
+        yield _attached_to_lost(node, attachment, case)
+
+
+def _attached_to_lost(node: Node, attachment: VolumeAttachment, case: RuleContext) -> Finding:
+    spec = case.use.image.spec if case.use.image is not None else None
+    waiting = [pod for pod in waiters(case) if pod.node_name != node.name]
+    is_new = is_young(node.ready_changed_at, case.snapshot.observed_at, MOVING) is True
+    is_quiet = is_new or (not waiting and may_be_shared(case.use))
+    return finding(
+        "RBD113",
+        f"node {node.name}",
+        f"{node.name} has {case.volume} attached and is not Ready, and "
+        f"{_watch_of_lost(case)}. {_proof(tainted=node.out_of_service)}"
+        f"{_waiting_sentence(case, node.name)}",
+        evidence=(_ready_since(node), f"VolumeAttachment {attachment.name}: {node.name}"),
+        remedy=safe_order(node.name, spec, tainted=node.out_of_service),
+        commands=(kubectl("describe node", node.name), *_status(spec)),
+        severity=Severity.INFO if is_quiet else None if waiting else Severity.WARNING,
+        recovery=_DETACHED if node.out_of_service else None,
+    )
+
+
+def _watch_of_lost(case: RuleContext) -> str:
+    """Return what Ceph shows of the clients of a node that no known client belongs to."""
+    if not are_watchers_observed(case.use.image_view):
+        return "whether it has a live watch was not observed"
+    unknown = [
+        subject_of(holder_verdict.holder)
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.node is None
+        and holder_verdict.holder.watcher is not None
+        and holder_verdict.holder.daemon is None
+        and not holder_verdict.holder.transient
+    ]
+    if unknown:
+        return f"{', '.join(unknown)}, whose node is unknown, may be on it: then it may write"
+    return f"Ceph lists no watch of that node on {case.volume}"
 
 
 def _proof(*, tainted: bool) -> str:

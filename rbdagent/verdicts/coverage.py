@@ -36,7 +36,7 @@ def reporting_nodes(snapshot: Snapshot) -> frozenset[str]:
 
 
 def is_hidden(node: str, snapshot: Snapshot) -> bool:
-    """Return whether nothing shows what runs on a node: it is not Ready, or its Node is deleted.
+    """Return whether nothing shows what runs on a node that is not known to be Ready.
 
     The API may lack the pods of such a node, and its containers may run.
     """
@@ -44,7 +44,7 @@ def is_hidden(node: str, snapshot: Snapshot) -> bool:
     if node == here or node in reporting_nodes(snapshot):
         return False
     found = node_named(node, snapshot)
-    return found is None or (isinstance(found, Node) and found.ready is not True)
+    return not (isinstance(found, Node) and found.ready is True)
 
 
 def _is_complete(report: PublishedNode) -> bool:

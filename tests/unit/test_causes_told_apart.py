@@ -260,8 +260,13 @@ def test_request_while_a_volume_follows_its_pod_is_no_hang() -> None:
     read = {"hung_requests": ("read rbd_data.1a2b.0000000000000006",)}
     old = replace(WAITING, created_at=LONG_AGO, placed_at=LONG_AGO)
     new = replace(WAITING, created_at=NOW, placed_at=NOW)
-    ending = replace(new, deleting_since="2026-11-21T03:00:08Z")
-    """deletionTimestamp is the end of the grace period, in the future."""
-    stuck = replace(new, deleting_since=LONG_AGO)
-    for pod, is_hang in ((new, False), (old, True), (ending, False), (stuck, True)):
+    # deletionTimestamp is the end of the grace period, in the future.
+    deleted = {"deleting_since": "2026-11-21T03:00:08Z"}
+    rows = (
+        (new, False),
+        (old, True),
+        (replace(new, **deleted), False),
+        (replace(old, **deleted), True),
+    )
+    for pod, is_hang in rows:
         assert ("RBD203" in codes(world(mapped=read, in_kube={"pods": (pod,)}))) is is_hang

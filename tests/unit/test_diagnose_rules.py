@@ -648,9 +648,16 @@ def test_left_pod_directory_is_named_without_its_mount_point() -> None:
         ("2026-11-21T02:59:30Z", Severity.INFO),
         ("2026-11-21T03:00:02Z", Severity.INFO),
         (JUST_NOW, Severity.WARNING),
+        ("2026-11-21T03:02:00Z", Severity.WARNING),
         (None, Severity.WARNING),
     ],
-    ids=["half a minute ago", "after the snapshot began", "two minutes ago", "not observed"],
+    ids=[
+        "half a minute ago",
+        "after the snapshot began",
+        "two minutes ago",
+        "in the future",
+        "not observed",
+    ],
 )
 def test_pod_directory_that_changed_just_now_is_no_warning(
     changed_at: str | None, severity: Severity
