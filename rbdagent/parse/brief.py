@@ -61,7 +61,14 @@ def _excerpt(text: str) -> str:
     begin = f"{head}{_CUT}" if len(head) < output.start() - 1 else text[: output.start()]
     rest = text[output.start() :]
     room = _MOST - len(begin)
-    return begin + (rest if len(rest) <= room else _first_words(rest, room - 2) + " …")
+    if len(rest) <= room:
+        return begin + rest
+    line, cut, _ = rest.partition("\n")
+    if len(line) <= room - len(cut and " …"):
+        return f"{begin}{_first_words(rest, room - 2)} …"
+    # Of one long line, the end has the error number.
+    first = _first_words(line, room // 2)
+    return f"{begin}{first}{_CUT}{_last_words(line, room - len(first + _CUT))}"
 
 
 def _ends(word: re.Match[str]) -> str:

@@ -182,7 +182,8 @@ class Recognised(Enum):
     PROVISIONING_FAILED = (
         # Since version 13 of the library (external-provisioner 6.2) only the error is written.
         None,
-        r'failed to provision volume with StorageClass "[^"]*": (?P<error>.*)',
+        # The error of a program or of Vault has lines; the last one may name the cause.
+        r'failed to provision volume with StorageClass "[^"]*": (?P<error>[\s\S]*)',
         None,
         Origin(
             "sig-storage-lib-external-provisioner",
@@ -544,6 +545,13 @@ class Recognised(Enum):
         Origin(*_E2FSPROGS, "misc/util.c, check_mount, for mke2fs"),
         Origin(*_XFSPROGS, "the strings of mkfs.xfs"),
     )
+    STRUCTURE_NEEDS_CLEANING = (
+        "RBD752",
+        r"Structure needs cleaning",
+        Rank.SPECIFIC,
+        Origin("glibc", "2.41", "sysdeps/gnu/errlist.h, EUCLEAN"),
+        Origin("linux", "6.12, 7.2", "fs/xfs/xfs_error.h, EFSCORRUPTED; fs/ext4/ext4.h"),
+    )
     FSCK_FAILED = (
         "RBD752",
         (
@@ -732,6 +740,16 @@ class Recognised(Enum):
         r"missing encryption passphrase in secrets",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS"),
+    )
+    VAULT_REFUSES = (
+        "RBD746",
+        (
+            r"Error making API request\.\s+URL: [^\n]{1,400}\s+Code: (?P<number>\d{3})\. Errors:"
+            r"\s+\* (?P<why>[^\n]{1,200})"
+        ),
+        Rank.SPECIFIC,
+        Origin("vault", "api 1.15", "api/response.go, ResponseError.Error"),
+        Origin(*_CSI, "internal/kms/vault.go, connectVault"),
     )
     ENCRYPTION_FAILED = (
         "RBD746",

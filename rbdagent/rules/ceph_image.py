@@ -36,7 +36,7 @@ from rbdagent.model import (
 from rbdagent.parse.address import same_ip
 from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
-from rbdagent.verdicts.volume_verdict import is_ambiguous, report_of
+from rbdagent.verdicts.volume_verdict import is_ambiguous, report_of, volumes_of_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -173,44 +173,58 @@ def image_gone(case: RuleContext) -> Iterator[Finding]:
 
 
 def _in_trash(case: RuleContext, spec: ImageSpec, view: ImageView, mappings: str) -> Finding:
-    """Return RBD302; Ceph's manager removes what ceph-csi has deleted, once no snapshot is left."""
-    is_removed = _REMOVAL in observed_of(view.tasks)
-    snapshots = len(observed_of(view.snapshots))
+    """Return RBD302; Ceph's manager removes what was deleted, once nothing needs it any more."""
     evidence = (f"id {view.image_id} in cluster {view.fsid}",)
-    if not is_removed:
+    is_ending = _is_being_removed(case)
+    if _REMOVAL not in observed_of(view.tasks):
         return finding(
             "RBD302",
             str(spec),
             f"Image {spec} is in the trash of its pool.{mappings}",
             evidence=evidence,
             commands=(_trash(spec, long=True),),
-            severity=Severity.INFO if _is_being_removed(case) else None,
+            severity=Severity.INFO if is_ending else None,
         )
-    count = "a snapshot" if snapshots == 1 else f"{snapshots} snapshots"
-    kept = f" It still has {count}: the removal fails until they are gone." if snapshots else ""
+    is_needed = volumes_of_use(case.use) != () and not is_ending
     return finding(
         "RBD302",
         str(spec),
         f"Image {spec} was deleted and is in the trash of its pool: Ceph's manager removes it."
-        f"{kept}{mappings}",
+        f"{_NEEDED if is_needed else ''}{_kept_by(view)}{mappings}",
         evidence=(*evidence, f"rbd_task has the task {_REMOVAL} for it"),
-        remedy="Delete the VolumeSnapshots and clones that were made from the volume, or flatten "
-        "the clones: the snapshots of the image then go, and with them the image."
-        if snapshots
-        else "Wait. `ceph rbd task list` shows the task, and why an attempt failed.",
+        remedy="If the volume is needed, cancel the task (`ceph rbd task cancel ID`), and then "
+        "restore the image (`rbd trash restore`)."
+        if is_needed
+        else "No action is needed: the image is removed when nothing needs it any more. `ceph rbd "
+        "task list` shows the task, and why an attempt failed.",
         commands=(
-            *((_list_snapshots(spec, view),) if snapshots else ()),
+            *((_list_snapshots(spec, view),) if observed_of(view.snapshots) else ()),
             command("ceph rbd task list"),
         ),
-        severity=None if snapshots else Severity.INFO,
-        recovery=Recovery(
-            actor="Ceph's manager", condition="no snapshot of it is left" if snapshots else ""
-        ),
+        severity=Severity.ERROR if is_needed else Severity.INFO,
+        recovery=Recovery(note="a removed image does not come back")
+        if is_needed
+        else Recovery(actor="Ceph's manager", condition="nothing needs the image any more"),
     )
 
 
+_NEEDED: Final = " A PV of it exists: its data is about to be deleted."
+
+
+def _kept_by(view: ImageView) -> str:
+    """Return what keeps the image in the trash, as a sentence."""
+    known = view.snapshots
+    if isinstance(known, NotObserved):
+        return " Whether it has snapshots, which keep it, was not observed."
+    if not known:
+        return ""
+    count = "a snapshot" if len(known) == 1 else f"{len(known)} snapshots"
+    return f" It still has {count}: it remains until they are gone."
+
+
 _REMOVAL: Final = "trash remove"
-"""The action of a task of rbd_support, which ceph-csi adds when it deletes a volume."""
+"""The action of a task of rbd_support, which ceph-csi adds when it deletes a volume. Snapshots of
+the image, also those in its trash that a clone needs, and watchers make it fail (39, 16)."""
 
 
 def _list_snapshots(spec: ImageSpec, view: ImageView) -> Command:
@@ -238,7 +252,10 @@ def _is_being_removed(case: RuleContext) -> bool:
 def _remaining_mappings(case: RuleContext) -> str:
     """Return a sentence on the mappings that are left: on this node, or as agents reported them."""
     holders = [holder_verdict.holder for holder_verdict in case.holder_verdicts]
-    mapped = [holder for holder in holders if holder.mapping is not None]
+    # Another image may have had the name before.
+    view = case.use.image_view
+    here = {None, None if view is None else view.image_id}
+    mapped = [found for found in holders if found.mapping and found.mapping.image_id in here]
     if mapped:
         return f" {subject_of(mapped[0])} still maps it."
     reports = [report_of(holder, case.snapshot.observed_at) for holder in holders]

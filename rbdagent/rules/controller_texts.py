@@ -25,6 +25,13 @@ class ControllerText(NamedTuple):
     """Only if it differs from the catalogue's."""
 
 
+VAULT_MEANS: Final = "Vault refuses the request ({number}): {why}"
+VAULT_REMEDY: Final = (
+    "Compare the entry of this encryptionKMSID in ceph-csi's configuration "
+    "(csi-kms-connection-details: vaultAuthPath, vaultRole, vaultBackendPath) with the role and "
+    "the policy in Vault. The service account that logs in is ceph-csi's or, with vaulttenantsa, "
+    "one in the claim's namespace. 503 means that Vault is sealed. Delete nothing in Vault."
+)
 _DESCRIBE_SNAPSHOT: Final = template(
     "kubectl describe volumesnapshot", "{snapshot}", namespace="{claim_namespace}"
 )
@@ -62,6 +69,19 @@ PROVISIONING: Final = (
         "See why the module does not run: `ceph mgr module ls`, `ceph health detail`, and the log "
         "of the active mgr. `ceph mgr fail` starts another mgr.",
         template("ceph mgr module ls"),
+    ),
+    ControllerText((Recognised.VAULT_REFUSES,), VAULT_MEANS, VAULT_REMEDY),
+    ControllerText(
+        (Recognised.PASSPHRASE_NOT_IN_SECRET,),
+        "the secret that its class names for encryption has no encryptionPassphrase",
+        "Add the key encryptionPassphrase to that secret.",
+    ),
+    ControllerText(
+        (Recognised.ENCRYPTION_FAILED,),
+        "the key management service (KMS) of its class, or its configuration, is not available",
+        "Check the encryptionKMSID of the class and its entry in csi-kms-connection-details, and "
+        "that the provisioner's pod reaches the KMS: the end of the error in the event names it.",
+        template("kubectl describe pvc", "{claim_name}", namespace="{claim_namespace}"),
     ),
     ControllerText(
         (Recognised.CREATION_FOUND_NOTHING,),

@@ -5,9 +5,9 @@ No event reports them, so objects are compared.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rbdagent.commands import kubectl
+from rbdagent.commands import Template, filled, kubectl, template
 from rbdagent.model import (
     Command,
     Finding,
@@ -36,7 +36,7 @@ from rbdagent.rules.pv_controller import (
     since,
     users,
 )
-from rbdagent.verdicts.timing import age_text
+from rbdagent.verdicts.timing import MOVING, age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,7 +210,12 @@ def _claim_used(case: RuleContext, claim: PersistentVolumeClaim, pods: list[Pod]
     waiting = [pod for pod in users(case, claim) if pod.phase == "Pending"]
     never = f" {', '.join(str(pod.ref) for pod in waiting)} will not start." if waiting else ""
     finished = [pod for pod in pods if pod.phase in {"Succeeded", "Failed"}]
-    all_finished = len(finished) == len(pods)
+    # Who deletes a pod removes its object a moment after its containers have ended.
+    going = [pod for pod in finished if pod.deleting_since is not None]
+    all_finished = len(finished) == len(pods) and all(
+        is_over(MOVING, pod.deleting_since, case) for pod in going
+    )
+    left = [pod for pod in finished if pod not in going] if all_finished else []
     return finding(
         "RBD613",
         f"pvc {claim.ref}",
@@ -220,7 +225,7 @@ def _claim_used(case: RuleContext, claim: PersistentVolumeClaim, pods: list[Pod]
         evidence=(_deleted(case, claim), f"finalizers {', '.join(claim.finalizers)}"),
         commands=(
             describe_claim(claim),
-            *(delete_pod(pod) for pod in finished[:_SOME] if all_finished),
+            *map(delete_pod, left[:_SOME]),
         ),
         recovery=Recovery(actor=_PVC_PROTECTION, condition=f"{refs}{more} {_is(pods)} gone"),
         severity=None if waiting or all_finished else Severity.INFO,
@@ -232,32 +237,52 @@ def _is(pods: list[Pod]) -> str:
 
 
 def _source(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
-    clones = _CLONES in claim.finalizers
-    what = "a clone of it is not bound" if clones else "a snapshot of it is not ready"
+    made = [kind for kind in _MADE if kind.finalizer in claim.finalizers]
     return finding(
         "RBD650",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} is being deleted, and {what}. The claim remains until that ends, or "
-        f"until {_MADE[clones]} is deleted.",
+        f"Claim {claim.ref} is being deleted, and {' and '.join(kind.state for kind in made)}. The "
+        f"claim remains until that ends, or until {' and '.join(kind.name for kind in made)} "
+        f"{'is' if len(made) == 1 else 'are'} deleted.",
         evidence=(f"finalizers {', '.join(claim.finalizers)}", _deleted(case, claim)),
-        commands=(_list_what_is_made(claim, clones=clones),),
+        commands=filled((kind.listing for kind in made), {"namespace": claim.ref.namespace}),
         recovery=Recovery(
-            actor=PROVISIONER if clones else "the snapshot controller",
-            condition="the clone's claim is bound or deleted"
-            if clones
-            else "the snapshot is ready or deleted",
+            actor=" and ".join(kind.actor for kind in made),
+            condition=" and ".join(kind.end for kind in made),
         ),
     )
 
 
-_MADE: Final = {True: "the clone's claim", False: "the VolumeSnapshot"}
+class _Made(NamedTuple):
+    """What is made from a claim, and keeps it until it is complete."""
+
+    finalizer: str
+    state: str
+    name: str
+    listing: Template
+    """The command that lists it: a cluster without snapshots has no VolumeSnapshot."""
+    actor: str
+    end: str
 
 
-def _list_what_is_made(claim: PersistentVolumeClaim, *, clones: bool) -> Command:
-    """Return the command that lists it: a cluster without snapshots has no VolumeSnapshot."""
-    if clones:
-        return kubectl("get pvc", namespace=claim.ref.namespace)
-    return kubectl("get volumesnapshot", namespace=claim.ref.namespace)
+_MADE: Final = (
+    _Made(
+        _CLONES,
+        "a clone of it is not bound",
+        "the clone's claim",
+        template("kubectl get pvc", namespace="{namespace}"),
+        PROVISIONER,
+        "the clone's claim is bound or deleted",
+    ),
+    _Made(
+        _SNAPSHOTS,
+        "a snapshot of it is not ready",
+        "the VolumeSnapshot",
+        template("kubectl get volumesnapshot", namespace="{namespace}"),
+        "the snapshot controller",
+        "the snapshot is ready or deleted",
+    ),
+)
 
 
 def _remaining(

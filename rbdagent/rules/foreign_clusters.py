@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import metadata_of
+from rbdagent.correlate.image_identity import volumes_of
 from rbdagent.correlate.volume_names import knows_every_volume_of, node_named
 from rbdagent.model import (
     Command,
@@ -17,14 +18,17 @@ from rbdagent.model import (
     Finding,
     HolderKind,
     HolderVerdict,
+    ImagePresence,
     LifecycleStep,
     Node,
+    PersistentVolume,
     Recovery,
     Severity,
     Verdict,
     observed_of,
 )
 from rbdagent.parse.address import same_ip
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.rules.attach_detach import is_exclusive
 from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
@@ -63,8 +67,9 @@ ENTRIES: Final = (
         "ImageNamesAnotherVolume",
         Severity.INFO,
         "The image's ceph-csi metadata names a PV that is not in this cluster.",
-        cause="Another cluster provisioned the image; or its PV was created again under another "
-        "name; or the image is a clone that kept its parent's metadata.",
+        cause="Another cluster provisioned the image; or its PV was deleted and left it (Retain), "
+        "or created again under another name; or the image is a clone that kept its parent's "
+        "metadata.",
         evidence="The image's metadata (csi.storage.k8s.io/pv/name, csi.ceph.com/cluster/name) "
         "compared with this cluster's PVs. The metadata may be stale. A client that has the image "
         "mapped from an address of no Node may be a node of this cluster, on its second network.",
@@ -72,6 +77,7 @@ ENTRIES: Final = (
         remedy="Make sure that no other cluster still has a PV of this image; if one does, set "
         "both to Retain.",
         recovery=None,
+        step=LifecycleStep.RECLAIM,
     ),
     Entry(
         "RBD773",
@@ -239,6 +245,9 @@ def pv_of_other_cluster(case: RuleContext) -> Iterator[Finding]:
     """Report RBD772: the image metadata names a PV that is not in this cluster."""
     if not _names_another(case):
         return
+    if not volumes_of_use(case.use):
+        yield _without_volume(case)
+        return
     volumes = ", ".join(volume.name for volume in volumes_of_use(case.use))
     yield finding(
         "RBD772",
@@ -247,6 +256,24 @@ def pv_of_other_cluster(case: RuleContext) -> Iterator[Finding]:
         f"this cluster: another cluster may have, or may have had, a PV of this image."
         f"{_watched(case)}",
         evidence=_written(case),
+        commands=_commands_for_other_cluster(case),
+    )
+
+
+def _without_volume(case: RuleContext) -> Finding:
+    """Return RBD772 for an image that no PV of this cluster has, as after a PV with Retain."""
+    known = _metadata(case)
+    claim = "/".join(filter(None, (known.get(key) for key in _CLAIM)))
+    of_claim = f" of claim {foreign_name(claim)}" if claim else ""
+    return finding(
+        "RBD772",
+        case.volume,
+        f"No PV in this cluster has {case.volume}. ceph-csi made it for PV "
+        f"{foreign_name(known[_PV])}{of_claim}: that PV was deleted and left its image (Retain), "
+        f"or it is in another cluster.{_watched(case)}",
+        evidence=_written(case),
+        remedy="To keep the data, create a PV for it. Before you remove the image, make sure that "
+        "no other cluster has a PV of it.",
         commands=_commands_for_other_cluster(case),
     )
 
@@ -268,15 +295,17 @@ def _metadata(case: RuleContext) -> dict[str, str]:
 
 
 def _names_another(case: RuleContext) -> bool:
-    named = _metadata(case).get(_PV)
-    volumes = volumes_of_use(case.use)
-    if (
-        not named
-        or not volumes
-        or not knows_every_volume_of(case.use.image, case.snapshot.kubernetes)
-    ):
+    named, view = _metadata(case).get(_PV), case.use.image_view
+    if not named or not knows_every_volume_of(case.use.image, case.snapshot.kubernetes):
         return False
-    return all(volume.name != named for volume in volumes)
+    if view is None or view.presence is not ImagePresence.PRESENT:
+        return False
+    return all(volume.name != named for volume in _volumes(case))
+
+
+def _volumes(case: RuleContext) -> tuple[PersistentVolume, ...]:
+    """Return the PVs of the image; without one, all that were observed."""
+    return volumes_of_use(case.use) or volumes_of(case.snapshot.kubernetes)
 
 
 def _written(case: RuleContext) -> tuple[str, ...]:

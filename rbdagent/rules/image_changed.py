@@ -75,9 +75,9 @@ ENTRIES: Final = (
         evidence="The id of the snapshot in sysfs, and the image's snapshots; or the feature "
         "migrating of the image, mapped read-only. A writable map of such an image fails.",
         risk="A backup or a copy from this device is wrong, and no program notices.",
-        remedy="Do not copy from this device, and discard what was copied since. Stop its users "
-        "and unmap it. Read another snapshot; or the image through librbd (`rbd export`), or after "
-        "`rbd migration commit`.",
+        remedy="Do not copy from this device, and check what was copied since the removal or the "
+        "prepare. Stop its users and unmap it. Read another snapshot; or the image through librbd "
+        "(`rbd export`), or after `rbd migration commit`.",
         recovery=Recovery(note="the mapping does not learn what became of its data"),
         step=LifecycleStep.USE,
     ),
@@ -171,11 +171,12 @@ def _removed_snapshot(mapping: Mapping, view: ImageView) -> _Why | None:
 def _migration(mapping: Mapping, view: ImageView) -> _Why | None:
     if mapping.snapshot is not None or mapping.read_only is not True:
         return None
-    if _MIGRATING not in view.features:
+    if _MIGRATING not in view.features or view.presence is not ImagePresence.PRESENT:
+        # In the trash, it is the source, whose data is complete.
         return None
     return _Why(
-        reads="zeros",
-        cause=f"{view.spec} is the target of a migration, and its data is still in the source",
+        reads="zeros where the data is still in the source",
+        cause=f"{view.spec} is the target of a migration",
         evidence=f"{view.spec} has the feature {_MIGRATING}, and {mapping.device} is read-only",
         command=command("rbd status", str(view.spec)),
     )

@@ -52,7 +52,7 @@ from rbdagent.rules.context import (
     pods_on,
     subject_of,
 )
-from rbdagent.rules.controller_texts import NEEDED_FIELDS
+from rbdagent.rules.controller_texts import NEEDED_FIELDS, VAULT_MEANS, VAULT_REMEDY
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     CSI_NODE,
@@ -368,7 +368,8 @@ ENTRIES: Final = (
         risk="A forced promotion while the other side is alive splits the two images permanently "
         "(split-brain).",
         remedy="Demote the image on the other side, then promote it here (`rbd mirror image "
-        "promote`). Use force only if the other side is lost.",
+        "promote`, or replicationState: primary of a VolumeReplication of csi-addons). Use force "
+        "only if the other side is lost: power it off or fence it before.",
         recovery=_retried("the image is promoted here"),
         step=LifecycleStep.STAGE,
     ),
@@ -1205,6 +1206,7 @@ ERROR_TEXTS: Final = (
         "The kernel log on that node decides: `peer will not release lock` is about the lock. "
         "Without a line of the kernel, the kernel was not asked: /sys is read-only there.",
         causes=(
+            (is_non_primary, _NOT_PRIMARY),
             (
                 is_locked,
                 ErrorText(
@@ -1257,6 +1259,12 @@ ERROR_TEXTS: Final = (
         causes=((is_plain, _NOT_ENCRYPTED),),
     ),
     ErrorText(
+        (Recognised.VAULT_REFUSES,),
+        "RBD746",
+        VAULT_MEANS,
+        remedy=VAULT_REMEDY,
+    ),
+    ErrorText(
         (Recognised.ENCRYPTION_FAILED,),
         "RBD746",
         "the passphrase of the encrypted volume is not available",
@@ -1284,6 +1292,16 @@ ERROR_TEXTS: Final = (
         "its file system has errors that fsck does not correct automatically",
         (template("rbd snap create", "{image}@before-fsck"),),
         causes=((is_cut_off, _CUT_OFF), (is_shrunk, _SMALLER_AND_DAMAGED)),
+    ),
+    ErrorText(
+        (Recognised.STRUCTURE_NEEDS_CLEANING,),
+        "RBD752",
+        "the metadata of its file system ({fs_type}) is damaged (Structure needs cleaning)",
+        (_FS_LOG, template("rbd snap create", "{image}@before-repair")),
+        "Scale the workload to zero, take a snapshot of the image, and only then repair the file "
+        "system by hand on one node: `xfs_repair -n` or `e2fsck -fn` shows what a repair would do. "
+        "`xfs_repair -L` discards the last writes: use it only if the log cannot be replayed.",
+        causes=((is_shrunk, _SMALLER_AND_DAMAGED),),
     ),
     ErrorText(
         (Recognised.UNFORMATTED,),
@@ -1722,6 +1740,18 @@ def still_being_used(case: RuleContext) -> Iterator[Finding]:
         for holder_verdict in case.holder_verdicts
         if holder_verdict.holder.watcher and not holder_verdict.holder.transient
     ]
+    if _only_mirrors(watching) and is_non_primary(case, {}):
+        # ceph-csi before 3.8 counts the daemons of a non-primary image as users of it
+        # (commit 71dbc7dbb). They write to the copy until it is promoted.
+        yield finding(
+            "RBD743",
+            f"pod {pod_event.event.subject}",
+            f"{pod_event.event.subject} cannot start: the image of {case.volume} is not primary in "
+            "this cluster, and rbd-mirror writes to it.",
+            evidence=pod_event_evidence(pod_event, case),
+            commands=filled(_NOT_PRIMARY.commands, fields_of(pod_event.node, case, {})),
+        )
+        return
     continues = _has_no_watcher(case) or _is_adopted(watching, pod_event.node, case)
     yield finding(
         "RBD402",

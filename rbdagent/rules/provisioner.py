@@ -346,15 +346,23 @@ def _left_to_populator(
         "RBD628",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} has waited {age_text(since(asked, case))} for a populator, which fills "
-        f"it from {source}: {found.provisioner} creates no volume for it.{because}",
+        f"it from {source}: {found.provisioner} creates no volume for it.{because} Without a "
+        "populator for this kind, no component creates one.",
         evidence=(
             f"claim {claim.ref} has the data source {source}",
             *(quoted(other) for _, other in users[-1:]),
             *newest_events(case, claim),
         ),
-        commands=(describe_claim(claim),),
+        commands=_show_source(claim),
         severity=weight(case, asked, GRACE),
     )
+
+
+def _show_source(claim: PersistentVolumeClaim) -> tuple[Command, ...]:
+    """Return the commands that show the claim and the object from which it is filled."""
+    kind, _, name = claim.populated_from.partition(" ")
+    shown = kubectl("get -o yaml", kind.lower(), name, namespace=claim.ref.namespace)
+    return (*((shown,) if name else ()), describe_claim(claim))
 
 
 def _is_from_provisioner(event: KubeEvent, found: StorageClass) -> bool:
@@ -588,7 +596,11 @@ def _failed_call(
     known = first_meaning(PROVISIONING, error)
     if known is not None:
         meant, named = known
-        names = {**named, "claim_namespace": claim.ref.namespace}
+        names = {
+            **named,
+            "claim_namespace": claim.ref.namespace,
+            "claim_name": claim.ref.name,
+        }
         return finding(
             "RBD607",
             f"pvc {claim.ref}",

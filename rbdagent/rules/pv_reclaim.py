@@ -26,7 +26,14 @@ from rbdagent.model import (
 from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, quoted_names
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import RuleContext, finding, message_of, quoted, subject_of
+from rbdagent.rules.context import (
+    RuleContext,
+    finding,
+    message_of,
+    query_on_node,
+    quoted,
+    subject_of,
+)
 from rbdagent.rules.controller_texts import DELETION
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import decisive
@@ -428,6 +435,39 @@ def _only_mirror(case: RuleContext) -> bool:
     return bool(kinds) and kinds <= {HolderKind.MIRROR, HolderKind.MGR}
 
 
+def _still_attached(
+    case: RuleContext, volume: PersistentVolume, event: KubeEvent, nodes: list[str]
+) -> Finding:
+    """Return RBD641 for a PV with a VolumeAttachment: no client of the image plays a part in it.
+
+    external-provisioner calls the driver only when none names the PV (canDeleteVolume in
+    pkg/controller/controller.go).
+    """
+    where = " and ".join(nodes)
+    transient = not is_over(_UNSTAGING, volume.phase_since, case)
+    return finding(
+        "RBD641",
+        f"pv {volume.name}",
+        f"{volume.name} is Released and is to be deleted. external-provisioner waits until it is "
+        f"detached from {where}, whose kubelet releases it first.",
+        evidence=(
+            f"claimRef {volume.claim}, reclaim policy Delete",
+            *(
+                f"VolumeAttachment {attachment.name}: {attachment.node_name}"
+                for attachment in observed_of(case.use.attachments)
+            ),
+            quoted(event),
+        ),
+        remedy="Look at what keeps the volume on that node. If no pod uses it, no node lists it in "
+        "volumesInUse, and no client has the image, delete the VolumeAttachment.",
+        commands=tuple(query_on_node(case, node) for node in nodes),
+        recovery=Recovery(
+            actor=PROVISIONER, condition=f"it is detached from {where}", within_s=RETRY_S
+        ),
+        severity=Severity.INFO if transient else None,
+    )
+
+
 def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) -> Finding:
     open_by = _holders(case)
     attached = observed_of(case.use.attachments)
@@ -438,6 +478,8 @@ def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) 
             if attachment.persistent_volume == volume.name
         }
     )
+    if nodes and event is not None and Recognised.STILL_ATTACHED.is_in(event.message):
+        return _still_attached(case, volume, event, nodes)
     holders = f" Clients that have it open: {', '.join(open_by)}." if open_by else ""
     if not open_by and nodes:
         holders = f" According to its VolumeAttachments, it is attached to {', '.join(nodes)}."

@@ -20,6 +20,7 @@ from rbdagent.model import (
     Recovery,
     Severity,
 )
+from rbdagent.parse.volume import DRIVER_SUFFIX
 from rbdagent.rules.context import RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
@@ -192,8 +193,8 @@ def _gone(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding
     return finding(
         "RBD631",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. If its image still "
-        "exists, make the PV again; if not, make the claim again."
+        f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. That alone deletes "
+        "no image: whether it exists decides what to do."
         f"{running_pods_text(case, claim)}",
         evidence=(
             f"phase {claim.phase}, volumeName {name}",
@@ -203,10 +204,11 @@ def _gone(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding
         remedy=f"If the image exists, create PV {name} again, from a backup of its YAML or by "
         "hand: with the same driver, volumeHandle and volumeAttributes, reclaim policy Retain, and "
         f"in spec.claimRef the claim's name and its uid {claim.ref.uid}. Without that uid the "
-        "claim stays Lost. The journal of ceph-csi has the uuid of the image of each PV, and "
-        "loses it with the image. If the image was deleted, as after a restore into a cluster "
-        "whose PVs were deleted: delete the claim, and create it again without volumeName. That "
-        "makes an empty volume.",
+        "claim stays Lost. Search for the image first: the journal of ceph-csi has its uuid under "
+        "the name of the PV, unless the pool, the RADOS namespace or the name was another one. "
+        "Only if the image certainly does not exist, as after a restore into a cluster whose PVs "
+        "were deleted with their images: delete the claim, and create it again without "
+        "volumeName. That makes an empty volume.",
         commands=(
             *_journal_entry(case, claim, name),
             kubectl("get pv", name),
@@ -228,7 +230,7 @@ def _journal_entry(
     and UndoReservation).
     """
     found = class_of(case, claim)
-    if found is None or not found.pool:
+    if found is None or not found.pool or not found.provisioner.endswith(DRIVER_SUFFIX):
         return ()
     key = f"csi.volume.{name}"
     pool = f"--pool={found.pool}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rbdagent.correlate.holders import is_ceph_daemon
 from rbdagent.correlate.node_usage import mounts_of, openers_of, stacked_on
-from rbdagent.model import Verdict
+from rbdagent.model import Verdict, observed_of
 from rbdagent.verdicts.holder_verdict import is_watch_observed
 from rbdagent.verdicts.volume_verdict import watches_for_a_moment
 
@@ -39,7 +39,9 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
     be `Pinned`. kubelet removes a deleted pod from the API right after it unmounts the pod's
     volumes: a mount that was read before, and pods that were listed after, look like a
     force-deleted pod. A client that watched the image for a moment may map it right afterwards, as
-    ceph-csi does, or not. A second observation shows whether the state lasts.
+    ceph-csi does, or not. A backup maps a snapshot, and unmaps and removes it at its end: between
+    the two reads, a snapshot seems to be removed under its mapping. A second observation shows
+    whether the state lasts.
     """
     diagnoses = tuple(diagnoses)
     return frozenset((*_of_mappings(diagnoses), *_of_watches(diagnoses)))
@@ -77,6 +79,8 @@ def _is_momentary(verdict: HolderVerdict, view: ImageView | None) -> bool:
     if verdict.verdict is Verdict.UNDETERMINED:
         return is_watch_observed(verdict.holder, view) is False
     mapping = verdict.holder.mapping
+    if mapping is not None and view is not None and mapping.snapshot_id is not None:
+        return mapping.snapshot_id not in observed_of(view.snapshots)
     if verdict.verdict is Verdict.PINNED:
         on_host = any(mount.namespace.is_host for mount in mounts_of(mapping))
         return not (on_host or openers_of(mapping) or stacked_on(mapping))

@@ -532,6 +532,31 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
     Recognised.PASSPHRASE_NOT_IN_SECRET: (
         of_stage("invalid encryption kms configuration: missing encryption passphrase in secrets"),
     ),
+    Recognised.VAULT_REFUSES: (
+        of_stage(
+            "invalid encryption kms configuration: failed connecting to Vault: failed to get the "
+            "authentication token: Error making API request.\n\nURL: PUT "
+            "https://vault:8200/v1/auth/kubernetes/login\nCode: 403. Errors:\n\n* permission denied"
+        ),
+        of_class(
+            "invalid encryption kms configuration: failed connecting to Vault: failed to get the "
+            "authentication token: Error making API request.\n\nURL: PUT "
+            "https://vault:8200/v1/auth/kubernetes/login\nCode: 400. Errors:\n\n* invalid role "
+            'name "csi-kubernetes"'
+        ),
+    ),
+    Recognised.STRUCTURE_NEEDS_CLEANING: (
+        of_stage(
+            "mount failed: exit status 32\nMounting command: mount\nMounting arguments: -t xfs -o "
+            "_netdev,defaults /dev/rbd0 /g\nOutput: mount: /g: mount(2) system call failed: "
+            "Structure needs cleaning.\n       dmesg(1) may have more information after failed "
+            "mount system call."
+        ),
+        of_stage(
+            "mount failed: exit status 32\nMounting command: mount\nMounting arguments: -t ext4 "
+            "/dev/rbd0 /g\nOutput: mount: mount /dev/rbd0 on /g failed: Structure needs cleaning"
+        ),
+    ),
     Recognised.VOLUMES_NOT_READY: (
         Quote(
             "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], "

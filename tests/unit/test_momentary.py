@@ -37,6 +37,8 @@ UNMAPPED_MEANWHILE: Final = world(mapped={"watch": True}, of_image={"watchers": 
 MOUNTING: Final = world(mapped=TRACES)
 MOUNTED_MEANWHILE: Final = world(mapped={"mounts": (mount(namespace=container(None)),), **TRACES})
 UNMOUNTED_MEANWHILE: Final = world(mapped={"mounts": (mount(path=POD_PATH),)})
+SNAPSHOT: Final = {"snapshot": "backup", "snapshot_id": 4}
+REMOVED_MEANWHILE: Final = world(mapped=SNAPSHOT, of_image={"snapshots": ()})
 IN_USE: Final = world(in_kube={"pods": (pod(),)})
 
 
@@ -48,6 +50,7 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
         (MOUNTING, Verdict.PINNED),
         (MOUNTED_MEANWHILE, Verdict.PINNED),
         (UNMOUNTED_MEANWHILE, Verdict.IN_USE),
+        (REMOVED_MEANWHILE, Verdict.ORPHANED),
     ],
     ids=[
         "the watch is read after the unmap",
@@ -55,6 +58,7 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
         "the mount is read before the file system",
         "the host's mounts are read before those of the plugin",
         "the mounts are read before the unmount, the pods after it",
+        "the device is read before a backup unmaps its snapshot, the snapshots after it",
     ],
 )
 def test_change_during_the_observation_looks_like_a_danger(
@@ -75,6 +79,7 @@ def test_change_during_the_observation_looks_like_a_danger(
         from_worker_2(of_image={"watchers": (remote_watcher(),)}),
         world(mapped={"watch": True}, of_image={"watchers": NotObserved(reason="timed out")}),
         world(mapped={"openers": NotObserved(reason="access denied")}),
+        world(mapped=SNAPSHOT, of_image={"snapshots": (4,)}),
     ],
     ids=[
         "in use",
@@ -84,6 +89,7 @@ def test_change_during_the_observation_looks_like_a_danger(
         "on another node",
         "Ceph does not answer",
         "the open files cannot be read",
+        "of a snapshot",
     ],
 )
 def test_lasting_state_is_observed_once(snapshot: Snapshot) -> None:

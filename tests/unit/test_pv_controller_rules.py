@@ -45,6 +45,8 @@ from tests.support.rule_rows.pv_controller import (
 )
 from tests.support.rule_tables import BY_POD, Table
 from tests.support.snapshots import (
+    JUST_NOW,
+    NOW,
     PV,
     UNSEEN,
     claim,
@@ -526,6 +528,30 @@ def test_command_deletes_only_pods_that_have_ended() -> None:
     assert ended.severity is Severity.WARNING
     runs = found(REPORTED["RBD613"]["a pod runs"], "RBD613")
     assert not any("delete" in line for line in lines_of(runs.commands))
+
+
+@pytest.mark.parametrize(
+    ("deleting_since", "severity"),
+    [(JUST_NOW, Severity.WARNING), (NOW, Severity.INFO)],
+    ids=["two minutes ago", "now"],
+)
+def test_pod_that_has_ended_and_is_being_deleted_is_removed_in_a_moment(
+    deleting_since: str, severity: Severity
+) -> None:
+    ended = pod(phase="Failed", deleting_since=deleting_since)
+    seen = found(life(volume(), claims=(deleted(),), pods=(ended,)), "RBD613")
+    assert seen.severity is severity
+    assert not any("delete" in line for line in lines_of(seen.commands))
+
+
+def test_claim_that_a_clone_and_a_snapshot_keep_names_both() -> None:
+    clone, snapshot = (
+        REPORTED["RBD650"][made].kubernetes.claims[0].finalizers  # type: ignore[union-attr, index]
+        for made in ("a clone", "a snapshot")
+    )
+    seen = found(life(volume(), claims=(deleted(finalizers=(*clone, *snapshot)),)), "RBD650")
+    assert "a clone of it is not bound and a snapshot of it is not ready" in seen.message
+    assert len(seen.commands) == 2
 
 
 def test_pod_that_waits_for_a_claim_being_deleted_is_a_warning() -> None:

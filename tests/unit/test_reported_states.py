@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate import correlate
+from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.report.snapshot import load_snapshot
+from rbdagent.report.text.layout import Layout
+from rbdagent.report.text.lifecycle import story
 from rbdagent.rules import diagnose
 from tests.support.rows import each_row
 
@@ -18,8 +21,23 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
+    "ceph-csi-858": ("RBD119", "No holder of"),
+    "ceph-csi-899": ("RBD205", "nothing is mounted in the directory"),
+    "cloudnative-pg-7997": ("RBD778", "kubelet grows it when one starts"),
+    "home-4010": ("RBD628", "ReplicationDestination.volsync.backube app-dst"),
+    "kubernetes-114207": ("RBD641", "waits until it is detached from worker-2"),
+    "kubernetes-97230": ("RBD641", "waits until it is detached from worker-2"),
+    "ocs-ci-5825": ("RBD607", 'Vault refuses the request (400): "invalid role name'),
+    "rook-12915": ("RBD743", "is not primary in this cluster, and rbd-mirror writes to it"),
+    "rook-2261": ("RBD201", "nothing can be unmounted there"),
+    "rook-3580": ("RBD752", "the metadata of its file system (xfs) is damaged"),
+    "rook-3617": ("RBD617", "no provisioner in this cluster has that name"),
+    "rook-6457": ("RBD712", "it does not run, or it may not write it"),
+    "secondary-image-locked": ("RBD743", "a non-primary mirror image"),
+    "structure-needs-cleaning": ("RBD752", "Structure needs cleaning"),
+    "velero-5141": ("RBD624", "belongs to an older claim of the same name"),
     "ceph-csi-1240": ("RBD607", "the plugin's ConfigMap has no cluster"),
-    "ceph-csi-3416": ("RBD302", "It still has 2 snapshots: the removal fails"),
+    "ceph-csi-3416": ("RBD302", "It still has 2 snapshots: it remains until they are gone"),
     "ceph-csi-3728": ("RBD607", "the VolumeSnapshot rbd-pvc-snapshot, is not bound"),
     "ceph-csi-4563": ("RBD607", "Ceph does not accept the key of the class's secret"),
     "external-snapshotter-1305": ("RBD650", "or until the VolumeSnapshot is deleted"),
@@ -29,7 +47,7 @@ CAUSES: Final = {
     "rook-3133": ("RBD779", "it was enlarged past Kubernetes"),
     "rook-3748": ("RBD601", "which does not exist. Existing storage classes"),
     "rook-4371": ("RBD113", "attached and is not Ready"),
-    "velero-2519": ("RBD631", "if not, make the claim again"),
+    "velero-2519": ("RBD631", "whether it exists decides what to do"),
     "ceph-csi-157": ("RBD643", "external-provisioner has not removed its finalizer"),
     "ceph-csi-684": ("RBD740", "does not support all features of the image"),
     "ceph-csi-4712": ("RBD105", "its watch is gone"),
@@ -159,3 +177,18 @@ def test_first_finding_names_the_cause(name: str) -> None:
     found = asked(name).findings
     assert found[0].code == code
     assert words in found[0].message
+
+
+NOTES: Final = {
+    "ceph-csi-858": "No PV in this cluster has",
+    "cloudnative-pg-7997": "The image of claim shop/data has grown",
+}
+
+
+@each_row("name", NOTES)
+def test_what_a_free_volume_waits_for_comes_before_its_holders(name: str) -> None:
+    path = FIXTURES / f"{name}.json"
+    snapshot = load_snapshot(path.read_text(), where=str(path))
+    said = story(lifecycle_of(correlate(snapshot), snapshot), snapshot, Layout(width=100))
+    assert said.startswith(f"INFO  {NOTES[name]}")
+    assert "No holder of" in said

@@ -33,6 +33,7 @@ from rbdagent.report.text.layout import (
     wrapped,
 )
 from rbdagent.report.text.processes import processes_instead
+from rbdagent.rules import FINDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,8 +76,20 @@ def story(lifecycle: Lifecycle, snapshot: Snapshot, layout: Layout) -> str:
 def _main(lifecycle: Lifecycle) -> Finding | None:
     """Return the root cause; without one, the finding that explains the verdict."""
     found = findings_of(lifecycle.diagnosis)
-    explained = lifecycle.first_failed or verdict_finding(lifecycle.diagnosis)
+    explained = lifecycle.first_failed or _note(lifecycle) or verdict_finding(lifecycle.diagnosis)
     return explained or (found[0] if found else None)
+
+
+def _note(lifecycle: Lifecycle) -> Finding | None:
+    """Return what a volume without holder waits for: that it has none explains less."""
+    lead = verdict_finding(lifecycle.diagnosis)
+    if lead is None or lead.code not in _NO_HOLDER or lead.severity is not Severity.INFO:
+        return None
+    found = findings_of(lifecycle.diagnosis)
+    return next((one for one in found if FINDINGS[one.code].step and one.code != lead.code), None)
+
+
+_NO_HOLDER: Final = frozenset({"RBD118", "RBD119"})
 
 
 def _word(lifecycle: Lifecycle) -> tuple[str, str]:
@@ -88,6 +101,8 @@ def _word(lifecycle: Lifecycle) -> tuple[str, str]:
         return _word_of(cause, lifecycle, is_blocked=is_blocked), PAINT.get(cause.severity, BOLD)
     if StepState.WAITING in states:
         return "WAITING", BOLD + YELLOW
+    if _note(lifecycle) is not None:
+        return "INFO", BOLD + YELLOW
     if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
         return "UNDETERMINED", BOLD + YELLOW
     return "OK", BOLD + GREEN
@@ -112,6 +127,9 @@ def _first_lines(lifecycle: Lifecycle, snapshot: Snapshot) -> tuple[list[str], l
         paragraphs, recovery = first_lines(main, diagnosis, snapshot)
     if lifecycle.first_failed is not None:
         return paragraphs, recovery
+    lead = verdict_finding(diagnosis)
+    if _note(lifecycle) is not None and lead is not None:
+        return [*paragraphs, lead.message], recovery
     state = headline(lifecycle).removeprefix("OK").strip(" .").partition(" (")[0]
     return [*([f"{state}."] if state else []), *paragraphs], recovery
 
