@@ -99,10 +99,10 @@ def _word(lifecycle: Lifecycle) -> tuple[str, str]:
     if cause is not None:
         is_blocked = StepState.FAILED in states
         return _word_of(cause, lifecycle, is_blocked=is_blocked), PAINT.get(cause.severity, BOLD)
-    if StepState.WAITING in states:
-        return "WAITING", BOLD + YELLOW
     if _note(lifecycle) is not None:
         return "INFO", BOLD + YELLOW
+    if StepState.WAITING in states:
+        return "WAITING", BOLD + YELLOW
     if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
         return "UNDETERMINED", BOLD + YELLOW
     return "OK", BOLD + GREEN
