@@ -7,7 +7,7 @@ sysfs, kubectl get pods; each is a process. The three settings:
   the lab's real API server and cluster and the files of the real node that holds the image. Both
   run in the root of the nodes' Debian: its Python, bindings, rbd and rados;
 - the same with a kubeconfig, which has to be parsed as YAML;
-- inside the emulated node, where Python slows down several times more than compiled programs.
+- inside the node, where a kernel in user space, or an emulated processor, slows both down.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> int:
         bench = _Bench(lab, root, program, Path(directory), pairs)
         bounded = _told("as the DaemonSet runs it", bench.as_pod())
         _told("with a kubeconfig", bench.with_kubeconfig())
-        _told("inside the emulated node", bench.in_the_node())
+        _told("inside the node", bench.in_the_node())
     ratio, memory = bounded
     print(f"bounds: ratio {_BOUND} as the DaemonSet runs it, peak memory {_MEMORY_MIB:.0f} MiB")
     return int(ratio > _BOUND or memory > _MEMORY_MIB)
