@@ -192,7 +192,7 @@ def _image_ahead(
         f"The image of claim {claim.ref} has {size_text(view.size_bytes)}, and its PV and claim "
         f"have {size_text(has)}: it was enlarged past Kubernetes"
         + ("." if claim.volume_mode == "Block" else ", and its file system was most likely not.")
-        + " Request that size in the claim: the rest then grows.",
+        + " Request the size of the image in the claim: the rest then grows.",
         evidence=(f"image {view.spec} has {view.size_bytes} bytes, {volume.name} has {has}",),
         commands=(describe_claim(claim),),
     )

@@ -1097,10 +1097,11 @@ ERROR_TEXTS: Final = (
                     "all monitors have port 3300 only (msgr2), and the PV has no ms_mode in its "
                     "mapOptions: the map uses the former protocol",
                     (_MONITORS, _DEFAULT_MAP_OPTIONS, _KERNEL_VERSION),
-                    "Set `ceph config set client rbd_default_map_options ms_mode=prefer-crc`: it "
-                    "applies to every map that names no ms_mode, on all nodes (kernel 5.11 or "
-                    "later). For new volumes set mapOptions of the StorageClass as well: "
-                    "`krbd:ms_mode=prefer-crc`. The mapOptions of a PV cannot be changed.",
+                    "Add ms_mode=prefer-crc to the option rbd_default_map_options of Ceph's "
+                    "clients, and keep what it has (`ceph config set client`): it applies to every "
+                    "map that names no ms_mode, on all nodes (kernel 5.11 or later). For new "
+                    "volumes set mapOptions of the StorageClass: `krbd:ms_mode=prefer-crc`. The "
+                    "mapOptions of a PV cannot be changed.",
                 ),
             ),
         ),
