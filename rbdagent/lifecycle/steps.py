@@ -209,7 +209,7 @@ def _stage(diagnosis: Diagnosis, node: str | None) -> StepStatus:
         mapping = holder.mapping
         if mapping is not None:
             return _stage_of(step, StepState.DONE, f"{mapping.device} on {node}")
-    if here:
+    if any(holder.watcher is not None for holder in here):
         return _stage_of(step, StepState.DONE, f"{node} watches the image")
     if not are_watchers_observed(diagnosis.use.image_view):
         return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
@@ -372,9 +372,12 @@ def _unstage(
         return _stage_of(step, StepState.NOT_OBSERVED, said)
     if not held:
         return _stage_of(step, StepState.DONE, "no client there has it mapped")
-    mapping = held[0].holder.mapping
-    what = mapping.device if mapping is not None else "its watch"
-    return _stage_of(step, StepState.WAITING, f"{what} still exists: {held[0].verdict}")
+    holder, verdict = held[0].holder, held[0].verdict
+    if holder.mapping is None and holder.watcher is None:
+        said = f"neither a mapping nor a watch of it was observed: {verdict}"
+        return _stage_of(step, StepState.NOT_OBSERVED, said)
+    what = holder.mapping.device if holder.mapping is not None else "its watch"
+    return _stage_of(step, StepState.WAITING, f"{what} still exists: {verdict}")
 
 
 def _detach(attachments: tuple[VolumeAttachment, ...] | NotObserved, node: str) -> StepStatus:

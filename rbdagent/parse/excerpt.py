@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     )
 
 
+def what_follows(text: str, part: str) -> str:
+    """Return what a line of a log has after a part of it, such as an error; "" without it."""
+    return text.partition(part)[2].strip(" ):\n").rstrip(".")
+
+
 def shortened(text: str, most: int = _SHOWN) -> str:
     """Cut the middle out of a long text: an error begins with what failed and ends with why."""
     if len(text) <= most:

@@ -258,9 +258,8 @@ ENTRIES: Final = (
         cause="The PV was removed by force, or its finalizers were removed, while it was attached.",
         evidence="No PV has the name that the VolumeAttachment contains.",
         risk="The image may still be mapped on that node, and no object shows it.",
-        remedy="Check Ceph for a watcher from that node, and check the node itself. Once nothing "
-        "there has the image, delete the VolumeAttachment with a plain kubectl delete: the "
-        "controller itself would do the same.",
+        remedy="Delete it once neither that node nor a watcher has the image. Check both before. A "
+        "plain kubectl delete does what the controller would do.",
         recovery=Recovery(
             note="after its next restart, kube-controller-manager skips an attachment without a PV"
         ),

@@ -165,8 +165,8 @@ PROVISIONING: Final = (
         (Recognised.SNAPSHOT_NOT_READY,),
         "its source, the VolumeSnapshot {snapshot}, is not ready",
         "The field status.error of the VolumeSnapshot {snapshot} has the cause, or it is still "
-        "being made. `provided secret is empty` there means that its VolumeSnapshotContent names "
-        "no VolumeSnapshotClass, which names the secret (velero#9515).",
+        "being made. `provided secret is empty` there: its VolumeSnapshotContent names no "
+        "VolumeSnapshotClass (velero#9515), or the class names no secret.",
         _DESCRIBE_SNAPSHOT,
         recovery=Recovery(actor="external-provisioner", condition="the snapshot is ready"),
     ),
@@ -209,8 +209,7 @@ PROVISIONING: Final = (
         ((Call.POOL, Fault.DENIED), (Call.IMAGE, Fault.DENIED)),
         "the user of the class's secret may not use the pool",
         "Give that user the caps that ceph-csi needs (mon 'profile rbd', osd 'profile rbd "
-        "pool=POOL', mgr 'profile rbd pool=POOL').",
-        template("ceph auth ls"),
+        "pool=POOL', mgr 'profile rbd pool=POOL'): `ceph auth get client.NAME` shows what it has.",
     ),
     ControllerText(
         (Fault.DENIED, Recognised.DENIED),
@@ -309,7 +308,6 @@ DELETION: Final = (
         "the trash",
         "Give the active mgr the caps that Ceph gives it by default: `ceph auth caps mgr.NAME mon "
         "'allow profile mgr' osd 'allow *' mds 'allow *'`. The user of ceph-csi is not the cause.",
-        template("ceph auth ls"),
     ),
     ControllerText(
         (Recognised.NO_RBD_SUPPORT,),
@@ -370,7 +368,6 @@ DELETION: Final = (
         "Ceph refuses the user of the secret that the PV names",
         "Compare `ceph auth get` of the user with the secret. The user needs mon 'profile rbd', "
         "osd 'profile rbd pool=POOL' and mgr 'profile rbd pool=POOL'.",
-        template("ceph auth ls"),
     ),
     _OUT_OF_REACH,
 )

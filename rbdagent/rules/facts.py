@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.model import CsiSource, LockHolder, NotObserved, observed_of
+from rbdagent.parse.excerpt import what_follows
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.pod_events import decisive_pod_events, shows_mounted
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rbdagent.model import ClusterView, ImageView, LogEntry, NodeLogs, Pod
     from rbdagent.rules.context import RuleContext
     from rbdagent.rules.error_texts import Fact
+    from rbdagent.rules.pod_events import PodEvent
 
 AUTOMATIC_LOCK: Final = "auto "
 """Prefix of locks that librbd and krbd take automatically (RBD_LOCK_COOKIE_PREFIX, rbd_types.h)."""
@@ -203,6 +205,29 @@ def kubelet_log(case: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's kubelet that name the volume; none if unread."""
     words = _logs(case)
     return () if words is None or isinstance(words.kubelet, NotObserved) else words.kubelet.words
+
+
+def plugin_adds(pod_event: PodEvent, case: RuleContext) -> str:
+    """Return what the observed node's CSI plugin logged after the error of an event; else "".
+
+    ceph-csi returns the error of a program, and logs the output of the program behind it
+    (internal/util/cryptsetup/cryptsetup.go, OpenEncryptedVolume in internal/rbd/encryption.go).
+    """
+    words = _logs(case)
+    if words is None or isinstance(words.plugin, NotObserved):
+        return ""
+    if pod_event.node != case.here_if_known:
+        return ""
+    error = Recognised.FAILED_FOR_VOLUME.left_out_of(pod_event.text).strip()
+    error = Recognised.RPC_STATUS.left_out_of(error).strip().rstrip(".")
+    if len(error) < _LEAST_ERROR:
+        return ""
+    added = (what_follows(line.text, error) for line in reversed(words.plugin.words))
+    return next(filter(None, added), "")
+
+
+_LEAST_ERROR: Final = 20
+"""A shorter error may be a part of any line."""
 
 
 def ownership_begun(case: RuleContext) -> tuple[LogEntry, Pod] | None:

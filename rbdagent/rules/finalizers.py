@@ -404,8 +404,8 @@ def _before_its_claim(case: RuleContext, volume: PersistentVolume) -> Finding:
     return finding(
         "RBD614",
         f"pv {volume.name}",
-        f"{volume.name} is being deleted while claim {volume.claim} is bound to it. The PV remains "
-        f"until that claim is gone. {fate}",
+        f"{volume.name} is being deleted while claim {volume.claim} is bound to it. A deletion "
+        f"cannot be undone: the PV remains as long as that claim does. {fate}",
         evidence=(
             f"{_deleted(case, volume)}, phase Bound, reclaim policy {volume.reclaim_policy}",
             f"finalizers {', '.join(volume.finalizers)}",
@@ -414,8 +414,16 @@ def _before_its_claim(case: RuleContext, volume: PersistentVolume) -> Finding:
             kubectl("get pv", volume.name, options=_YAML),
             *(retain(volume) if is_reclaimed else ()),
         ),
+        remedy="" if is_reclaimed else _KEEP_IT,
         recovery=Recovery(actor=_PV_PROTECTION, condition=f"claim {volume.claim} is gone"),
     )
+
+
+_KEEP_IT: Final = (
+    "Keep the claim as long as the volume is needed: its pods work. Note the volumeHandle: a new "
+    "PV with this handle can be created later. Never remove the finalizer: the claim would become "
+    "Lost."
+)
 
 
 def _of_attacher(case: RuleContext, volume: PersistentVolume, finalizer: str) -> Iterator[Finding]:

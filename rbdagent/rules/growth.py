@@ -303,9 +303,9 @@ def _shown(claim: PersistentVolumeClaim, condition: ClaimCondition) -> str:
 
 
 _NAME_IT: Final = (
-    "The PV was created before its class named a secret for the growth "
-    "(csi.storage.k8s.io/controller-expand-secret-name and -namespace). Add "
-    "controllerExpandSecretRef to the PV: `kubectl edit pv`. Correct the class for new volumes."
+    "Add controllerExpandSecretRef to the PV (`kubectl edit pv`), and correct the class for new "
+    "volumes: the PV was created before its class named a secret for the growth "
+    "(csi.storage.k8s.io/controller-expand-secret-name and -namespace)."
 )
 
 

@@ -88,7 +88,7 @@ from rbdagent.verdicts.evidence import (
     processes_on,
 )
 from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text
-from rbdagent.verdicts.volume_traces import traces_here
+from rbdagent.verdicts.volume_traces import left_here, traces_here
 from rbdagent.verdicts.volume_verdict import (
     NOT_BACKED,
     PODS_ELSEWHERE,
@@ -1760,7 +1760,11 @@ def possibly_held(case: RuleContext) -> Iterator[Finding]:
         f"No holder of {case.volume} was observed. This does not prove that it is free. Not "
         f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
         evidence=tuple(f"not observed: {fact}" for fact in missing),
-        remedy=_REMEDY_OF_NODES if of_nodes_alone else _REMEDY_OF_TRACES if traces else "",
+        remedy=_REMEDY_OF_NODES
+        if of_nodes_alone
+        else _REMEDY_OF_TRACES
+        if left_here(case.use, case.snapshot)
+        else "",
         commands=(query_again(case),)
         if traces and not sources
         else _how_to_observe(case, missing, of_nodes_alone=of_nodes_alone),

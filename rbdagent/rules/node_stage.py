@@ -92,6 +92,7 @@ from rbdagent.rules.facts import (
     kernel_says,
     needs_ms_mode,
     ownership_begun,
+    plugin_adds,
 )
 from rbdagent.rules.pod_events import (
     PodEvent,
@@ -1461,7 +1462,17 @@ def mount_failed(case: RuleContext) -> Iterator[Finding]:
             continue
         yield _mount_failure(code, pod_events, case)
     unknown = [pod_event for pod_event in unrecognised_events(case) if _is_failed_mount(pod_event)]
-    if unknown:
+    added = plugin_adds(unknown[0], case) if unknown else ""
+    if added:
+        yield finding(
+            "RBD762",
+            f"pod {unknown[0].event.subject}",
+            f"{waiters_text(unknown)}: {foreign(added)}. The log of the CSI node plugin has this "
+            "after the error of the event.",
+            evidence=pod_event_evidence(unknown[0], case),
+            commands=(pods_on(str(unknown[0].node)),),
+        )
+    elif unknown:
         yield event_finding("RBD762", unknown, case)
 
 
@@ -1924,6 +1935,24 @@ def map_refused(case: RuleContext) -> Iterator[Finding]:
             recovery=Recovery(actor="kubelet", condition="the entry is gone", within_s=RETRY_S),
         )
         return
+    if _is_of_plugin(pod_event.text):
+        yield finding(
+            "RBD308",
+            f"pod {pod_event.event.subject}",
+            f"{waits}: the Ceph client of the CSI node plugin on {pod_event.node} was blocklisted, "
+            "and stays refused after the entry is gone.",
+            evidence=pod_event_evidence(pod_event, case),
+            remedy="Restart the pod of the node plugin on that node: it then connects as a new "
+            "client. Mappings of the kernel have other clients, and continue.",
+            commands=(
+                command("ceph osd blocklist ls"),
+                *(() if pod_event.node is None else (pods_on(pod_event.node),)),
+            ),
+            recovery=Recovery(
+                actor="kubelet", condition="the plugin has a new client", within_s=RETRY_S
+            ),
+        )
+        return
     yield finding(
         "RBD308",
         f"pod {pod_event.event.subject}",
@@ -1979,7 +2008,15 @@ def _may_have_mappings(case: RuleContext, name: str | None) -> bool:
 
 def _is_blocklisted_map(text: str) -> bool:
     failure = failure_in(text)
-    return failure is not None and failure.kind in _failed(Fault.BLOCKLISTED, Call.MAP, Call.RUN)
+    return failure is not None and failure.kind in _failed(Fault.BLOCKLISTED)
+
+
+def _is_of_plugin(text: str) -> bool:
+    """Return whether the plugin's own client was refused, before the kernel maps anything."""
+    failure = failure_in(text)
+    return failure is not None and failure.kind not in _failed(
+        Fault.BLOCKLISTED, Call.MAP, Call.RUN
+    )
 
 
 def clear_first(case: RuleContext) -> str:

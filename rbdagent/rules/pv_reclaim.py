@@ -75,9 +75,9 @@ ENTRIES: Final = (
         "PV indefinitely.",
         evidence="The PV's phase, claimRef and reclaim policy.",
         risk="None: the image stays, and no claim gets it.",
-        remedy="To use it again: check that no client has the image open. Then write the name "
-        "and namespace of the new claim into the PV's claimRef, without a uid, and name the PV in "
-        "the new claim (volumeName). Nothing is wiped: the new claim gets the data.",
+        remedy="To use it again, write the name and namespace of the new claim into the PV's "
+        "claimRef, without a uid, and name the PV in the new claim (volumeName). Check before that "
+        "no client has the image open. Nothing is wiped: the new claim gets the data.",
         recovery=Recovery(note="a PV with Retain needs manual action"),
         step=LifecycleStep.RECLAIM,
     ),

@@ -164,7 +164,7 @@ ERROR_TEXTS: Final = (
 """Errors of pods that have a node. In this order; the first that matches applies."""
 
 _NO_CLAIM: Final = "not found"
-_CREATE_CLAIM: Final = "Create the claim, or correct its name in the pod's YAML."
+_CREATE_CLAIM: Final = "Create the claim, or correct its name in the YAML that makes the pod."
 _ZONES: Final = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -223,13 +223,29 @@ def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: its claim {claim} {_in_a_sentence(why)}.",
             evidence=(scheduler_message(pod),),
-            remedy=_CREATE_CLAIM if why == _NO_CLAIM else "",
+            remedy=_how_to_create(pod, name) if why == _NO_CLAIM else "",
             commands=(kubectl("get pvc", namespace=pod.ref.namespace),)
             if why == _NO_CLAIM
             else (command("rbdagent diagnose", f"pvc/{claim}"),),
             # The findings about the target's own claim report why it is not ready.
             severity=Severity.INFO if mine else None,
         )
+
+
+def _how_to_create(pod: Pod, claim: str) -> str:
+    """Return how a claim that does not exist is made: a StatefulSet makes those of its templates.
+
+    Their names end with that of the pod (getPersistentVolumeClaimName in
+    pkg/controller/statefulset/stateful_set_utils.go).
+    """
+    owner = next((owner for owner in pod.owners if owner.startswith("StatefulSet/")), "")
+    if not owner or not claim.endswith(f"-{pod.ref.name}"):
+        return _CREATE_CLAIM
+    return (
+        f"Delete the pod: {owner} then creates the claim again, with a new and empty volume. What "
+        "the former volume had is not in it: to keep that, create the claim by hand with the name "
+        "of the former PV (volumeName), if the PV still exists."
+    )
 
 
 def _in_a_sentence(why: str) -> str:

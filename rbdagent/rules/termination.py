@@ -60,7 +60,13 @@ from rbdagent.rules.pod_events import (
 from rbdagent.verdicts.coverage import is_hidden
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import GRACE, LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
-from rbdagent.verdicts.volume_verdict import fresh_report, is_listed, may_be_shared
+from rbdagent.verdicts.volume_traces import left_here
+from rbdagent.verdicts.volume_verdict import (
+    fresh_report,
+    is_listed,
+    may_be_shared,
+    missing_devices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -362,6 +368,24 @@ def _is_reported(holder: Holder, case: RuleContext) -> bool:
 
 
 def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
+    if pod.node_name == case.here and _is_nothing_left(pod, case):
+        return finding(
+            "RBD724",
+            f"pod {pod.ref}",
+            f"The containers of {pod.ref} have ended, and nothing of the volume is left on "
+            f"{pod.node_name}: no mapping, no mount and no process of the pod. "
+            f"kubelet there has not cleaned up after it for {_late(pod, case)}: its log has the "
+            f"error.{_waiting_sentence(case, pod.node_name)}",
+            evidence=(f"being deleted since {pod.deleting_since}",),
+            remedy="Restart kubelet on that node, which then forgets the volume. If the pod "
+            "remains, it can be deleted by force: nothing of it runs there, and nothing of this "
+            "volume is mapped. Check its other volumes before.",
+            commands=(
+                command("journalctl -u kubelet -n 50", node=pod.node_name),
+                query_again(case),
+            ),
+            recovery=Recovery(note="kubelet tries again, and fails in the same way"),
+        )
     return finding(
         "RBD724",
         f"pod {pod.ref}",
@@ -375,6 +399,18 @@ def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
         ),
         commands=_inspect(str(pod.node_name), case),
     )
+
+
+def _is_nothing_left(pod: Pod, case: RuleContext) -> bool:
+    """Return whether this node was observed, and has nothing of the volume and of the pod."""
+    node = case.snapshot.node
+    if node is None or isinstance(node.mappings, NotObserved) or case.snapshot.sources.node.gaps:
+        return False
+    local = [found.holder for found in case.holder_verdicts if found.holder.is_local]
+    is_held = any(holder.mapping is not None or holder.watcher is not None for holder in local)
+    runs_here = any(process.pod_uid == pod.ref.uid for process in node.processes)
+    left = left_here(case.use, case.snapshot, besides=pod.ref.uid)
+    return not (is_held or runs_here or left or missing_devices(case.snapshot))
 
 
 def _not_observed_on(node: str, case: RuleContext) -> tuple[str, ...]:

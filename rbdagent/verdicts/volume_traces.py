@@ -46,12 +46,26 @@ def traces_here(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     node = snapshot.node
     if node is None:
         return ()
+    names = names_without_volume(names_of_use(use), use.target, directories_of(snapshot))
+    return (*left_here(use, snapshot), *_in_volumes_in_use(names, node, snapshot))
+
+
+def left_here(use: Volume, snapshot: Snapshot, *, besides: str | None = None) -> tuple[str, ...]:
+    """Return what remains of a volume's PVs in directories, containers and mounts of this node.
+
+    Args:
+        use: the volume.
+        snapshot: of the node.
+        besides: the uid of a pod whose own directories do not count.
+    """
+    node = snapshot.node
+    if node is None:
+        return ()
     directories = directories_of(snapshot)
     names = names_without_volume(names_of_use(use), use.target, directories)
     return (
-        *_in_directories(names, directories),
+        *_in_directories(names, directories, besides),
         *_in_containers(use, node),
-        *_in_volumes_in_use(names, node, snapshot),
         *_of_unknown_mounts(node),
     )
 
@@ -98,7 +112,9 @@ def _staged_volumes(found: Iterable[StagingDirectory]) -> Iterator[tuple[str, ..
             yield tuple(name for name in names if name)
 
 
-def _in_directories(names: VolumeNames, directories: Directories) -> Iterator[str]:
+def _in_directories(
+    names: VolumeNames, directories: Directories, besides: str | None
+) -> Iterator[str]:
     """Yield kubelet's directories of the PVs.
 
     A staging directory without its mount point does not count: NodeUnstage removes the mount point
@@ -114,6 +130,8 @@ def _in_directories(names: VolumeNames, directories: Directories) -> Iterator[st
     )
     yield from (f"{what} ({why.reason})" for what, why in unseen)
     for directory in observed_of(found.pod_volumes):
+        if directory.pod_uid == besides:
+            continue
         yield f"whether pod {directory.pod_uid} still uses it: {directory.path} exists"
     for staged in observed_of(found.staging):
         if staged.path_present:

@@ -552,6 +552,7 @@ TARGETS: Final = (
         )
     ),
     _target(excerpt.printable, _LOGS, _of_text(excerpt.printable)),
+    _target(excerpt.what_follows, _LOGS, _of_text(excerpt.what_follows, part=" ")),
     _target(excerpt.shortened, _LOGS, _of_text(excerpt.shortened)),
     _target(secrets.without_secrets, _SECRETS, _of_text(secrets.without_secrets)),
     _target(ceph_keys.without_keys, _SECRETS, _of_text(ceph_keys.without_keys)),

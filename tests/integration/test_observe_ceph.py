@@ -124,12 +124,17 @@ def test_a_format_1_image_has_no_id(ceph: CephCluster, tmp_path: Path) -> None:
     assert (view.format, view.image_id, view.header) == (1, None, "old.rbd")
 
 
-def test_an_image_in_the_trash_is_found_by_its_id(ceph: CephCluster) -> None:
+def test_an_image_in_the_trash_is_found_by_its_id_or_name(ceph: CephCluster) -> None:
     ceph.create_image("k8s/thrown")
+    ceph.rbd("snap", "create", "--no-progress", "k8s/thrown@one")
     image_id = seen(ceph, wanted("thrown")).image_id
     ceph.rbd("trash", "mv", "k8s/thrown")
-    assert seen(ceph, wanted("thrown", image_id=image_id)).presence is ImagePresence.TRASH
-    assert seen(ceph, wanted("thrown")).presence is ImagePresence.GONE
+    for known in (image_id, None):
+        view = seen(ceph, wanted("thrown", image_id=known))
+        assert (view.presence, view.image_id) == (ImagePresence.TRASH, image_id)
+        assert isinstance(view.snapshots, tuple)
+        assert len(view.snapshots) == 1
+    assert seen(ceph, wanted("other")).presence is ImagePresence.GONE
 
 
 def test_a_renamed_image_is_found_by_its_id(ceph: CephCluster) -> None:

@@ -57,6 +57,7 @@ OF_MANAGER: Final = ("ceph", "rbd", "task", "list")
 """ceph-mgr answers it, and the tests' cluster has none: the command would wait for one."""
 ENDINGS: Final = {
     "logs": "Error from server",
+    "thing.example.org": "the server doesn't have a resource type",
     "taint": 'taint "node.kubernetes.io/out-of-service" not found',
 }
 """How the API server ends a command of kubectl that needs a kubelet, or a taint that exists."""

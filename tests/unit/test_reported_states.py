@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
+    "ceph-csi-5306": ("RBD762", '"Failed to open key file". The log of the CSI node plugin'),
+    "ceph-csi-935": ("RBD776", "names no secret for it"),
+    "fence-gone-plugin-not-restarted": ("RBD308", "stays refused after the entry is gone"),
+    "hetzner-kube-84": ("RBD615", "no class is the default"),
+    "kubernetes-107214": ("RBD614", "A deletion cannot be undone"),
+    "kubernetes-119608": ("RBD724", "nothing of the volume is left on worker-1"),
+    "kubernetes-70175": ("RBD405", "its reclaim policy (Retain) keeps the PV"),
+    "kubernetes-89910": ("RBD701", "its claim shop/data-app-0 does not exist"),
+    "rook-12923": ("RBD308", "worker-1 is on Ceph's blocklist by range"),
+    "rook-17651": ("RBD732", "is not installed in this cluster"),
+    "rook-8728": ("RBD607", "is not ready"),
     "ceph-csi-858": ("RBD119", "No holder of"),
     "ceph-csi-899": ("RBD205", "nothing is mounted in the directory"),
     "cloudnative-pg-7997": ("RBD778", "kubelet grows it when one starts"),
@@ -192,3 +203,18 @@ def test_what_a_free_volume_waits_for_comes_before_its_holders(name: str) -> Non
     said = story(lifecycle_of(correlate(snapshot), snapshot), snapshot, Layout(width=100))
     assert said.startswith(f"INFO  {NOTES[name]}")
     assert "No holder of" in said
+
+
+REMEDIES: Final = {
+    "ceph-csi-935": "Add controllerExpandSecretRef to the PV",
+    "kubernetes-70175": "To use it again, write the name and namespace of the new claim",
+    "kubernetes-89910": "Delete the pod: StatefulSet/app then creates the claim again",
+}
+
+
+@each_row("name", REMEDIES)
+def test_advice_is_shown_where_no_component_ends_the_state(name: str) -> None:
+    path = FIXTURES / f"{name}.json"
+    snapshot = load_snapshot(path.read_text(), where=str(path))
+    said = story(lifecycle_of(correlate(snapshot), snapshot), snapshot, Layout(width=100))
+    assert REMEDIES[name] in " ".join(said.split())

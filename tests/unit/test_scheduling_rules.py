@@ -90,7 +90,7 @@ def test_pod_whose_only_claim_is_missing_is_not_rbd415() -> None:
     assert "RBD415" not in codes(seen)
     finding = found(seen, "RBD701")
     assert finding.message == "default/web-1 gets no node: its claim default/data does not exist."
-    assert finding.remedy == "Create the claim, or correct its name in the pod's YAML."
+    assert finding.remedy == "Create the claim, or correct its name in the YAML that makes the pod."
     assert lines_of(finding.commands) == ("kubectl -n default get pvc",)
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def remedy_of(finding: Finding, commands: Sequence[Command], layout: Layout) -> str:
     """Return the first sentence of the remedy; "" if a command does it.
 
-    The remedy of a warning or a note is for the case that it becomes a problem: no advice for now.
+    The remedy of a warning or a note is for the case that it becomes a problem: no advice for now,
+    unless no component ends the state without help.
 
     Args:
         finding: the finding that the answer is about.
@@ -26,7 +27,9 @@ def remedy_of(finding: Finding, commands: Sequence[Command], layout: Layout) -> 
         layout: the layout.
     """
     is_done_by_command = any(given.changes for given in commands)
-    if is_done_by_command or finding.severity in {Severity.INFO, Severity.WARNING}:
+    is_left_alone = finding.recovery is not None and not finding.recovery.actor
+    is_note = finding.severity in {Severity.INFO, Severity.WARNING}
+    if is_done_by_command or (is_note and not is_left_alone):
         return ""
     return sentences(sentence_of(finding.remedy, layout.program))[0]
 
