@@ -258,8 +258,8 @@ ENTRIES: Final = (
         cause="The PV was removed by force, or its finalizers were removed, while it was attached.",
         evidence="No PV has the name that the VolumeAttachment contains.",
         risk="The image may still be mapped on that node, and no object shows it.",
-        remedy="Delete it once neither that node nor a watcher has the image. Check both before. A "
-        "plain kubectl delete does what the controller would do.",
+        remedy="Delete the VolumeAttachment once neither that node nor a watcher has the image. "
+        "Check both before. A plain kubectl delete does what the controller would do.",
         recovery=Recovery(
             note="after its next restart, kube-controller-manager skips an attachment without a PV"
         ),

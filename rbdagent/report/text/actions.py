@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rbdagent.model import Command, Finding
 
 
-def remedy_of(finding: Finding, commands: Sequence[Command], layout: Layout) -> str:
+def remedy_of(
+    finding: Finding, commands: Sequence[Command], layout: Layout, *, is_headline: bool = True
+) -> str:
     """Return the first sentence of the remedy; "" if a command does it.
 
     The remedy of a warning or a note is for the case that it becomes a problem: no advice for now,
@@ -25,9 +27,10 @@ def remedy_of(finding: Finding, commands: Sequence[Command], layout: Layout) -> 
         finding: the finding that the answer is about.
         commands: the commands to run now.
         layout: the layout.
+        is_headline: whether the first lines are about the finding: else a note needs no advice.
     """
     is_done_by_command = any(given.changes for given in commands)
-    is_left_alone = finding.recovery is not None and not finding.recovery.actor
+    is_left_alone = is_headline and finding.recovery is not None and not finding.recovery.actor
     is_note = finding.severity in {Severity.INFO, Severity.WARNING}
     if is_done_by_command or (is_note and not is_left_alone):
         return ""

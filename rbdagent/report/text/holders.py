@@ -60,7 +60,11 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, layout: Layout) -> str:
     parts.append("\n".join(_facts(diagnosis, snapshot, paragraphs, recovery, layout)))
     findings = findings_of(diagnosis)
     commands = for_reader(diagnosis.next_commands, layout.program)
-    remedy = remedy_of(findings[0], commands, layout) if findings else ""
+    remedy = (
+        remedy_of(findings[0], commands, layout, is_headline=findings[0] == lead)
+        if findings
+        else ""
+    )
     if remedy or commands:
         parts.append(do_this(remedy, commands, layout))
     if not layout.details:
