@@ -207,7 +207,9 @@ def _claim_used(case: RuleContext, claim: PersistentVolumeClaim, pods: list[Pod]
     named = ", ".join(f"{pod.ref} ({pod.phase})" for pod in pods[:_SOME])
     more = f" and {len(pods) - _SOME} more" if len(pods) > _SOME else ""
     refs = ", ".join(str(pod.ref) for pod in pods[:_SOME])
-    waiting = [pod for pod in users(case, claim) if pod.phase == "Pending"]
+    waiting = [
+        pod for pod in users(case, claim) if pod.phase == "Pending" and pod.deleting_since is None
+    ]
     never = f" {', '.join(str(pod.ref) for pod in waiting)} will not start." if waiting else ""
     finished = [pod for pod in pods if pod.phase in {"Succeeded", "Failed"}]
     # Who deletes a pod removes its object a moment after its containers have ended.

@@ -561,5 +561,12 @@ def test_pod_that_waits_for_a_claim_being_deleted_is_a_warning() -> None:
     assert "default/web-1 will not start" in finding.message
 
 
+def test_pod_that_is_deleted_with_its_claim_waits_for_nothing() -> None:
+    ending = waiting_pod(node="worker-1", deleting_since=NOW)
+    finding = found(life(volume(), claims=(deleted(),), pods=(ending,)), "RBD613")
+    assert finding.severity is Severity.INFO
+    assert "will not start" not in finding.message
+
+
 def test_finalizer_of_another_program_is_named() -> None:
     assert "backup.example.org/hold" in found(REPORTED["RBD652"]["a PV's"], "RBD652").message
