@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rbdagent.collect.ceph.access import CephAccess
+    from rbdagent.collect.node.contained import NodeAnswer
     from rbdagent.collect.node.roots import NodeRoots
     from rbdagent.config import Settings
     from rbdagent.model import ClusterView, Gap, NodeView
@@ -41,9 +43,29 @@ def check_all(settings: Settings, awaited: Awaited) -> tuple[CheckResult, ...]:
         settings: the sources, their credentials, and the overall deadline.
         awaited: lists the sources that this call waits for, while it waits.
     """
+    # The process that observes the node is a fork, and must start before this one has threads: a
+    # lock of an import that a thread holds is never released in the fork.
+    with _node_begun(settings) as node_answer:
+        return _check_all(settings, awaited, node_answer)
+
+
+def _node_begun(
+    settings: Settings,
+) -> contextlib.AbstractContextManager[Callable[[], NodeAnswer] | None]:
+    if settings.roots is None:
+        return contextlib.nullcontext()
+    from rbdagent.collect.node.contained import node_begun
+
+    deadline = time.monotonic() + settings.timeout_s
+    return node_begun(settings.roots, settings.node_name, deadline)
+
+
+def _check_all(
+    settings: Settings, awaited: Awaited, node_answer: Callable[[], NodeAnswer] | None
+) -> tuple[CheckResult, ...]:
     clusters: list[ClusterView] = []
     calls: list[tuple[str, str, Callable[[], tuple[CheckResult, ...]]]] = [
-        ("node", "this node", functools.partial(_node, settings)),
+        ("node", "this node", functools.partial(_node, settings, node_answer)),
         *(
             (
                 "ceph",
@@ -144,14 +166,10 @@ def _boot_id(roots: NodeRoots | None) -> str | NotObserved | None:
     )
 
 
-def _node(settings: Settings) -> tuple[CheckResult, ...]:
-    if settings.roots is None:
+def _node(settings: Settings, answer: Callable[[], NodeAnswer] | None) -> tuple[CheckResult, ...]:
+    if settings.roots is None or answer is None:
         return (_skipped("node"),)
-    from rbdagent.collect.node.contained import node_begun
-
-    deadline = time.monotonic() + settings.timeout_s
-    with node_begun(settings.roots, settings.node_name, deadline) as answer:
-        view, source = answer()
+    view, source = answer()
     if view is None or source.state is not SourceState.OBSERVED:
         return (
             _line(

@@ -16,6 +16,7 @@ from rbdagent.model import (
     DetachPath,
     Diagnosis,
     Finding,
+    ImagePresence,
     ImageView,
     Lifecycle,
     LifecycleStep,
@@ -118,6 +119,10 @@ def _attach_path(
     no_pods = not_observed_reason(snapshot, kube.pods if kube else None)
     bind = _bind(use, no_claims or no_volume)
     stages = [_provision(use, no_volumes), bind, _schedule(pod, no_pods)]
+    if pod is None and no_pods:
+        on_node = (LifecycleStep.ATTACH, LifecycleStep.STAGE, LifecycleStep.PUBLISH)
+        unseen = (_stage_of(step, StepState.NOT_OBSERVED, no_pods) for step in on_node)
+        return (*stages, *unseen)
     node = pod.node_name if pod is not None else None
     stages += [_attach(use, node), _stage(diagnosis, node), _publish(pod)]
     return tuple(stages)
@@ -145,10 +150,22 @@ def _provision(use: Volume, missing: str) -> StepStatus:
         )
         return _stage_of(step, StepState.DONE, f"{volume.name}, {origin}")
     if use.image is not None:
-        return _stage_of(step, StepState.DONE, f"image {use.image.spec}")
+        return _provision_of_image(use, f"image {use.image.spec}")
     if missing:
         return _stage_of(step, StepState.NOT_OBSERVED, missing)
     return _stage_of(step, StepState.WAITING, "no volume exists yet")
+
+
+def _provision_of_image(use: Volume, image: str) -> StepStatus:
+    """Return the step of a volume without PV: Ceph or a device shows that the image exists."""
+    step, view = LifecycleStep.PROVISION, use.image_view
+    presence = None if view is None else view.presence
+    is_mapped = any(holder.mapping is not None for holder in use.holders)
+    if presence is ImagePresence.PRESENT or is_mapped:
+        return _stage_of(step, StepState.DONE, image)
+    if presence in {ImagePresence.GONE, ImagePresence.TRASH}:
+        return _stage_of(step, StepState.SKIPPED, f"{image} was deleted")
+    return _stage_of(step, StepState.NOT_OBSERVED, f"whether {image} exists was not observed")
 
 
 def _bind(use: Volume, missing: str) -> StepStatus:

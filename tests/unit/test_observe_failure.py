@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +37,7 @@ from rbdagent.model import (
     ImageIdentity,
     NotObserved,
     Snapshot,
+    Source,
     SourceState,
 )
 from rbdagent.parse import labels
@@ -43,7 +46,9 @@ from tests.support.ceph_queries import access, identity, image, views
 from tests.support.snapshots import NOW, NOWHERE, OBSERVED, diagnosis_of, kube, node_view, target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rbdagent.collect.node.contained import NodeAnswer
 
 ERRORS: Final[tuple[tuple[Exception, str], ...]] = (
     (TypeError("expected int, got float"), "TypeError: expected int, got float"),
@@ -386,6 +391,24 @@ def test_check_shows_the_other_sources(
     assert reason in bad[0].detail
     assert bad[0].hint == DEFECT
     assert len({line.source.replace("kube", "kubernetes") for line in lines} - {source}) >= 2
+
+
+def test_check_starts_the_process_that_observes_the_node_before_any_thread(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A fork keeps the locks of imports that other threads hold, and would wait for them."""
+    threads: list[str] = []
+
+    @contextlib.contextmanager
+    def begun(*_: object) -> Iterator[Callable[[], NodeAnswer]]:
+        threads.append(threading.current_thread().name)
+        yield lambda: (None, Source(state=SourceState.FAILED, reason="as given"))
+
+    monkeypatch.setattr("rbdagent.collect.node.contained.node_begun", begun)
+    roots = NodeRoots(procfs=tmp_path, sysfs=tmp_path, host_root=tmp_path)
+    lines = preflight.check_all(replace(NOWHERE, roots=roots), {})
+    assert threads == [threading.main_thread().name]
+    assert "as given" in {line.detail for line in lines}
 
 
 def test_check_of_a_cluster_continues_after_a_failed_line(
