@@ -8,7 +8,7 @@ import click
 
 from rbdagent.cli.data_source import snapshot_of
 from rbdagent.cli.options import all_namespaces, cluster_target, observing, target_argument
-from rbdagent.cli.output import print_text
+from rbdagent.cli.output import complain, print_text
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
 
@@ -49,5 +49,10 @@ def command(
         also |= CollectScope.EVERYTHING | CollectScope.ALL_REPORTS
     else:
         wanted = Target(argument="", kind=TargetKind.NONE)
-    print_text(dump_snapshot(snapshot_of(wanted, None, settings, also=also)))
-    return 0
+    found = snapshot_of(wanted, None, settings, also=also)
+    print_text(dump_snapshot(found))
+    failed = found.sources.failed
+    for name, reason in failed.items():
+        complain(f"not in this file: {name}: {reason}")
+    is_empty = found.node is None and found.ceph is None and found.kubernetes is None
+    return 1 if failed and is_empty else 0

@@ -618,7 +618,9 @@ def test_target_that_only_kubernetes_knows_is_not_looked_up_without_it(
 
 def test_a_reason_of_several_steps_is_printed_once(ask: Ask) -> None:
     answer = ask("diagnose", "pvc/a/b", "--no-node", "--no-ceph", "--no-kube").stdout
-    assert "provision, bind, schedule not observed: " in answer
+    assert "provision, bind, schedule, attach, stage, publish not observed: " in " ".join(
+        answer.split()
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -857,6 +859,14 @@ def test_output_of_snapshot_is_valid_and_can_be_listed(ask: Ask, tmp_path: Path)
     jsonschema.validate(done.data, ask("schema", "Snapshot").data)
     listed = ask("list", "--from", str(written(tmp_path, done.stdout)))
     assert "not queried, as requested" in listed.stdout
+
+
+def test_snapshot_names_each_source_that_is_not_in_it(ask: Ask, tmp_path: Path) -> None:
+    missing = str(tmp_path / "no-kubeconfig")
+    only = ask("snapshot", "pvc/a/b", "--no-ceph", "--no-node", "--kubeconfig", missing)
+    assert only.code == 1
+    assert only.stderr.startswith("not in this file: kubernetes: ")
+    assert ask("snapshot", "pvc/a/b", "--no-ceph", "--kubeconfig", missing).code == 0
 
 
 def test_debug_shows_the_traceback(ask: Ask, tmp_path: Path) -> None:

@@ -99,11 +99,15 @@ def rbd_module() -> Any:  # noqa: ANN401 - the module
     return rbd
 
 
+_DISTRIBUTIONS: Final = "/usr/bin/python3"
+
+
 def _missing(what: str) -> SourceError:
     return SourceError(
         f"Ceph's Python bindings are missing ({what})",
-        hint="apt install python3-rados python3-rbd (dnf has the same names), and create "
-        "the virtual environment with --system-site-packages",
+        hint="apt install python3-rados python3-rbd (dnf has the same names), and create the "
+        f"virtual environment with {_DISTRIBUTIONS} -m venv --system-site-packages: they are for "
+        f"the distribution's Python. This is {sys.executable}",
     )
 
 
