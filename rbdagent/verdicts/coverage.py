@@ -40,11 +40,11 @@ def is_hidden(node: str, snapshot: Snapshot) -> bool:
 
     The API may lack the pods of such a node, and its containers may run.
     """
-    here = snapshot.node.node_name if snapshot.node is not None else None
-    if node == here or node in reporting_nodes(snapshot):
-        return False
     found = node_named(node, snapshot)
-    return not (isinstance(found, Node) and found.ready is True)
+    if isinstance(found, Node) and found.ready is True:
+        return False
+    here = snapshot.node.node_name if snapshot.node is not None else None
+    return node != here and node not in reporting_nodes(snapshot)
 
 
 def _is_complete(report: PublishedNode) -> bool:
