@@ -27,6 +27,16 @@ KINDS: Final = {
     "po": TargetKind.POD,
     "pods": TargetKind.POD,
 }
+_WITHOUT_VOLUME: Final = frozenset(
+    {
+        *("deploy", "deployment", "deployments", "sts", "statefulset", "statefulsets"),
+        *("ds", "daemonset", "daemonsets", "rs", "replicaset", "replicasets"),
+        *("job", "jobs", "cj", "cronjob", "cronjobs", "svc", "service", "services"),
+        *("node", "nodes", "sc", "storageclass", "storageclasses"),
+        *("volumeattachment", "volumeattachments", "volumesnapshot", "volumesnapshots"),
+    }
+)
+"""Types of kubectl that are no TARGET: they must not look like an image without holder."""
 _NAMESPACED: Final = (TargetKind.CLAIM, TargetKind.POD)
 _DEVICE: Final = r"(?:/dev/)?(?P<name>(?:rbd|nbd)[0-9]+)(?:p[0-9]+)?"
 _HANDLE: Final = r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-[0-9a-f-]{36}|mig_mons-.+"
@@ -59,11 +69,11 @@ def parse_target(given: str, *, namespace: str | None) -> Target:
     """Parse a TARGET; ``namespace`` is the ``-n`` option and completes ``pvc/NAME``, ``pod/NAME``.
 
     The first form that matches is used: a kind before the first slash, a device, an image, a
-    composed or migrated volume handle, a bare PV name. For an image in a pool whose name is a kind
-    (``pv``, ``pod``, …), only a device or a handle can be the TARGET.
+    composed or migrated volume handle, a bare PV name. For an image in a pool whose name is a type
+    of kubectl (``pv``, ``pod``, ``node``, …), only a device or a handle can be the TARGET.
 
     Raises:
-        UsageError: the TARGET is empty, or its form is not valid.
+        UsageError: the TARGET is empty, is of another type of kubectl, or its form is not valid.
     """
     text = given.strip()
     if not text:
@@ -72,6 +82,11 @@ def parse_target(given: str, *, namespace: str | None) -> Target:
     kind = KINDS.get(parts[0].lower()) if len(parts) > 1 else None
     if kind is not None:
         return _object(given, kind, parts[1:], namespace)
+    if len(parts) > 1 and parts[0].lower() in _WITHOUT_VOLUME:
+        raise UsageError(
+            f"{given}: {parts[0]} is no type of a TARGET",
+            hint=f"name one of its pods or claims; a TARGET is {FORMS}",
+        )
     if (device := re.fullmatch(_DEVICE, text)) is not None:
         return Target(argument=given, kind=TargetKind.DEVICE, name=f"/dev/{device['name']}")
     if text.startswith("/dev/rbd/") and len(parts) > _MOST_PARTS:

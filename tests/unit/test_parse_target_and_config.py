@@ -64,6 +64,13 @@ def test_incomplete_target_is_a_usage_error(given: str) -> None:
     assert error.value.exit_code == 2
 
 
+@pytest.mark.parametrize("given", ["deploy/app", "STS/shop/web", "node/worker-1"])
+def test_other_type_of_kubectl_is_no_image(given: str) -> None:
+    with pytest.raises(UsageError, match="is no type of a TARGET") as raised:
+        parse_target(given, namespace=None)
+    assert "its pods or claims" in raised.value.hint
+
+
 @pytest.mark.parametrize(
     ("words", "target"),
     [
