@@ -212,6 +212,7 @@ _RIGHTS: Final = (
 )
 """Facts, and the privileges that they need, as measured (docs/privileges.md, tests/e2e)."""
 
+_NEEDS_KUBELET: Final = frozenset({_RIGHTS[3][0], _RIGHTS[4][0]})
 _NEEDS_A_DEVICE: Final = frozenset(_RIGHTS[number][0] for number in (1, 2, 5))
 _USER: Final = "the CephX user of a mapping"
 
@@ -226,6 +227,8 @@ def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
             yield _seen(fact, ok=False, detail=gap.reason, hint=gap.hint)
         elif fact in _NEEDS_A_DEVICE and not krbd:
             yield _not_tried(fact, right)
+        elif fact in _NEEDS_KUBELET and not _roots(view):
+            yield _not_tried(fact, right, without="kubelet has no directory")
         else:
             yield _seen(fact, ok=True, detail=f"needs {right}")
     if krbd:
@@ -248,23 +251,27 @@ def _seen(
     return _line(can, cannot, ok=ok, detail=detail, hint=hint, optional=optional)
 
 
-def _not_tried(fact: str, right: str) -> CheckResult:
+def _not_tried(fact: str, right: str, *, without: str = "no device is mapped") -> CheckResult:
     return CheckResult(
         source="node",
         sentence=f"{fact} can be seen",
         state=CheckState.SKIPPED,
-        detail=f"no device is mapped here to check it with; needs {right}",
+        detail=f"{without} here to check it with; needs {right}",
     )
 
 
+def _roots(view: NodeView) -> tuple[str, ...]:
+    return view.kubelet.roots if isinstance(view.kubelet, KubeletView) else ()
+
+
 def _kubelet_root(view: NodeView) -> CheckResult:
-    roots = view.kubelet.roots if isinstance(view.kubelet, KubeletView) else ()
+    roots = _roots(view)
     return _line(
         "kubelet's directory exists",
         "kubelet's directory was not found",
         ok=bool(roots),
         detail=", ".join(roots),
-        hint="pass --kubelet-root",
+        hint="if kubelet runs here, pass its directory with --kubelet-root",
         optional=True,
     )
 
