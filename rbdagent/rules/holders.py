@@ -88,7 +88,7 @@ from rbdagent.verdicts.evidence import (
     processes_on,
 )
 from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text
-from rbdagent.verdicts.volume_traces import left_here, traces_here
+from rbdagent.verdicts.volume_traces import left_here, listed_here
 from rbdagent.verdicts.volume_verdict import (
     NOT_BACKED,
     PODS_ELSEWHERE,
@@ -1593,8 +1593,9 @@ def _unknown_daemon(case: RuleContext) -> str:
 
 def between_steps(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD120 for a holder between two steps."""
-    explained = _explained_nodes(case)
-    for holder_verdict in case.observed_with(Verdict.STAGED):
+    staged = [*case.observed_with(Verdict.STAGED)]
+    explained = _explained_nodes(case) if staged else set()
+    for holder_verdict in staged:
         holder = holder_verdict.holder
         if holder.driver_registered is False or holder.node in explained:
             continue
@@ -1749,7 +1750,8 @@ def possibly_held(case: RuleContext) -> Iterator[Finding]:
     if view is not None and view.presence is ImagePresence.GONE:
         return
     sources = missing_sources(case.use, case.snapshot)
-    traces = traces_here(case.use, case.snapshot)
+    left = left_here(case.use, case.snapshot)
+    traces = (*left, *listed_here(case.use, case.snapshot))
     missing = (*sources, *traces, *missing_of_nodes(case.use, case.snapshot))
     of_nodes_alone = bool(missing) and not (sources or traces)
     # kubelet prepares the directories of a volume before the volume is there.
@@ -1760,11 +1762,7 @@ def possibly_held(case: RuleContext) -> Iterator[Finding]:
         f"No holder of {case.volume} was observed. This does not prove that it is free. Not "
         f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
         evidence=tuple(f"not observed: {fact}" for fact in missing),
-        remedy=_REMEDY_OF_NODES
-        if of_nodes_alone
-        else _REMEDY_OF_TRACES
-        if left_here(case.use, case.snapshot)
-        else "",
+        remedy=_REMEDY_OF_NODES if of_nodes_alone else _REMEDY_OF_TRACES if left else "",
         commands=(query_again(case),)
         if traces and not sources
         else _how_to_observe(case, missing, of_nodes_alone=of_nodes_alone),

@@ -43,11 +43,16 @@ def traces_here(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     The caller has found no holder: no device is mounted at a path of the PVs, as far as the mounts
     were observed.
     """
+    return (*left_here(use, snapshot), *listed_here(use, snapshot))
+
+
+def listed_here(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return that kubelet on this node lists the volume, as `traces_here` does."""
     node = snapshot.node
     if node is None:
         return ()
     names = names_without_volume(names_of_use(use), use.target, directories_of(snapshot))
-    return (*left_here(use, snapshot), *_in_volumes_in_use(names, node, snapshot))
+    return tuple(_in_volumes_in_use(names, node, snapshot))
 
 
 def left_here(use: Volume, snapshot: Snapshot, *, besides: str | None = None) -> tuple[str, ...]:
