@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rbdagent.correlate.holders import is_ceph_daemon
 from rbdagent.correlate.node_usage import mounts_of, openers_of, stacked_on
-from rbdagent.model import Verdict, observed_of
+from rbdagent.model import BlockHolderKind, Verdict, observed_of
 from rbdagent.verdicts.holder_verdict import is_watch_observed
 from rbdagent.verdicts.volume_verdict import watches_for_a_moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rbdagent.model import Diagnosis, HolderVerdict, ImageView
+    from rbdagent.model import BlockHolder, Diagnosis, HolderVerdict, ImageView
 
 
 class Momentary(NamedTuple):
@@ -83,5 +83,14 @@ def _is_momentary(verdict: HolderVerdict, view: ImageView | None) -> bool:
         return mapping.snapshot_id not in observed_of(view.snapshots)
     if verdict.verdict is Verdict.PINNED:
         on_host = any(mount.namespace.is_host for mount in mounts_of(mapping))
-        return not (on_host or openers_of(mapping) or stacked_on(mapping))
+        return not (on_host or openers_of(mapping) or any(map(_is_lasting, stacked_on(mapping))))
     return verdict.verdict is Verdict.UNWATCHED
+
+
+def _is_lasting(stacked: BlockHolder) -> bool:
+    """Return whether a device is no device-mapper device without a name: that is being removed.
+
+    Its name is taken out of the hash of names first (dm_hash_remove_all, __hash_remove in
+    drivers/md/dm-ioctl.c), and sysfs then shows none.
+    """
+    return stacked.kind is not BlockHolderKind.DM or bool(stacked.label)

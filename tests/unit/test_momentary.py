@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.cli.data_source import settled
-from rbdagent.model import NotObserved, Verdict
+from rbdagent.model import BlockHolder, BlockHolderKind, NotObserved, Verdict
 from rbdagent.verdicts.momentary import momentary
 from tests.support.agent_loop import rounds
 from tests.support.snapshots import (
@@ -37,6 +38,7 @@ UNMAPPED_MEANWHILE: Final = world(mapped={"watch": True}, of_image={"watchers": 
 MOUNTING: Final = world(mapped=TRACES)
 MOUNTED_MEANWHILE: Final = world(mapped={"mounts": (mount(namespace=container(None)),), **TRACES})
 UNMOUNTED_MEANWHILE: Final = world(mapped={"mounts": (mount(path=POD_PATH),)})
+NAMELESS: Final = BlockHolder(kind=BlockHolderKind.DM, name="dm-0", of="rbd0")
 SNAPSHOT: Final = {"snapshot": "backup", "snapshot_id": 4}
 REMOVED_MEANWHILE: Final = world(mapped=SNAPSHOT, of_image={"snapshots": ()})
 IN_USE: Final = world(in_kube={"pods": (pod(),)})
@@ -51,6 +53,7 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
         (MOUNTED_MEANWHILE, Verdict.PINNED),
         (UNMOUNTED_MEANWHILE, Verdict.IN_USE),
         (REMOVED_MEANWHILE, Verdict.ORPHANED),
+        (world(mapped={"holders": (NAMELESS,)}), Verdict.PINNED),
     ],
     ids=[
         "the watch is read after the unmap",
@@ -59,6 +62,7 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
         "the host's mounts are read before those of the plugin",
         "the mounts are read before the unmount, the pods after it",
         "the device is read before a backup unmaps its snapshot, the snapshots after it",
+        "the device-mapper device is read while cryptsetup removes it",
     ],
 )
 def test_change_during_the_observation_looks_like_a_danger(
@@ -80,6 +84,7 @@ def test_change_during_the_observation_looks_like_a_danger(
         world(mapped={"watch": True}, of_image={"watchers": NotObserved(reason="timed out")}),
         world(mapped={"openers": NotObserved(reason="access denied")}),
         world(mapped=SNAPSHOT, of_image={"snapshots": (4,)}),
+        world(mapped={"holders": (replace(NAMELESS, label="vg-lv"),)}),
     ],
     ids=[
         "in use",
@@ -90,6 +95,7 @@ def test_change_during_the_observation_looks_like_a_danger(
         "Ceph does not answer",
         "the open files cannot be read",
         "of a snapshot",
+        "under a logical volume",
     ],
 )
 def test_lasting_state_is_observed_once(snapshot: Snapshot) -> None:
