@@ -26,6 +26,7 @@ from rbdagent.model import (
 from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, quoted_names
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.ceph_health import blocking
 from rbdagent.rules.context import (
     RuleContext,
     finding,
@@ -36,7 +37,7 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.controller_texts import DELETION
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.pod_events import decisive
+from rbdagent.rules.pod_events import decisive, is_about_hanging_call
 from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
 from rbdagent.rules.pv_controller import (
     BINDER,
@@ -161,9 +162,10 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The PV is to be deleted, and the deletion of its image fails.",
         cause="The cause is in the event: most often the provisioner's secret was deleted with "
-        "its namespace, or Ceph does not answer. Error numbers have their own meaning here: 1 "
-        "while an image is read from the trash is about the key of ceph-mgr, 95 about the age of "
-        "Ceph, 39 about clones, 34 about a list that is too long.",
+        "its namespace, or Ceph does not answer. A call that does not return names no cause; then "
+        "`ceph health` decides (a full pool, inactive PGs). Error numbers have their own meaning "
+        "here: 1 while an image is read from the trash is about the key of ceph-mgr, 95 about the "
+        "age of Ceph, 39 about clones, 34 about a list that is too long.",
         evidence="The event VolumeFailedDelete, verbatim.",
         risk="None. Without the PV object, no controller would delete the image.",
         remedy="Fix what the event names. Never remove the PV's finalizers.",
@@ -524,6 +526,8 @@ _STAYS: Final = (Verdict.ORPHANED, Verdict.PINNED, Verdict.RETURNED_DIRTY)
 def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEvent) -> Finding:
     text = message_of(event)
     image = case.use.image.spec if case.use.image is not None else None
+    if is_about_hanging_call(text):
+        return _deletion_hangs(case, volume, event, image.pool if image is not None else "")
     meant, names = first_meaning(DELETION, text) or (None, {})
     fields = {"image": str(image or ""), **names}
     why = foreign(text) if meant is None else _filled(meant.means, fields)
@@ -533,14 +537,50 @@ def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEven
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
         f"{why}{'' if meant is None else '.'}",
-        evidence=(
-            quoted(event),
-            f"{event.count} times, last at {event.last_seen}",
-            f"claimRef {volume.claim}, reclaim policy Delete",
-        ),
+        evidence=_of_deletion(volume, event),
         remedy="" if meant is None else _filled(meant.remedy, fields),
         commands=(*made, describe_volume(volume)),
         recovery=None if meant is None else meant.recovery,
+    )
+
+
+def _deletion_hangs(
+    case: RuleContext, volume: PersistentVolume, event: KubeEvent, pool: str
+) -> Finding:
+    """Return what a call waits for that does not return: its event names no cause."""
+    blocked = blocking(case, pool)
+    return finding(
+        "RBD642",
+        f"pv {volume.name}",
+        f"{volume.name} is to be deleted, but the call that deletes its image does not return: "
+        f"{blocked or 'it waits for Ceph'}.",
+        evidence=_of_deletion(volume, event),
+        remedy=_SPACE if blocked else _ONE_OF_TWO,
+        commands=(command("ceph health detail"), describe_volume(volume)),
+        recovery=Recovery(actor=PROVISIONER, condition="Ceph serves the pool", within_s=RETRY_S),
+    )
+
+
+# ceph-csi moves an image to the trash before ceph-mgr removes it (internal/rbd/rbd_util.go): both
+# write, and an OSD that is full accepts no write.
+_SPACE: Final = (
+    "Mend what Ceph reports; in a full pool, make space first, because a deletion writes, too: "
+    "with more OSDs, a larger quota (`ceph osd pool set-quota`), or, until the images are gone, a "
+    "full ratio that is a little higher (`ceph osd set-full-ratio`). The deletion then ends by "
+    "itself. Never remove the PV's finalizers."
+)
+_ONE_OF_TWO: Final = (
+    "`ceph health detail` names a pool that is full or PGs that are inactive. If it names none, "
+    "the provisioner's pod does not reach the monitors or the OSDs: test it from there. Never "
+    "remove the PV's finalizers."
+)
+
+
+def _of_deletion(volume: PersistentVolume, event: KubeEvent) -> tuple[str, ...]:
+    return (
+        quoted(event),
+        f"{event.count} times, last at {event.last_seen}",
+        f"claimRef {volume.claim}, reclaim policy Delete",
     )
 
 

@@ -130,6 +130,7 @@ CAUSES: Final = {
     "ceph-csi-966": ("RBD753", "features that this kernel does not know"),
     "create-rbd-support-not-loaded": ("RBD607", "module rbd_support of ceph-mgr does not run"),
     "create-source-being-flattened": ("RBD745", "Ceph's manager has flattened its source"),
+    "rook-3579": ("RBD642", "does not return: Ceph reports that pool k8s is full (no space)"),
     "delete-34": ("RBD642", "is longer than the driver expects (34)"),
     "delete-95-ceph-too-old": ("RBD642", "Ceph is older than this ceph-csi supports"),
     "delete-mgr-key-without-osd-caps": ("RBD642", "the key of ceph-mgr itself has no rights"),
