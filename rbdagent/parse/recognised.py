@@ -594,6 +594,21 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
     )
+    NOTHING_STAGED = (
+        "RBD769",
+        r"special device /\S{1,300}?/globalmount/\S{1,250} does not exist",
+        Rank.SPECIFIC,
+        Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
+        Origin("ceph-csi", "ceph-csi#2075", "the event of the pod"),
+    )
+    STAGING_PATH_FAILS = (
+        # IsLikelyNotMountPoint returns the error of stat(2) on the staging path.
+        "RBD768",
+        r"\bl?stat /\S{1,300}?/globalmount/\S{1,250}: input/output error",
+        Rank.SPECIFIC,
+        Origin(*_MOUNT_UTILS, "mount_linux.go, IsLikelyNotMountPoint"),
+        Origin("ceph-csi", "ceph-csi#568", "the event of the pod"),
+    )
     RESIZE_REFUSED = (
         # At the time of NodeStage, ceph-csi has mounted the file system.
         "RBD761",

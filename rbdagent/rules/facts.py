@@ -108,6 +108,30 @@ def is_mounted_there(case: RuleContext, named: dict[str, str]) -> bool:
     )
 
 
+def is_stopped_there(case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether the kernel stopped a file system of the image that the node has mounted."""
+    if named["node"] != case.here_if_known:
+        return False
+    devices = {
+        f"({holder_verdict.holder.mapping.kernel_name})"
+        for holder_verdict in case.holder_verdicts
+        if holder_verdict.holder.node == named["node"]
+        and holder_verdict.holder.mapping is not None
+        and observed_of(holder_verdict.holder.mapping.mounts)
+    }
+    return any(
+        Recognised.FILE_SYSTEM_STOPPED.is_in(entry.text) and any(d in entry.text for d in devices)
+        for entry in kernel_log(case)
+    )
+
+
+def is_unmapped_there(case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether the node was observed, and has not mapped the image."""
+    return named["node"] == case.here_if_known and not any(
+        holder_verdict.holder.node == named["node"] for holder_verdict in case.holder_verdicts
+    )
+
+
 def is_cut_off(case: RuleContext, named: dict[str, str]) -> bool:
     """Return whether fsck reads behind the end of an image that is smaller than its PV."""
     return is_shrunk(case, named) and bool(named.get("beyond"))

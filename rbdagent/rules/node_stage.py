@@ -87,6 +87,8 @@ from rbdagent.rules.facts import (
     is_present,
     is_released,
     is_shrunk,
+    is_stopped_there,
+    is_unmapped_there,
     kernel_line,
     kernel_log,
     kernel_says,
@@ -715,6 +717,25 @@ ENTRIES: Final = (
         "repair and do not format.",
         recovery=_retried("the device can be read"),
         step=LifecycleStep.STAGE,
+    ),
+    # SetUp runs after MountDevice, or if kubelet has the device as globally mounted
+    # (pkg/volume/util/operationexecutor/operation_generator.go, GenerateMountVolumeFunc).
+    Entry(
+        "RBD769",
+        "NothingStaged",
+        Severity.ERROR,
+        "kubelet takes the volume for staged on that node, and nothing is at its staging path.",
+        cause="Something else than kubelet has unmounted the volume there and removed the "
+        "directory (a person, a script), or the CSI node plugin runs with another directory of "
+        "kubelet than before.",
+        evidence="`special device … does not exist` with a path below globalmount in kubelet's "
+        "event of MountVolume.SetUp; the mappings of that node.",
+        risk="None for the data.",
+        remedy="End all pods with the volume on that node: kubelet then gives it up, and stages it "
+        "again for the next pod. If that is not possible, restart kubelet there: it does not "
+        "rely on what it staged before.",
+        recovery=Recovery(note="kubelet stages a volume again only after it has given it up"),
+        step=LifecycleStep.PUBLISH,
     ),
 )
 
@@ -1347,6 +1368,48 @@ ERROR_TEXTS: Final = (
                     (_IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
                     _GROW_BACK,
                     Recovery(note="a shrunk image does not grow back"),
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
+        (Recognised.STAGING_PATH_FAILS,),
+        "RBD768",
+        "each access to the file system at its staging path there fails (input/output error): its "
+        "device cannot be read, or the kernel has stopped the file system",
+        (_FS_LOG, template("ceph osd blocklist ls"), template("ceph health detail")),
+        causes=(
+            (
+                is_stopped_there,
+                ErrorText(
+                    (),
+                    "RBD768",
+                    "the kernel has stopped its file system after I/O errors, and it is still "
+                    "mounted at the staging path there",
+                    (_FS_LOG, template("ceph health detail"), NODE_PODS),
+                    "End the cause of the I/O errors first (`ceph health detail`, the blocklist). "
+                    "Then end all pods with the volume on that node: kubelet unmounts the file "
+                    "system, and the next mount replays its log. If it stays mounted without a "
+                    "pod, run `umount` for the staging path on that node. Do not repair it before.",
+                    _retried("the file system was unmounted and mounted again"),
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
+        (Recognised.NOTHING_STAGED,),
+        "RBD769",
+        "kubelet takes the volume for staged there, and nothing is at its staging path",
+        (NODE_PODS, template("rbdagent who-holds", "pv/{volume}", node="{node}")),
+        causes=(
+            (
+                is_unmapped_there,
+                ErrorText(
+                    (),
+                    "RBD769",
+                    "kubelet takes the volume for staged there, and nothing is at its staging "
+                    "path: that node has not mapped the image",
+                    (NODE_PODS,),
                 ),
             ),
         ),

@@ -265,6 +265,19 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             TOOL,
         ),
     ),
+    Recognised.NOTHING_STAGED: (
+        of_kubelet(
+            "MountVolume.SetUp",
+            "rpc error: code = Internal desc = mount failed: exit status 32\nMounting command: "
+            "mount\nMounting arguments: -t ext4 -o bind,_netdev /k/globalmount/0001-x /m\nOutput: "
+            "mount: /m: special device /k/globalmount/0001-x does not exist.",
+        ),
+    ),
+    Recognised.STAGING_PATH_FAILS: (
+        of_stage(
+            "rpc error: code = Internal desc = stat /k/globalmount/0001-x: input/output error"
+        ),
+    ),
     Recognised.RESIZE_REFUSED: (
         of_stage(
             "resize failed on path /g, error: resize of device /dev/rbd1 failed: exit status 1. "

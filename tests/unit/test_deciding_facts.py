@@ -78,6 +78,13 @@ REFUSED: Final = stage(
     "/dev/rbd0, missing codepage or helper program, or other error."
 )
 UNREADABLE: Final = stage("mount: /o: can't read superblock on /dev/rbd0.")
+STOPPED: Final = "XFS (rbd0): Filesystem has been shut down due to log error (0x2)."
+FAILS_AT_STAGING: Final[dict[str, Any]] = {
+    **HERE,
+    "events": (kubelet_event(QUOTES[Recognised.STAGING_PATH_FAILS][0].text),),
+}
+AT_STAGING: Final[dict[str, Any]] = {"mounts": (mount(),)}
+NOT_STAGED: Final = QUOTES[Recognised.NOTHING_STAGED][0].text
 IN_LUKS: Final = REFUSED.replace("/dev/rbd0", "/dev/mapper/luks-rbd-0001-x")
 
 
@@ -169,6 +176,39 @@ DECIDED: Final = {
         state(UNREADABLE, TEN, **SHRUNK), "RBD768", "most likely it was shrunk"
     ),
     "super block": (state(UNREADABLE, TEN), "RBD768", "each read of the device fails"),
+    "staging path, stopped": (
+        with_kernel(
+            world(mapped=AT_STAGING, in_kube=FAILS_AT_STAGING),
+            Recognised.FILE_SYSTEM_STOPPED,
+            STOPPED,
+        ),
+        "RBD768",
+        "and it is still mounted at the staging path",
+    ),
+    "staging path, another device": (
+        with_kernel(
+            world(mapped=AT_STAGING, in_kube=FAILS_AT_STAGING),
+            Recognised.FILE_SYSTEM_STOPPED,
+            STOPPED.replace("rbd0", "rbd7"),
+        ),
+        "RBD768",
+        "or the kernel has stopped the file system",
+    ),
+    "staging path, the log of another node": (
+        with_kernel(
+            world(mapped=AT_STAGING, in_kube={**FAILS_AT_STAGING, "pods": (waiting_pod(),)}),
+            Recognised.FILE_SYSTEM_STOPPED,
+            STOPPED,
+        ),
+        "RBD768",
+        "or the kernel has stopped the file system",
+    ),
+    "nothing staged, not mapped": (
+        state(NOT_STAGED, **HERE), "RBD769", "that node has not mapped the image"
+    ),
+    "nothing staged, another node": (
+        state(NOT_STAGED), "RBD769", "nothing is at its staging path.",
+    ),
     "mount, xfs": (state(REFUSED, **of_type("xfs")), "RBD753", "one of two usual reasons"),
     "mount, a clone": (
         with_kernel(state(REFUSED, **of_type("xfs"), **HERE), Recognised.DUPLICATE_UUID),

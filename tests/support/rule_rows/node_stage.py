@@ -304,6 +304,16 @@ REPORTED: Final[Reported] = {
     "RBD768": {
         "mount": (mounting(stage("mount: /o: can't read superblock on /dev/rbd0.")), NONE),
     },
+    "RBD769": {
+        "bind mount": (
+            mounting(
+                f'MountVolume.SetUp failed for volume "{PV}" : rpc error: code = Internal desc = '
+                "mount failed: exit status 32\nOutput: mount: /m: special device "
+                "/k/globalmount/0001-x does not exist."
+            ),
+            NONE,
+        ),
+    },
     "RBD766": {
         # ceph-csi nodeserver.go@52fcb7b: the status at the end is empty.
         "ceph-csi": (
