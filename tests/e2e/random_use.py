@@ -1,8 +1,8 @@
 """Random legitimate use for as long as is asked: `diagnose -A` reports nothing at any moment.
 
 It runs only by name (`./dev e2e -n 0 -s tests/e2e/random_use.py`), until it finds nothing in thirty
-minutes: with seed 2, RBD205 is still reported for a directory that kubelet removes a moment later,
-and RBD119 for an image that was made while the sources were read.
+minutes: seed 6 found one alarm in 1563 looks, a device-mapper device without a name, which is
+mended since. No run of that length has been clean.
 
 RBDAGENT_HEALTHY_S is the length in seconds; RBDAGENT_HEALTHY_SEED draws other actions.
 """
