@@ -86,6 +86,7 @@ from rbdagent.verdicts.evidence import (
     pod_names,
     process_text,
     processes_on,
+    users_without_pod,
 )
 from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text
 from rbdagent.verdicts.volume_traces import left_here, listed_here
@@ -933,7 +934,9 @@ def pinned(case: RuleContext) -> Iterator[Finding]:
         if not kept:
             continue
         after, recovery = _once_released(holder)
-        count = f" (and {len(kept) - 1} more)" if len(kept) > 1 else ""
+        # A file system that is left is there because something uses it: it counts only alone.
+        others = len(users_without_pod(found, holder)) - 1
+        count = f" (and {others} more)" if others > 0 else ""
         yield finding(
             "RBD102",
             subject_of(holder),

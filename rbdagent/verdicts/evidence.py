@@ -237,18 +237,26 @@ def foreign_mounts(found: Evidence, holder: Holder) -> tuple[Mount, ...]:
 
 def pins(found: Evidence, holder: Holder) -> tuple[str, ...]:
     """Return a sentence for each thing that keeps the device busy although no pod uses it."""
+    return (*users_without_pod(found, holder), *_left_file_system(found, holder))
+
+
+def users_without_pod(found: Evidence, holder: Holder) -> tuple[str, ...]:
+    """Return a sentence for each process, mount and device that uses the device for no pod."""
     lines = [opener_text(opener) for opener in found.openers]
     lines += [mount_text(mount) for mount in foreign_mounts(found, holder)]
     lines += [mount_text(mount) for mount in found.other_mounts]
     lines += [block_holder_text(device) for device in found.stacked]
-    mapping = holder.mapping
-    if mapping is not None and mapping.mounts == () and found.traces:
-        # Mounts that were not observed are not "none": a container may have it mounted.
-        traces = ", ".join(map(foreign_name, found.traces))
-        lines.append(
-            f"the kernel still has a file system on it ({traces}), but it is not mounted anywhere"
-        )
     return tuple(dict.fromkeys(lines))
+
+
+def _left_file_system(found: Evidence, holder: Holder) -> tuple[str, ...]:
+    """Return the sentence about a file system that the kernel keeps after its last unmount."""
+    mapping = holder.mapping
+    if mapping is None or mapping.mounts != () or not found.traces:
+        # Mounts that were not observed are not "none": a container may have it mounted.
+        return ()
+    traces = ", ".join(map(foreign_name, found.traces))
+    return (f"it is not mounted anywhere, but the kernel still has a file system on it ({traces})",)
 
 
 # --------------------------------------------------------------------------------------------------

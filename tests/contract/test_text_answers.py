@@ -328,7 +328,7 @@ def test_holder_is_named_as_far_as_it_is_known(
 
 FIRST_LINES: Final = {
     "founding_pinned": """\
-PINNED  /dev/rbd0 on worker-1 is kept open: process 517 ("sleep 100000") has its working directory on it (and 1 more).
+PINNED  /dev/rbd0 on worker-1 is kept open: process 517 ("sleep 100000") has its working directory on it.
         default/founding-incident-12456d-worker-2 on worker-2 has waited 63s for the volume (RBD401).
 """,  # noqa: E501 - as printed
     "founding_orphan": """\
@@ -344,7 +344,7 @@ DEAD  The Ceph client of /dev/rbd0 on n1 is blocklisted: writes there fail (-108
       The same client serves /dev/rbd0, /dev/rbd1: I/O fails on all of them. This affects default/pb2 as well. The entry expires 2026-11-21T02:26:53.479663+0000. Do not remove the entry while these
 """,  # noqa: E501 - as printed
     "multi-attach": """\
-PINNED  /dev/rbd0 on worker-1 is kept open: process 392 ("sleep 100000") has its working directory on it (and 1 more).
+PINNED  /dev/rbd0 on worker-1 is kept open: process 392 ("sleep 100000") has its working directory on it.
         default/app-2 on worker-2 has waited 27s for the volume (RBD401).
 """,  # noqa: E501 - as printed
     "first_pod_missing": """\
