@@ -185,6 +185,18 @@ def _node(settings: Settings, answer: Callable[[], NodeAnswer] | None) -> tuple[
 
 
 def _devices(view: NodeView) -> list[CheckResult]:
+    mappings = view.mappings
+    if isinstance(mappings, NotObserved):
+        # Whether the module is loaded was not observed either: both are read from sysfs.
+        return [
+            _line(
+                "RBD devices can be seen",
+                "RBD devices cannot be seen",
+                ok=False,
+                detail=mappings.reason,
+                hint=mappings.hint,
+            )
+        ]
     return [
         _line(
             "the rbd module is loaded",
@@ -196,8 +208,8 @@ def _devices(view: NodeView) -> list[CheckResult]:
         _line(
             "RBD devices can be seen",
             "RBD devices cannot be seen",
-            ok=are_mappings_observed(view),
-            detail=f"{len(observed_of(view.mappings))} mapped",
+            ok=True,
+            detail=f"{len(mappings)} mapped",
         ),
     ]
 
@@ -221,12 +233,13 @@ def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
     """Yield a line for each fact that needs a privilege; every line names the privilege."""
     missing = {gap.fact: gap for gap in gaps}
     krbd = [mapping for mapping in observed_of(view.mappings) if mapping.kind is DeviceKind.KRBD]
+    none = f"no device {'is mapped' if are_mappings_observed(view) else 'was observed'}"
     for fact, right in _RIGHTS:
         gap = missing.get(fact)
         if gap is not None:
             yield _seen(fact, ok=False, detail=gap.reason, hint=gap.hint)
         elif fact in _NEEDS_A_DEVICE and not krbd:
-            yield _not_tried(fact, right)
+            yield _not_tried(fact, right, without=none)
         elif fact in _NEEDS_KUBELET and not _roots(view):
             yield _not_tried(fact, right, without="kubelet has no directory")
         else:
@@ -241,7 +254,7 @@ def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
             hint="no verdict needs it: this capability may be omitted",
         )
     else:
-        yield _not_tried(_USER, "CAP_SYS_ADMIN")
+        yield _not_tried(_USER, "CAP_SYS_ADMIN", without=none)
 
 
 def _seen(
@@ -251,7 +264,7 @@ def _seen(
     return _line(can, cannot, ok=ok, detail=detail, hint=hint, optional=optional)
 
 
-def _not_tried(fact: str, right: str, *, without: str = "no device is mapped") -> CheckResult:
+def _not_tried(fact: str, right: str, *, without: str) -> CheckResult:
     return CheckResult(
         source="node",
         sentence=f"{fact} can be seen",

@@ -98,6 +98,8 @@ def _own_kind(kind: object) -> str:
     """Return the kind if it is an output of rbdagent; the kind of another file is not quoted."""
     from rbdagent.report.schema import KINDS
 
+    if kind is None:
+        return "none"
     return f"kind: {kind}" if isinstance(kind, str) and kind in KINDS else "another one"
 
 

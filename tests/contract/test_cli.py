@@ -1121,6 +1121,14 @@ def test_list_of_an_unobserved_node_is_not_a_success(ask: Ask, flags: tuple[str,
     assert "The mappings of this node were not observed." in done.stdout
 
 
+def test_check_of_a_directory_without_sysfs_claims_nothing_about_the_module(ask: Ask) -> None:
+    done = ask("check", "-v", "--no-ceph", "--no-kube", "--sysfs", "/none")
+    assert "RBD devices cannot be seen: /none: no sysfs is mounted there" in done.stdout
+    assert "pass --sysfs with the path of the host's /sys" in done.stdout
+    assert "module" not in done.stdout
+    assert "no device was observed here" in " ".join(done.stdout.split())
+
+
 TABLES: Final = '[[ceph]]\nname = "a"\nconf = "/none/a.conf"\n'
 
 
