@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import cluster_with
+from rbdagent.correlate.image_identity import are_mappings_observed
 from rbdagent.model import CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.parse.excerpt import what_follows
 from rbdagent.parse.foreign import foreign
@@ -126,8 +127,10 @@ def is_stopped_there(case: RuleContext, named: dict[str, str]) -> bool:
 
 
 def is_unmapped_there(case: RuleContext, named: dict[str, str]) -> bool:
-    """Return whether the node was observed, and has not mapped the image."""
-    return named["node"] == case.here_if_known and not any(
+    """Return whether the mappings of the node were observed, and none is of the image."""
+    if named["node"] != case.here_if_known or case.use.image is None:
+        return False
+    return are_mappings_observed(case.snapshot.node) and not any(
         holder_verdict.holder.node == named["node"] for holder_verdict in case.holder_verdicts
     )
 

@@ -124,6 +124,12 @@ def monitored(*ports: int, **attributes: str) -> Snapshot:
     return replace(seen, ceph=replace(seen.ceph, clusters=clusters))
 
 
+def unseen_mappings(seen: Snapshot) -> Snapshot:
+    """Return the state without the mappings of its node."""
+    assert seen.node is not None
+    return replace(seen, node=replace(seen.node, mappings=UNSEEN))
+
+
 def of_type(fs_type: str, **overrides: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
     source = volume().source
     assert isinstance(source, CsiSource)
@@ -205,6 +211,9 @@ DECIDED: Final = {
     ),
     "nothing staged, not mapped": (
         state(NOT_STAGED, **HERE), "RBD769", "that node has not mapped the image"
+    ),
+    "nothing staged, mappings unseen": (
+        unseen_mappings(state(NOT_STAGED, **HERE)), "RBD769", "nothing is at its staging path."
     ),
     "nothing staged, another node": (
         state(NOT_STAGED), "RBD769", "nothing is at its staging path.",
