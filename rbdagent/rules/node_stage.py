@@ -521,6 +521,9 @@ ENTRIES: Final = (
         recovery=Recovery(note="an image that is only read is not formatted"),
         step=LifecycleStep.STAGE,
     ),
+    # Before each unmount, ceph-csi asks whether a path is a mount point, and returns the error of
+    # lstat (internal/rbd/nodeserver.go@52fcb7b, NodeUnpublishVolume and NodeUnstageVolume;
+    # MountedFast in moby/sys/mountinfo): EIO for each path of an XFS that was shut down.
     Entry(
         "RBD755",
         "TurnedReadOnly",
@@ -534,8 +537,10 @@ ENTRIES: Final = (
         "in some kernels only) or `Filesystem has been shut down` (XFS) under the running pods.",
         risk="Writes fail with EROFS; pods that do not check errors lose what they write.",
         remedy="Check the kernel log and Ceph, and end the cause first. Then delete all pods with "
-        "the volume on that node, so that it is unmounted: fsck runs when it is mounted again. If "
-        "the image is not primary here any more, no pod can map it here.",
+        "the volume on that node, so that it is unmounted: fsck runs when it is mounted again. An "
+        "XFS that was shut down stays mounted, and its pods stay Terminating, until you run "
+        "`umount` on that node for their paths and for the staging path. If the image is not "
+        "primary here any more, no pod can map it here.",
         recovery=Recovery(note="only an unmount, and fsck at the next mount, end it"),
         step=LifecycleStep.USE,
     ),
@@ -1388,9 +1393,9 @@ ERROR_TEXTS: Final = (
                     "mounted at the staging path there",
                     (_FS_LOG, template("ceph health detail"), NODE_PODS),
                     "End the cause of the I/O errors first (`ceph health detail`, the blocklist). "
-                    "Then end all pods with the volume on that node: kubelet unmounts the file "
-                    "system, and the next mount replays its log. If it stays mounted without a "
-                    "pod, run `umount` for the staging path on that node. Do not repair it before.",
+                    "Then end all pods with the volume on that node, and run `umount` there for "
+                    "the staging path: the driver cannot, because stat fails for it, too. The next "
+                    "mount replays the log. Do not repair the file system before.",
                     _retried("the file system was unmounted and mounted again"),
                 ),
             ),

@@ -235,8 +235,8 @@ def test_file_system_that_stopped_is_reported(scene: Scene, storage_class: str) 
     scene.lab.ceph.ceph("osd", "blocklist", "rm", address)
     scene.wait_verdict(_NODE, volume, "Unwatched")
     wait_until(lambda: "RBD755" in codes(scene, volume), timeout_s=60, what="RBD755", interval_s=2)
-    # kubelet does not get rid of the volume of an XFS that is shut down: the next test needs a node
-    # without it.
+    # lstat fails with EIO in an XFS that is shut down, so no driver unmounts it (the comment at
+    # RBD755): the next test needs a node without it.
     vm.power_off()
     vm.start()
     vm.wait_until_ready()
