@@ -46,6 +46,7 @@ _CLIENT_LINES: Final = (
 
 _DECISIVE_LINES: Final = (
     Recognised.FILE_SYSTEM_STOPPED,
+    Recognised.FILE_SYSTEM_CHANGED,
     Recognised.DUPLICATE_UUID,
     Recognised.UNKNOWN_FEATURE,
     Recognised.BAD_GEOMETRY,

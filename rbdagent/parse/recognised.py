@@ -1070,7 +1070,7 @@ class Recognised(Enum):
         None,
         (
             r"EXT4-fs \(\S{1,64}\): Remounting filesystem read-only"
-            r"|XFS \(\S{1,64}\): Filesystem has been shut down"
+            r"|(?P<xfs>XFS) \(\S{1,64}\): Filesystem has been shut down"
         ),
         None,
         Origin(
@@ -1133,6 +1133,17 @@ class Recognised(Enum):
         r"\Alibceph: pool (?P<pool_id>\d{1,18}) is full or reached quota",
         None,
         Origin("linux", "6.12, 7.2", "net/ceph/osd_client.c, __submit_request"),
+    )
+    FILE_SYSTEM_CHANGED = (
+        # ext4 limits the rate of the first over all devices (ext4_mount_msg_ratelimit).
+        None,
+        (
+            r"EXT4-fs \(\S{1,64}\): (?:mounted|unmounting) filesystem"
+            r"|XFS \(\S{1,64}\): (?:Mounting V\d|Unmounting) Filesystem"
+        ),
+        None,
+        Origin("linux", "recording tests/fixtures/logs/pinned.dmesg", "fs/ext4/super.c"),
+        Origin(*_LINUX, "fs/xfs/xfs_log.c, xfs_log_mount; fs/xfs/xfs_super.c, xfs_fs_put_super"),
     )
     TASK_HUNG = (
         None,

@@ -32,7 +32,6 @@ from rbdagent.model import (
     MountKind,
     Node,
     NotObserved,
-    Pod,
     Recovery,
     Severity,
     Verb,
@@ -118,6 +117,8 @@ from rbdagent.verdicts.volume_verdict import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rbdagent.model import LogEntry
 
 
 _EVENT: Final = "kubelet's newest event of a pod that still waits, verbatim."
@@ -534,7 +535,9 @@ ENTRIES: Final = (
         "none: writes then wait.",
         evidence="The super block is read-only, and neither the mapping nor the PV requests that; "
         "or the kernel logged `Remounting filesystem read-only` (ext4, whose super block shows it "
-        "in some kernels only) or `Filesystem has been shut down` (XFS) under the running pods.",
+        "in some kernels only) or `Filesystem has been shut down` (XFS) under the running pods. "
+        "If the line is older than the pods, the finding is a warning: ext4 does not log each "
+        "mount if many come at once, so the line may be about an earlier mapping.",
         risk="Writes fail with EROFS; pods that do not check errors lose what they write.",
         remedy="Check the kernel log and Ceph, and end the cause first. Then delete all pods with "
         "the volume on that node, so that it is unmounted: fsck runs when it is mounted again. An "
@@ -2116,23 +2119,30 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
             if mount.read_only and mount.kind is MountKind.FILE_SYSTEM
         ]
         pods = [pod for pod in case.use.pods if pod.node_name == node and runs(pod)]
-        lines = _lines_of_a_stop(case, mapping, pods)
-        if not read_only and not lines:
+        stops = _lines_of_a_stop(case, mapping) if pods or read_only else ()
+        if not read_only and not stops:
             continue
         refused = _why_refused(case, mapping)
+        users = pod_names(pods) or "every process that uses it"
+        # The file system stays mounted as long as one of its pods runs, so the oldest counts.
+        begun = min((pod.created_at or "" for pod in pods), default="")
+        certain = bool(read_only) or any(begun and entry.at > begun for entry in stops)
+        what = subject_of(holder_verdict.holder)
         yield finding(
             "RBD755",
-            subject_of(holder_verdict.holder),
-            f"The file system of {subject_of(holder_verdict.holder)} has become read-only: "
-            "writes of "
-            f"{pod_names(pods) or 'every process that uses it'} fail.{refused}",
+            what,
+            f"The file system of {what} has become read-only: writes of {users} fail.{refused}"
+            if certain
+            else f"The kernel stopped a file system on {what} before {users} began, and logged no "
+            f"mount of that device since: most likely all writes fail there.{refused}",
+            severity=None if certain else Severity.WARNING,
             evidence=(
                 *(
                     f"{mount.fs_type} at {foreign_name(mount.path)} is read-only, "
                     f"{mapping.device} is not"
                     for mount in read_only[:3]
                 ),
-                *lines,
+                *map(kernel_line, stops),
             ),
             commands=(
                 device_log(mapping.kernel_name, node),
@@ -2145,20 +2155,21 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _lines_of_a_stop(case: RuleContext, mapping: Mapping, pods: list[Pod]) -> tuple[str, ...]:
-    """Return the kernel's lines about a file system that stopped writing under these pods.
+def _lines_of_a_stop(case: RuleContext, mapping: Mapping) -> tuple[LogEntry, ...]:
+    """Return the kernel's lines about a stop after which it logged no other mount of the device.
 
-    A line from before the pods may be about an earlier mapping with the same device name. The file
-    system stays mounted as long as one of its pods runs, so the oldest of them counts.
+    A line from before a later mount may be about an earlier mapping with the same device name.
     """
-    begun = min((pod.created_at or "" for pod in pods), default="")
+    types = {mount.fs_type for mount in observed_of(mapping.mounts) if mount.fs_type}
+    devices = {mapping.kernel_name, *(dm.name for dm in observed_of(mapping.holders))}
+    of_device = [entry for entry in kernel_log(case) if not devices.isdisjoint(entry.names)]
+    changed = [entry.at for entry in of_device if Recognised.FILE_SYSTEM_CHANGED.is_in(entry.text)]
     return tuple(
-        kernel_line(entry)
-        for entry in kernel_log(case)
-        if Recognised.FILE_SYSTEM_STOPPED.is_in(entry.text)
-        and mapping.kernel_name in entry.names
-        and begun
-        and entry.at > begun
+        entry
+        for entry in of_device
+        if (names := Recognised.FILE_SYSTEM_STOPPED.named_in(entry.text)) is not None
+        and entry.at > max(changed, default="")
+        and ("xfs" in types) is bool(names.get("xfs"))
     )
 
 

@@ -456,6 +456,16 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         Quote("EXT4-fs (rbd1): Remounting filesystem read-only", TOOL),
         Quote("XFS (rbd0): Filesystem has been shut down due to log error (0x2).", TOOL),
     ),
+    Recognised.FILE_SYSTEM_CHANGED: (
+        Quote(
+            "EXT4-fs (rbd0): mounted filesystem with ordered data mode. Quota mode: none.",
+            RECORDING,
+            "logs/pinned.dmesg",
+        ),
+        Quote("EXT4-fs (rbd0): unmounting filesystem.", RECORDING, "logs/pinned.dmesg"),
+        Quote("XFS (rbd0): Mounting V5 Filesystem 6d3d1c4e-7b1f-4c55-9d0e-4c1c2f0f3c11", SOURCE),
+        Quote("XFS (rbd0): Unmounting Filesystem 6d3d1c4e-7b1f-4c55-9d0e-4c1c2f0f3c11", SOURCE),
+    ),
     Recognised.WRITE_REFUSED: (
         Quote("rbd: rbd0: write at objno 5 1048576~4096 result -30", SOURCE),
     ),

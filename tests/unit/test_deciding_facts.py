@@ -21,6 +21,8 @@ from rbdagent.model import (
     NotObserved,
     ProcessRef,
     ServiceAddress,
+    Severity,
+    observed_of,
 )
 from rbdagent.parse.handle import CLIENT_ADDRESS
 from rbdagent.parse.recognised import Recognised
@@ -315,15 +317,55 @@ def test_backup_of_an_image_is_no_map_that_waits() -> None:
     assert "RBD203" not in codes(unmapped(on_node={"in_flight": (flight,)}))
 
 
-@each_row("row", [0, 1])
-def test_file_system_that_stopped_is_found_in_the_log_of_the_kernel(row: int) -> None:
-    text = QUOTES[Recognised.FILE_SYSTEM_STOPPED][row].text
-    seen = world(mapped={"mounts": (mount(),)}, in_kube={"pods": (pod(),)})
-    stopped = with_kernel(seen, Recognised.FILE_SYSTEM_STOPPED, text)
-    assert text in str(found(stopped, "RBD755").evidence)
-    before = world(mapped={"mounts": (mount(),)}, in_kube={"pods": (pod(created_at=NOW),)})
-    earlier = with_kernel(before, Recognised.FILE_SYSTEM_STOPPED, text)
-    assert "RBD755" not in codes(earlier)
+STOPS: Final = {"ext4": 0, "xfs": 1}
+"""Which quotation of the kernel is about which file system."""
+
+
+def stopped(fs_type: str, *, created_at: str = LONG_AGO, then: str = "") -> Snapshot:
+    """Build a pod whose file system stopped just now, and what the kernel logged after that."""
+    seen = world(
+        mapped={"mounts": (mount(fs_type=fs_type),)},
+        in_kube={"pods": (pod(created_at=created_at),)},
+    )
+    text = QUOTES[Recognised.FILE_SYSTEM_STOPPED][STOPS[fs_type]].text
+    seen = with_kernel(seen, Recognised.FILE_SYSTEM_STOPPED, text)
+    assert seen.node is not None
+    assert isinstance(seen.node.words, NodeLogs)
+    assert isinstance(seen.node.words.kernel, LogExcerpt)
+    line = LogEntry(at=NOW, text=then, names=("rbd0",))
+    words = (*seen.node.words.kernel.words, *((line,) if then else ()))
+    kernel = replace(seen.node.words.kernel, words=words)
+    return replace(seen, node=replace(seen.node, words=replace(seen.node.words, kernel=kernel)))
+
+
+@each_row("fs_type", list(STOPS))
+def test_file_system_that_stopped_is_found_in_the_log_of_the_kernel(fs_type: str) -> None:
+    finding = found(stopped(fs_type), "RBD755")
+    assert QUOTES[Recognised.FILE_SYSTEM_STOPPED][STOPS[fs_type]].text in str(finding.evidence)
+    assert "has become read-only" in finding.message
+    assert finding.severity is Severity.ERROR
+
+
+@each_row("fs_type", list(STOPS))
+def test_file_system_that_stopped_before_its_pods_is_most_likely_theirs(fs_type: str) -> None:
+    finding = found(stopped(fs_type, created_at=NOW), "RBD755")
+    assert "before default/web-0 began" in finding.message
+    assert "most likely" in finding.message
+    assert finding.severity is Severity.WARNING
+
+
+@each_row("row", range(4))
+def test_file_system_that_was_mounted_since_is_not_the_one_that_stopped(row: int) -> None:
+    text = QUOTES[Recognised.FILE_SYSTEM_CHANGED][row].text
+    assert "RBD755" not in codes(stopped("xfs", created_at=NOW, then=text))
+
+
+def test_file_system_of_another_type_is_not_the_one_that_stopped() -> None:
+    seen = stopped("xfs")
+    assert seen.node is not None
+    (mapped,) = observed_of(seen.node.mappings)
+    other = replace(mapped, mounts=(mount(fs_type="ext4"),))
+    assert "RBD755" not in codes(replace(seen, node=replace(seen.node, mappings=(other,))))
 
 
 @each_row(
