@@ -248,8 +248,12 @@ def as_the_unit(*command: object, without: str = "") -> subprocess.CompletedProc
     )
 
 
-def test_the_units_rights_show_the_whole_node(root: Path) -> None:
-    done = as_the_unit(root / "usr/bin/rbdagent", "check", "-v", "--no-ceph", "--no-kube")
+def test_the_units_rights_show_the_whole_node(root: Path, tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet"
+    for directory in (kubelet, kubelet / "pods", kubelet / "plugins"):
+        directory.mkdir(mode=0o700)
+    observing = ("check", "-v", "--no-ceph", "--no-kube", "--kubelet-root", kubelet)
+    done = as_the_unit(root / "usr/bin/rbdagent", *observing)
     assert done.returncode == 0, done.stdout
     assert "ok      kubelet's pod directories can be seen" in done.stdout
 
