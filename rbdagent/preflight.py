@@ -188,15 +188,7 @@ def _devices(view: NodeView) -> list[CheckResult]:
     mappings = view.mappings
     if isinstance(mappings, NotObserved):
         # Whether the module is loaded was not observed either: both are read from sysfs.
-        return [
-            _line(
-                "RBD devices can be seen",
-                "RBD devices cannot be seen",
-                ok=False,
-                detail=mappings.reason,
-                hint=mappings.hint,
-            )
-        ]
+        return [_seen("RBD devices", ok=False, detail=mappings.reason, hint=mappings.hint)]
     return [
         _line(
             "the rbd module is loaded",
@@ -205,12 +197,7 @@ def _devices(view: NodeView) -> list[CheckResult]:
             detail="" if view.module_loaded else "no /sys/bus/rbd: krbd has no mapping",
             optional=True,
         ),
-        _line(
-            "RBD devices can be seen",
-            "RBD devices cannot be seen",
-            ok=True,
-            detail=f"{len(mappings)} mapped",
-        ),
+        _seen("RBD devices", ok=True, detail=f"{len(mappings)} mapped"),
     ]
 
 

@@ -19,7 +19,7 @@ from rbdagent.rules.pod_events import decisive_pod_events, shows_mounted
 from rbdagent.verdicts.timing import age
 
 if TYPE_CHECKING:
-    from rbdagent.model import ClusterView, ImageView, LogEntry, NodeLogs, Pod
+    from rbdagent.model import ClusterView, ImageView, LogEntry, Mapping, NodeLogs, Pod
     from rbdagent.rules.context import RuleContext
     from rbdagent.rules.error_texts import Fact
     from rbdagent.rules.pod_events import PodEvent
@@ -113,16 +113,14 @@ def is_stopped_there(case: RuleContext, named: dict[str, str]) -> bool:
     """Return whether the kernel stopped a file system of the image that the node has mounted."""
     if named["node"] != case.here_if_known:
         return False
-    devices = {
-        f"({holder_verdict.holder.mapping.kernel_name})"
+    mappings = (
+        holder_verdict.holder.mapping
         for holder_verdict in case.holder_verdicts
         if holder_verdict.holder.node == named["node"]
-        and holder_verdict.holder.mapping is not None
-        and observed_of(holder_verdict.holder.mapping.mounts)
-    }
+    )
     return any(
-        Recognised.FILE_SYSTEM_STOPPED.is_in(entry.text) and any(d in entry.text for d in devices)
-        for entry in kernel_log(case)
+        mapping is not None and observed_of(mapping.mounts) and stops_of(case, mapping)
+        for mapping in mappings
     )
 
 
@@ -226,6 +224,24 @@ def kernel_log(case: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's kernel that name the volume; none if unread."""
     words = _logs(case)
     return () if words is None or isinstance(words.kernel, NotObserved) else words.kernel.words
+
+
+def stops_of(case: RuleContext, mapping: Mapping) -> tuple[LogEntry, ...]:
+    """Return the kernel's lines about a stop after which it logged no other mount of the device.
+
+    A line from before a later mount may be about an earlier mapping with the same device name.
+    """
+    types = {mount.fs_type for mount in observed_of(mapping.mounts) if mount.fs_type}
+    devices = {mapping.kernel_name, *(dm.name for dm in observed_of(mapping.holders))}
+    of_device = [entry for entry in kernel_log(case) if not devices.isdisjoint(entry.names)]
+    changed = [entry.at for entry in of_device if Recognised.FILE_SYSTEM_CHANGED.is_in(entry.text)]
+    return tuple(
+        entry
+        for entry in of_device
+        if (names := Recognised.FILE_SYSTEM_STOPPED.named_in(entry.text)) is not None
+        and entry.at > max(changed, default="")
+        and ("xfs" in types) is bool(names.get("xfs"))
+    )
 
 
 def kubelet_log(case: RuleContext) -> tuple[LogEntry, ...]:

@@ -94,6 +94,7 @@ from rbdagent.rules.facts import (
     needs_ms_mode,
     ownership_begun,
     plugin_adds,
+    stops_of,
 )
 from rbdagent.rules.pod_events import (
     PodEvent,
@@ -117,8 +118,6 @@ from rbdagent.verdicts.volume_verdict import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from rbdagent.model import LogEntry
 
 
 _EVENT: Final = "kubelet's newest event of a pod that still waits, verbatim."
@@ -2119,7 +2118,7 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
             if mount.read_only and mount.kind is MountKind.FILE_SYSTEM
         ]
         pods = [pod for pod in case.use.pods if pod.node_name == node and runs(pod)]
-        stops = _lines_of_a_stop(case, mapping) if pods or read_only else ()
+        stops = stops_of(case, mapping) if pods or read_only else ()
         if not read_only and not stops:
             continue
         refused = _why_refused(case, mapping)
@@ -2153,24 +2152,6 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
                 ),
             ),
         )
-
-
-def _lines_of_a_stop(case: RuleContext, mapping: Mapping) -> tuple[LogEntry, ...]:
-    """Return the kernel's lines about a stop after which it logged no other mount of the device.
-
-    A line from before a later mount may be about an earlier mapping with the same device name.
-    """
-    types = {mount.fs_type for mount in observed_of(mapping.mounts) if mount.fs_type}
-    devices = {mapping.kernel_name, *(dm.name for dm in observed_of(mapping.holders))}
-    of_device = [entry for entry in kernel_log(case) if not devices.isdisjoint(entry.names)]
-    changed = [entry.at for entry in of_device if Recognised.FILE_SYSTEM_CHANGED.is_in(entry.text)]
-    return tuple(
-        entry
-        for entry in of_device
-        if (names := Recognised.FILE_SYSTEM_STOPPED.named_in(entry.text)) is not None
-        and entry.at > max(changed, default="")
-        and ("xfs" in types) is bool(names.get("xfs"))
-    )
 
 
 def _why_refused(case: RuleContext, mapping: Mapping) -> str:

@@ -85,7 +85,7 @@ FAILS_AT_STAGING: Final[dict[str, Any]] = {
     **HERE,
     "events": (kubelet_event(QUOTES[Recognised.STAGING_PATH_FAILS][0].text),),
 }
-AT_STAGING: Final[dict[str, Any]] = {"mounts": (mount(),)}
+AT_STAGING: Final[dict[str, Any]] = {"mounts": (mount(fs_type="xfs"),)}
 NOT_STAGED: Final = QUOTES[Recognised.NOTHING_STAGED][0].text
 IN_LUKS: Final = REFUSED.replace("/dev/rbd0", "/dev/mapper/luks-rbd-0001-x")
 
@@ -101,9 +101,11 @@ def state(text: str, of_image: dict[str, Any] | None = None, **in_kube: Any) -> 
     return unmapped(of_image=of_image or {}, in_kube=parts)
 
 
-def with_kernel(seen: Snapshot, row: Recognised, text: str = "", *, at: str = JUST_NOW) -> Snapshot:
+def with_kernel(
+    seen: Snapshot, row: Recognised, text: str = "", *, at: str = JUST_NOW, device: str = "rbd0"
+) -> Snapshot:
     """Add a line of the observed node's kernel."""
-    line = LogEntry(at=at, text=text or QUOTES[row][0].text, names=("rbd0",))
+    line = LogEntry(at=at, text=text or QUOTES[row][0].text, names=(device,))
     kernel = LogExcerpt(since=LONG_AGO, words=(line,))
     empty = LogExcerpt(since=LONG_AGO)
     assert seen.node is not None
@@ -198,6 +200,7 @@ DECIDED: Final = {
             world(mapped=AT_STAGING, in_kube=FAILS_AT_STAGING),
             Recognised.FILE_SYSTEM_STOPPED,
             STOPPED.replace("rbd0", "rbd7"),
+            device="rbd7",
         ),
         "RBD768",
         "or the kernel has stopped the file system",

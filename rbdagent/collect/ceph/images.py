@@ -465,7 +465,7 @@ def _is_in_trash(cluster: Cluster, context: Handle, image_id: str) -> bool:
     reads the same. But rbd.pyx converts its times with ``datetime.utcfromtimestamp``, which Python
     3.12 deprecates (python/cpython#103857).
     """
-    return _omap_value(cluster, context, _TRASH, f"id_{image_id}") is not None
+    return _omap_value(cluster, context, _TRASH, f"{_BY_ID}{image_id}") is not None
 
 
 def _id_in_trash(cluster: Cluster, context: Handle, name: str) -> str | None:
