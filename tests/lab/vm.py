@@ -25,6 +25,7 @@ from tests.lab.errors import LabError
 from tests.lab.initramfs import File, initramfs
 from tests.lab.install import CHECKOUT, cache_dir
 from tests.lab.processes import patience, wait_until
+from tests.lab.tsc import tsc_khz
 from tests.lab.uml import UmlKernel
 from tests.lab.venvs import venv_place
 
@@ -379,7 +380,8 @@ class Vm:
             # Unsafe only if this machine crashes. The guest's own power failures are realistic: its
             # unwritten pages are lost.
             disk = ("-drive", f"file={self._disk},if=virtio,format=raw,cache=unsafe")
-        arguments = _KERNEL_ARGUMENTS + (_SYSTEMD_ARGUMENTS if self._systemd else "")
+        arguments = f"{_KERNEL_ARGUMENTS} tsc_early_khz={tsc_khz()}"
+        arguments += _SYSTEMD_ARGUMENTS if self._systemd else ""
         return [
             "qemu-system-x86_64",
             # With KVM in a VM without nested virtualisation QEMU hangs instead of failing. Two
