@@ -42,6 +42,7 @@ from rbdagent.model import (
     BlocklistEntry,
     ClusterView,
     Confidence,
+    ContainerState,
     DeviceKind,
     EntityAddress,
     Holder,
@@ -682,9 +683,13 @@ def waits_for_volumes(pod: Pod) -> bool:
     if pod.phase != "Pending" or pod.deleting_since:
         return False
     return all(
-        container.state == "waiting" and container.reason in _MOUNTING
-        for container in pod.containers
+        container.state == "waiting" and not past_mount(container) for container in pod.containers
     )
+
+
+def past_mount(container: ContainerState) -> bool:
+    """Return whether a container waits for something that kubelet does after it mounted all."""
+    return container.state == "waiting" and container.reason not in _MOUNTING
 
 
 def is_finished(pod: Pod) -> bool:

@@ -130,6 +130,7 @@ CAUSES: Final = {
     "ceph-csi-966": ("RBD753", "features that this kernel does not know"),
     "create-rbd-support-not-loaded": ("RBD607", "module rbd_support of ceph-mgr does not run"),
     "create-source-being-flattened": ("RBD745", "Ceph's manager has flattened its source"),
+    "prometheus-operator-3631": ("RBD727", "ends again and again"),
     "ceph-csi-2075": ("RBD769", "that node has not mapped the image"),
     "ceph-csi-568": ("RBD768", "the kernel has stopped its file system after I/O errors"),
     "rook-3579": ("RBD642", "does not return: Ceph reports that pool k8s is full (no space)"),

@@ -89,6 +89,8 @@ def _note(lifecycle: Lifecycle) -> Finding | None:
     return next((one for one in found if FINDINGS[one.code].step and one.code != lead.code), None)
 
 
+_OF_PODS: Final = frozenset({"RBD727"})
+"""The volume is well, and a pod that has it is not."""
 _NO_HOLDER: Final = frozenset({"RBD118", "RBD119"})
 
 
@@ -105,6 +107,9 @@ def _word(lifecycle: Lifecycle) -> tuple[str, str]:
         return "WAITING", BOLD + YELLOW
     if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
         return "UNDETERMINED", BOLD + YELLOW
+    main = _main(lifecycle)
+    if main is not None and main.code in _OF_PODS:
+        return "INFO", BOLD + YELLOW
     return "OK", BOLD + GREEN
 
 

@@ -113,6 +113,11 @@ def waits(*events: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
     return {"pods": (waiting_pod(),), "events": events}
 
 
+def crashing(reason: str) -> ContainerState:
+    """Return a container that waits for this reason."""
+    return ContainerState(name="c", state="waiting", reason=reason)
+
+
 FULL_POOL: Final = HealthCheck(
     name="POOL_FULL", texts=("1 pool(s) full", "pool 'k8s' is full (running out of quota)")
 )
@@ -186,6 +191,14 @@ REPORTED: Final[dict[str, Table]] = {
         ),
         "the target of a migration": world(
             of_image={"features": ("layering", "migrating")}, mapped={"read_only": True}
+        ),
+    },
+    "RBD727": {
+        "ends again and again": world(
+            in_kube={"pods": (pod(containers=(crashing("CrashLoopBackOff"),)),)}
+        ),
+        "no image": world(
+            in_kube={"pods": (pod(phase="Pending", containers=(crashing("ImagePullBackOff"),)),)}
         ),
     },
     "RBD128": {
@@ -399,6 +412,19 @@ NOT_REPORTED: Final[dict[str, Table]] = {
             in_kube={"pods": (pod(),)},
         ),
         "no pod uses it": world(in_ceph={"health": (FULL_POOL,)}),
+    },
+    "RBD727": {
+        "it waits for its volumes": world(
+            in_kube={"pods": (pod(phase="Pending", containers=(crashing("ContainerCreating"),)),)}
+        ),
+        "it runs": world(
+            in_kube={"pods": (pod(containers=(ContainerState(name="c", state="running"),)),)}
+        ),
+        "the pod is being deleted": world(
+            in_kube={
+                "pods": (pod(deleting_since=OBSERVED, containers=(crashing("CrashLoopBackOff"),)),)
+            }
+        ),
     },
     "RBD129": {
         "primary": world(of_image={"primary": True}, in_kube={"pods": (pod(),)}),

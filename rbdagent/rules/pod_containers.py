@@ -1,0 +1,86 @@
+"""RBD727: a container that does not run although the volumes of its pod are mounted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import kubectl
+from rbdagent.correlate.holders import is_finished, past_mount
+from rbdagent.model import LifecycleStep, Recovery, Severity
+from rbdagent.parse.foreign import foreign, foreign_name
+from rbdagent.rules.context import finding
+from rbdagent.rules.entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.model import Command, ContainerState, Finding, Pod
+    from rbdagent.rules.context import RuleContext
+
+_ENDS: Final = "CrashLoopBackOff"
+
+ENTRIES: Final = (
+    # kubelet's SyncPod waits for all volumes (WaitForAttachAndMount) before it pulls an image or
+    # creates a container (pkg/kubelet/kubelet.go@v1.36.3). It tries again after at most five minutes
+    # (MaxContainerBackOff).
+    Entry(
+        "RBD727",
+        "ContainerDoesNotRun",
+        Severity.INFO,
+        "The volume is mounted for a pod, and a container of the pod does not run.",
+        cause="What the container's state names: its program ends again and again, its image "
+        "cannot be pulled, or it cannot be created. kubelet pulls images and creates containers "
+        "only after it has mounted all volumes of the pod.",
+        evidence="A container that waits, with a reason that kubelet sets only after the volumes "
+        "are mounted: CrashLoopBackOff, ImagePullBackOff, CreateContainerError and others.",
+        risk="None for the volume.",
+        remedy="Read the container's own log or message. `Permission denied` below the mount path: "
+        "set `fsGroup` in the pod's securityContext. `No space left on device`: the file system is "
+        "full: enlarge the claim. `Read-only file system` or `Input/output error`: run rbdagent "
+        "diagnose on that node, because the kernel may have stopped the file system.",
+        recovery=Recovery(actor="kubelet", within_s=300, note="it tries again"),
+        step=LifecycleStep.USE,
+    ),
+)
+
+
+def container_does_not_run(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD727 for the first such container of each pod."""
+    for pod in case.use.pods:
+        failed = [container for container in pod.containers if past_mount(container)]
+        if not failed or is_finished(pod) or pod.deleting_since:
+            continue
+        container, *_ = failed
+        name = f"Container {foreign_name(container.name)} of {pod.ref}"
+        where = f"its volume is mounted on {pod.node_name}"
+        what = (
+            f"{name} ends again and again, and {where}: its log says why."
+            if container.reason == _ENDS
+            else f"{name} does not run, and {where}: {foreign_name(container.reason)}."
+        )
+        yield finding(
+            "RBD727",
+            str(pod.ref),
+            what,
+            evidence=(_state(container),),
+            commands=(_shows(container, pod),),
+        )
+
+
+def _state(container: ContainerState) -> str:
+    said = f": {foreign(container.message)}" if container.message else ""
+    return f"its state: {container.state}, {foreign_name(container.reason)}{said}"
+
+
+def _shows(container: ContainerState, pod: Pod) -> Command:
+    if container.reason == _ENDS:
+        return kubectl(
+            "logs --previous --tail=20",
+            pod.ref.name,
+            namespace=pod.ref.namespace,
+            options=(f"--container={container.name}",),
+        )
+    return kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
+
+
+RULES: Final = ((655, container_does_not_run),)
