@@ -38,6 +38,7 @@ from rbdagent.model import (
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.handle import in_use_name
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.beside import beside
 from rbdagent.rules.context import (
     ATTACHER,
     CONTROLLER,
@@ -586,7 +587,7 @@ def attach_fails(case: RuleContext) -> Iterator[Finding]:
     for attachment in failed_attachments(case):
         is_ending = Recognised.VOLUME_IS_ENDING.is_in(attachment.attach_error)
         if code_of(attachment.attach_error) is None and not is_ending:
-            yield attach_finding("RBD413", attachment, case)
+            yield attach_finding("RBD413", attachment, case, note=beside(case))
 
 
 def attach_events(case: RuleContext) -> Iterator[Finding]:

@@ -168,7 +168,7 @@ def kernel_says(row: Recognised) -> Fact:
     def holds(case: RuleContext, named: dict[str, str]) -> bool:
         if named["node"] != case.here_if_known:
             return False
-        return any(row.is_in(entry.text) and _is_now(entry, case) for entry in kernel_log(case))
+        return any(row.is_in(entry.text) and of_attempt(entry, case) for entry in kernel_log(case))
 
     return holds
 
@@ -204,13 +204,13 @@ def is_other_cluster(case: RuleContext, named: dict[str, str]) -> bool:
     found = (
         Recognised.OTHER_CLUSTER_ANSWERS.named_in(entry.text)
         for entry in kernel_log(case)
-        if _is_now(entry, case)
+        if of_attempt(entry, case)
     )
     return any(names is not None and names["had"] == fsid for names in found)
 
 
-def _is_now(entry: LogEntry, case: RuleContext) -> bool:
-    """Return whether a line is of the attempt that an event reports."""
+def of_attempt(entry: LogEntry, case: RuleContext) -> bool:
+    """Return whether a line is of the attempt that the event of a waiting pod reports."""
     ends = (pod_event.event.last_seen for pod_event in decisive_pod_events(case))
     between = (age(entry.at, end) for end in ends if end is not None)
     return any(span is not None and _AT_ONCE[0] <= span <= _AT_ONCE[1] for span in between)

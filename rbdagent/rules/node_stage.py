@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import Template, command, filled, kubectl, template
 from rbdagent.correlate.blocklist import entry_text
-from rbdagent.correlate.holders import entry_hits, runs
+from rbdagent.correlate.holders import runs
 from rbdagent.correlate.image_identity import (
     are_all_nodes_observed,
     are_watchers_observed,
@@ -19,9 +19,7 @@ from rbdagent.correlate.image_identity import (
 from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
-    BlocklistEntry,
     DeviceKind,
-    EntityAddress,
     Finding,
     HolderKind,
     HolderVerdict,
@@ -42,6 +40,7 @@ from rbdagent.model import (
 from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.beside import beside, entry_of_host
 from rbdagent.rules.context import (
     ATTACHER,
     RuleContext,
@@ -69,7 +68,6 @@ from rbdagent.rules.error_texts import (
 )
 from rbdagent.rules.facts import (
     AUTOMATIC_LOCK,
-    cluster_of_image,
     has_lock_by_hand,
     is_being_flattened,
     is_cut_off,
@@ -1543,7 +1541,7 @@ def mount_failed(case: RuleContext) -> Iterator[Finding]:
             commands=(pods_on(str(unknown[0].node)),),
         )
     elif unknown:
-        yield event_finding("RBD762", unknown, case)
+        yield event_finding("RBD762", unknown, case, note=beside(case, unknown[0].node))
 
 
 def _mount_failure(code: str, pod_events: list[PodEvent], case: RuleContext) -> Finding:
@@ -1992,7 +1990,7 @@ def map_refused(case: RuleContext) -> Iterator[Finding]:
         return
     place = f"Ceph client of {pod_event.node}" if pod_event.node else "Ceph client of its node"
     waits = f"{pod_event.event.subject} cannot start"
-    entry = _entry_of_host(case, pod_event.node)
+    entry = entry_of_host(case, pod_event.node)
     if entry is not None:
         yield finding(
             "RBD308",
@@ -2039,34 +2037,6 @@ _LIFT_THE_FENCE: Final = (
     "when all former mappings of the node are gone, by a reboot if in doubt: until then, it "
     "protects the data. An eviction does not help."
 )
-
-
-def _entry_of_host(case: RuleContext, node: str | None) -> BlocklistEntry | None:
-    """Return the entry of the image's cluster that hits each client of a node.
-
-    An address of a family that the monitors do not have is not the one with which the node reaches
-    them.
-    """
-    found = node_named(node or "", case.snapshot)
-    cluster = cluster_of_image(case)
-    if not isinstance(found, Node) or cluster is None:
-        return None
-    families = {":" in monitor.address.ip for monitor in observed_of(cluster.monitors)}
-    addresses = [ip for ip in found.internal_ips if not families or (":" in ip) in families]
-    return next(
-        (
-            entry
-            for entry in observed_of(cluster.blocklist)
-            for ip in addresses
-            if (entry.is_range or entry.nonce == 0)
-            and entry_hits(entry, EntityAddress(ip=ip, nonce=_ANY_NONCE))
-        ),
-        None,
-    )
-
-
-_ANY_NONCE: Final = 1
-"""An entry of a host or of a range hits each nonce."""
 
 
 def _may_have_mappings(case: RuleContext, name: str | None) -> bool:

@@ -21,8 +21,8 @@ _ENDS: Final = "CrashLoopBackOff"
 
 ENTRIES: Final = (
     # kubelet's SyncPod waits for all volumes (WaitForAttachAndMount) before it pulls an image or
-    # creates a container (pkg/kubelet/kubelet.go@v1.36.3). It tries again after at most five minutes
-    # (MaxContainerBackOff).
+    # creates a container (pkg/kubelet/kubelet.go@v1.36.3). It tries again after five minutes at
+    # most (MaxContainerBackOff).
     Entry(
         "RBD727",
         "ContainerDoesNotRun",

@@ -617,7 +617,8 @@ def _failed_call(
         "RBD607",
         f"pvc {claim.ref}",
         f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
-        f"{foreign(Recognised.OF_DATA_SOURCE.left_out_of(error))}",
+        f"{foreign(Recognised.OF_DATA_SOURCE.left_out_of(error))}"
+        + (f". {reported}." if (reported := blocking_of_class(case, found)) else ""),
         evidence=(quoted(event), _counted(event)),
         commands=(describe_claim(claim), *provisioner_log_commands(case, found.provisioner)),
         severity=young,

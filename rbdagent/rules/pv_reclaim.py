@@ -26,6 +26,7 @@ from rbdagent.model import (
 from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, quoted_names
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.beside import beside
 from rbdagent.rules.ceph_health import blocking
 from rbdagent.rules.context import (
     RuleContext,
@@ -536,7 +537,7 @@ def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEven
         "RBD642",
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
-        f"{why}{'' if meant is None else '.'}",
+        f"{why}.{beside(case) if meant is None else ''}",
         evidence=_of_deletion(volume, event),
         remedy="" if meant is None else _filled(meant.remedy, fields),
         commands=(*made, describe_volume(volume)),

@@ -1,0 +1,77 @@
+"""What was observed beside an error whose text is not known: a text alone decides nothing.
+
+The quotation may be a symptom. Each of these facts stops a call by itself, and stands beside the
+error; it is named as observed, not as the cause.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate.blocklist import entry_text
+from rbdagent.correlate.holders import entry_hits
+from rbdagent.correlate.volume_names import node_named
+from rbdagent.model import BlocklistEntry, EntityAddress, Node, observed_of
+from rbdagent.parse.foreign import foreign
+from rbdagent.rules.ceph_health import blocking
+from rbdagent.rules.facts import cluster_of_image, is_non_primary, is_shrunk, kernel_log, of_attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.rules.context import RuleContext
+
+_MOST: Final = 2
+_ANY_NONCE: Final = 1
+"""An entry of a host or of a range hits each nonce."""
+
+
+def beside(case: RuleContext, node: str | None = None) -> str:
+    """Return a sentence with what was observed beside an error; "" if nothing stands out.
+
+    Args:
+        case: the target.
+        node: where the call ran; None for one of a controller.
+    """
+    found = tuple(_facts(case, node))[:_MOST]
+    return f" Observed beside it: {'; '.join(found)}." if found else ""
+
+
+def _facts(case: RuleContext, node: str | None) -> Iterator[str]:
+    entry = entry_of_host(case, node)
+    if entry is not None:
+        yield f"{node} is on Ceph's blocklist by {entry_text(entry)}"
+    if node is not None and node == case.here_if_known:
+        lines = [line for line in kernel_log(case) if of_attempt(line, case)]
+        yield from (f"its kernel logged {foreign(line.text)}" for line in lines[-1:])
+    spec = case.use.image.spec if case.use.image is not None else None
+    if spec is not None and (reported := blocking(case, spec.pool)):
+        yield reported
+    if is_non_primary(case, {}):
+        yield "the image is not primary in this cluster"
+    if is_shrunk(case, {}):
+        yield "the image is smaller than its PV"
+
+
+def entry_of_host(case: RuleContext, node: str | None) -> BlocklistEntry | None:
+    """Return the entry of the image's cluster that hits each client of a node.
+
+    An address of a family that the monitors do not have is not the one with which the node reaches
+    them.
+    """
+    found = node_named(node or "", case.snapshot)
+    cluster = cluster_of_image(case)
+    if not isinstance(found, Node) or cluster is None:
+        return None
+    families = {":" in monitor.address.ip for monitor in observed_of(cluster.monitors)}
+    addresses = [ip for ip in found.internal_ips if not families or (":" in ip) in families]
+    return next(
+        (
+            entry
+            for entry in observed_of(cluster.blocklist)
+            for ip in addresses
+            if (entry.is_range or entry.nonce == 0)
+            and entry_hits(entry, EntityAddress(ip=ip, nonce=_ANY_NONCE))
+        ),
+        None,
+    )
