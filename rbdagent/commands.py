@@ -222,6 +222,23 @@ def reached_as(program: Sequence[str], given: Command) -> Command:
     return replace(given, argv=(*program, *words[1:end], *scope, *words[end:]), node=None)
 
 
+def for_cluster(given: Command, flags: Mapping[str, Sequence[str]]) -> Command:
+    """Return a command with the flags that lead its program to the cluster that was asked.
+
+    Args:
+        given: the command; one that runs on another node stays unchanged.
+        flags: by program.
+    """
+    begin, *words = given.argv
+    chosen = flags.get(begin, ())
+    if not chosen or words[:1] == ["explain"]:
+        return given
+    if begin != PROGRAM[0]:
+        return replace(given, argv=(begin, *chosen, *words))
+    end = words.index("--") if "--" in words else len(words)
+    return replace(given, argv=(begin, *words[:end], *chosen, *words[end:]))
+
+
 def sentence_of(given: Sentence, program: Sequence[str] = PROGRAM) -> str:
     """Return a text with its commands as they are typed where it is read.
 

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from rbdagent.cli.options import SEVERITIES
 from rbdagent.commands import PROGRAM
@@ -263,7 +264,24 @@ def layout_of(output: str = "table") -> Layout:
         colour=has_colour(),
         details=output == "wide" or bool(_flag("verbose")),
         program=program(),
+        cluster_flags=_cluster_flags(),
     )
+
+
+def _cluster_flags() -> dict[str, tuple[str, ...]]:
+    """Return what the command line chose, by program: printed commands are to ask the same."""
+    kube = (*_typed("--kubeconfig", "kubeconfig"), *_typed("--context", "context"))
+    conf, user = _typed("--ceph-conf", "ceph_conf"), _typed("--ceph-id", "ceph_id")
+    of_ceph = (*(("--conf", conf[1]) if conf else ()), *(("--id", user[1]) if user else ()))
+    return {"rbdagent": (*kube, *conf, *user), "kubectl": kube, "ceph": of_ceph, "rbd": of_ceph}
+
+
+def _typed(flag: str, name: str) -> tuple[str, ...]:
+    """Return a flag and its value if they are on the command line of the verb."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+        return ()
+    return flag, str(context.params[name])
 
 
 def program() -> tuple[str, ...]:

@@ -1291,3 +1291,10 @@ def test_error_names_the_missing_package_for_credential_plugins(
     with pytest.raises(SourceError, match="kubernetes, which runs it, is not installed") as raised:
         credentials(access)
     assert "python3-kubernetes" in raised.value.hint
+
+
+def test_printed_commands_keep_the_clusters_of_the_question(ask: Ask, tmp_path: Path) -> None:
+    missing = str(tmp_path / "kubeconfig")
+    done = ask("who-holds", "pvc/default/data", "--no-ceph", "--kubeconfig", missing)
+    assert f"rbdagent check --kubeconfig {missing}" in done.stdout
+    assert "rbdagent explain RBD415\n" in done.stdout

@@ -17,6 +17,7 @@ from rbdagent.commands import (
     PROGRAM,
     command,
     filled,
+    for_cluster,
     kubectl,
     line_of,
     lines_of,
@@ -28,6 +29,7 @@ from rbdagent.commands import (
     with_note,
 )
 from rbdagent.model import Verb
+from tests.support.rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -270,3 +272,22 @@ def test_sentence_has_its_commands_as_they_are_typed() -> None:
 def test_command_of_rbdagent_is_typed_through_the_plugin(given: Command, typed: str) -> None:
     assert line_of(reached_as(("kubectl", "rbdagent"), given)) == typed
     assert reached_as(PROGRAM, given) is given
+
+
+@each_row(
+    ("given", "typed"),
+    [
+        (kubectl("get pv", "a"), "kubectl --context prod get pv a"),
+        (command("rbdagent who-holds", "a"), "rbdagent who-holds a --context prod"),
+        (command("rbdagent who-holds", "-a"), "rbdagent who-holds --context prod -- -a"),
+        (command("rbdagent explain", "RBD100"), "rbdagent explain RBD100"),
+        (command("rbd status", "k8s/a"), "rbd --conf /c status k8s/a"),
+        (command("ps -p", "1"), "ps -p 1"),
+        (over_ssh("n1", command("rbdagent check")), "ssh n1 rbdagent check"),
+    ],
+)
+def test_command_asks_the_cluster_that_the_reader_chose(given: Command, typed: str) -> None:
+    """Printed without the context of the question, a command would change another cluster."""
+    context = ("--context", "prod")
+    flags = {"kubectl": context, "rbdagent": context, "rbd": ("--conf", "/c")}
+    assert line_of(for_cluster(given, flags)) == typed

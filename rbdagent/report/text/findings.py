@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import lines_of, sentence_of
+from rbdagent.commands import for_cluster, lines_of, sentence_of
 from rbdagent.model import SourceState
 from rbdagent.report.text.layout import BOLD, PAINT, Layout, painted, sentences, wrapped
 from rbdagent.rules import coverage_gaps
@@ -56,7 +56,8 @@ def _unless_printed(text: str, printed: frozenset[str]) -> str:
 
 def command_lines(commands: Iterable[Command], layout: Layout) -> tuple[str, ...]:
     """Return commands as lines to copy, as they are typed in the place of the reader."""
-    return lines_of(commands, layout.program)
+    chosen = (for_cluster(one, layout.cluster_flags) for one in commands)
+    return lines_of(chosen, layout.program)
 
 
 def source_lines(snapshot: Snapshot, layout: Layout) -> str:

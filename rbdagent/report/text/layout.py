@@ -16,7 +16,7 @@ from rbdagent.parse.foreign import end_of_sentence, is_in_quotation
 from rbdagent.parse.shown import in_all_texts, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _P = ParamSpec("_P")
 
@@ -55,6 +55,8 @@ class Layout(Struct, frozen=True, kw_only=True):
     """Whether to add evidence, addresses, sources and further findings."""
     program: tuple[str, ...] = PROGRAM
     """The words with which the reader starts rbdagent."""
+    cluster_flags: Mapping[str, tuple[str, ...]] = {}
+    """By program: the flags with which the reader chose the clusters."""
 
 
 def with_escaped_texts(answer: Callable[_P, str]) -> Callable[_P, str]:
