@@ -28,6 +28,7 @@ class Condition(Object, frozen=True, kw_only=True):
     requirement: str
     met: bool
     pending: bool
+    needs_node: bool
     observed: tuple[str, ...]
     runbook: str
 
@@ -136,6 +137,7 @@ def _conditions(conditions: Iterable[model.Condition]) -> tuple[Condition, ...]:
             requirement=condition.requirement,
             met=condition.met,
             pending=condition.pending,
+            needs_node=condition.needs_node,
             observed=condition.observed,
             runbook=runbook(condition.code),
         )
