@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -470,6 +471,18 @@ def test_failed_connection_is_explained_by_its_errno(
     _, source = observe(tmp_path)
     assert source.state is SourceState.FAILED
     assert words in source.reason
+
+
+def test_configuration_file_that_librados_cannot_parse_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ceph().install(monkeypatch)
+    error = RadosError("error calling conf_read_file", errno=errno.EINVAL)
+    monkeypatch.setattr(Rados, "__init__", raising(error))
+    _, source = observe(tmp_path)
+    assert source.state is SourceState.FAILED
+    assert re.search(r"librados cannot use /\S+/ceph\.conf ", source.reason)
+    assert "[global]" in source.hint
 
 
 @pytest.mark.parametrize("error", [SHUT_DOWN, RadosError("error opening pool", errno=108)])

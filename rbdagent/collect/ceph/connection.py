@@ -163,7 +163,8 @@ class Cluster:
             self._handle.connect()
             self.fsid: str = self._handle.get_fsid()
         except self._rados.Error as error:
-            raise self._not_connected(error) from error
+            told = self._not_parsed if self._handle is None else self._not_connected
+            raise told(error) from error
 
     def _check_files(self) -> None:
         """Check that the files can be read: librados reports "No such file" without the name."""
@@ -182,6 +183,13 @@ class Cluster:
                     f"{self.access.name}: cannot read {path}: {error.strerror}",
                     hint=f"pass {flag}, or use --no-ceph to skip Ceph",
                 ) from error
+
+    def _not_parsed(self, error: Exception) -> SourceError:
+        return SourceError(
+            f"{self.access.name}: librados cannot use {self.access.conf} ({error})",
+            hint="a Ceph configuration file has lines such as `mon_host = …`, below a section "
+            "such as `[global]`; --ceph-conf names another file",
+        )
 
     def _not_connected(self, error: Exception) -> SourceError:
         # The table of error numbers is loaded only after a failure.
