@@ -73,7 +73,8 @@ _CLOCK_SKEW_S: Final = 120.0
 """The clocks are read one after the other. A time further in the future is invalid."""
 _PODS: Final = "/var/log/pods"
 _NO_LOGS: Final = (
-    "run rbdagent as root on the node, or mount /var/log in its pod (chart value logs.enabled)"
+    "on a node, run rbdagent as root; in its pod, mount /var/log (chart value logs.enabled); a "
+    "machine without kubelet has no such log"
 )
 
 
