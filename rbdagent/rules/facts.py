@@ -15,11 +15,12 @@ from rbdagent.model import CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.parse.excerpt import what_follows
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.pod_events import decisive_pod_events, shows_mounted
-from rbdagent.verdicts.timing import age
+from rbdagent.rules.pod_events import decisive_pod_events, has_any_waited, shows_mounted
+from rbdagent.verdicts.evidence import evidence_of, foreign_mounts, is_kubelets_loop
+from rbdagent.verdicts.timing import MOVING, age
 
 if TYPE_CHECKING:
-    from rbdagent.model import ClusterView, ImageView, LogEntry, Mapping, NodeLogs, Pod
+    from rbdagent.model import ClusterView, Holder, ImageView, LogEntry, Mapping, NodeLogs, Pod
     from rbdagent.rules.context import RuleContext
     from rbdagent.rules.error_texts import Fact
     from rbdagent.rules.pod_events import PodEvent
@@ -271,6 +272,28 @@ def plugin_adds(pod_event: PodEvent, case: RuleContext) -> str:
 
 _LEAST_ERROR: Final = 20
 """A shorter error may be a part of any line."""
+
+
+def is_being_torn_down(case: RuleContext, holder: Holder) -> bool:
+    """Return whether only the kernel holds the device of a volume that kubelet still unstages.
+
+    For a moment after the last unmount, the kernel keeps its file system (cleanup_mnt() runs as
+    task work) or kubelet its own loop device, and the mount table has no mount. A pod that has
+    waited for the volume, or anything else on the device, makes it an error.
+    """
+    mapping = holder.mapping
+    if mapping is None or isinstance(mapping.openers, NotObserved):
+        return False
+    if has_any_waited(case.use.waiting_pods, case.snapshot, MOVING):
+        return False
+    found = evidence_of(holder)
+    of_others = (
+        *found.openers,
+        *foreign_mounts(found, holder),
+        *found.other_mounts,
+        *(device for device in found.stacked if not is_kubelets_loop(device)),
+    )
+    return holder.in_volumes_in_use is True and not of_others
 
 
 def ownership_begun(case: RuleContext) -> tuple[LogEntry, Pod] | None:

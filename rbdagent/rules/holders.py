@@ -65,7 +65,7 @@ from rbdagent.rules.context import (
     unknown_finding,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import ownership_begun
+from rbdagent.rules.facts import is_being_torn_down, ownership_begun
 from rbdagent.rules.foreign_clusters import external_holders
 from rbdagent.rules.pod_events import (
     decisive_pod_events,
@@ -80,7 +80,6 @@ from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
     foreign_mounts,
-    is_kubelets_loop,
     mount_text,
     pins,
     pod_names,
@@ -944,30 +943,9 @@ def pinned(case: RuleContext) -> Iterator[Finding]:
             f"{then_starts(case, holder.node)}",
             evidence=(*kept, *identity_lines(case, holder)),
             commands=(*_unpinning(case, holder, found), query_again(case)),
-            severity=Severity.INFO if _is_being_torn_down(case, holder, found) else None,
+            severity=Severity.INFO if is_being_torn_down(case, holder) else None,
             recovery=recovery,
         )
-
-
-def _is_being_torn_down(case: RuleContext, holder: Holder, found: Evidence) -> bool:
-    """Return whether only the kernel holds the device of a volume that kubelet still unstages.
-
-    For a moment after the last unmount, the kernel keeps its file system (cleanup_mnt() runs as
-    task work) or kubelet its own loop device, and the mount table has no mount. A pod that has
-    waited for the volume, or anything else on the device, makes it an error.
-    """
-    mapping = holder.mapping
-    if mapping is None or isinstance(mapping.openers, NotObserved):
-        return False
-    if has_any_waited(case.use.waiting_pods, case.snapshot, MOVING):
-        return False
-    of_others = (
-        *found.openers,
-        *foreign_mounts(found, holder),
-        *found.other_mounts,
-        *(device for device in found.stacked if not is_kubelets_loop(device)),
-    )
-    return holder.in_volumes_in_use is True and not of_others
 
 
 _UNKNOWN_TO_KUBELET = "if kubelet still tracks the volume, which was not observed"

@@ -38,6 +38,7 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.controller_texts import DELETION
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.facts import is_being_torn_down
 from rbdagent.rules.pod_events import decisive, is_about_hanging_call
 from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
 from rbdagent.rules.pv_controller import (
@@ -494,7 +495,10 @@ def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) 
     )
     # A node that still unstages the volume finishes without help. A client outside the cluster, or
     # a permanent one, does not.
-    stays = bool(observed_of(external_watchers(case, volume)) or case.holders_with(*_STAYS))
+    stays = bool(observed_of(external_watchers(case, volume))) or any(
+        not is_being_torn_down(case, holder_verdict.holder)
+        for holder_verdict in case.holders_with(*_STAYS)
+    )
     transient = not stays and not is_over(_UNSTAGING, volume.phase_since, case)
     return finding(
         "RBD641",

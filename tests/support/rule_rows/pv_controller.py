@@ -24,7 +24,7 @@ from rbdagent.model import (
     Target,
     TargetKind,
 )
-from tests.support.rule_tables import BY_POD, Table
+from tests.support.rule_tables import BY_POD, Table, listing
 from tests.support.snapshots import (
     DRIVER,
     LIBRBD_COOKIE,
@@ -947,6 +947,16 @@ INFO_ONLY: Final[dict[str, Table]] = {
                 "attachments": (attachment(created_at=A_MINUTE_AGO),),
                 "persistent_volumes": (volume(phase="Released", phase_since=A_MINUTE_AGO),),
                 "claims": (),
+                "events": (BEING_USED,),
+            },
+        ),
+        "the kernel still has its file system for a moment (4)": world(
+            mapped={"kernel_traces": ("/sys/fs/ext4/rbd0",)},
+            in_kube={
+                "attachments": (attachment(created_at=A_MINUTE_AGO),),
+                "persistent_volumes": (volume(phase="Released", phase_since=A_MINUTE_AGO),),
+                "claims": (),
+                "nodes": (listing("worker-1"),),
                 "events": (BEING_USED,),
             },
         ),
