@@ -481,6 +481,8 @@ def _with_nbd_reports(found: list[Holder], names: VolumeNames, snapshot: Snapsho
     The client of rbd-nbd is not in sysfs: they belong together only if both are the only ones of
     their node, as in :func:`_match_nbd`.
     """
+    if not any(holder.kind is HolderKind.LIBRBD for holder in found):
+        return found
     reported: dict[str, list[tuple[PublishedNode, PublishedMapping]]] = {}
     for node, mapping in reported_mappings(names, snapshot):
         if is_nbd(mapping) and mapping.verdict is not Verdict.DEAD:

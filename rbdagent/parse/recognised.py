@@ -561,11 +561,32 @@ class Recognised(Enum):
         Rank.SYMPTOM,
         Origin(*_MOUNT_UTILS, "mount_linux.go, checkAndRepairFilesystem"),
     )
+    UNMOUNT_REPORTED = (
+        # A line of kubelet's log, at each try.
+        None,
+        r"\bUn(?:mount|map)(?:Volume|Device)\b.{0,2000}?\bfailed\b",
+        None,
+        Origin(*_KUBE, "pkg/volume/util/operationexecutor/operation_generator.go"),
+    )
+    VOLUME_DATA_GONE = (
+        # kubelet knows from this file what to unmount (kubernetes#116847).
+        None,
+        r"failed to open volume data file \[(?P<path>[^\]]{1,500})\]",
+        None,
+        Origin(*_KUBE, "pkg/volume/csi/csi_util.go, loadVolumeData"),
+    )
     UNFORMATTED = (
         "RBD754",
         r"cannot mount unformatted disk",
         Rank.SPECIFIC,
         Origin(*_MOUNT_UTILS, "mount_linux.go, formatAndMountSensitive"),
+    )
+    STAGED_READ_ONLY = (
+        # ceph-csi changed the mode of each staging path, also of one that is read-only.
+        "RBD753",
+        r"chmod /\S{1,300}?/globalmount/\S{1,250}: read-only file system",
+        Rank.SPECIFIC,
+        Origin(*_CSI_OF_OLD, "internal/rbd/nodeserver.go, stageTransaction (ceph-csi#952)"),
     )
     ANOTHER_FILE_SYSTEM = (
         # Kubernetes ran blkid: this precedes the message of mount in the same text. Since
@@ -656,6 +677,20 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
         Origin(*_CSI_OF_OLD, "pkg/util and internal/util/csiconfig.go, readClusterInfo"),
+    )
+    NO_MONITORS = (
+        # Rook writes the cluster before its first monitor runs (rook#15078).
+        "RBD734",
+        r"empty monitor list for cluster ID \((?P<cluster>[^\s)]{0,253})\)",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/csiconfig.go, Mons"),
+    )
+    NO_NETWORK_NAMESPACE = (
+        # os.Stat repeats the path (ceph-csi#3113: a template that nothing filled in).
+        "RBD734",
+        r"failed to get stat for (?P<path>.{1,300}?) stat ",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/cephcmds.go, ExecuteCommandWithNSEnter"),
     )
     FLATTENING = (
         "RBD745",
@@ -755,6 +790,13 @@ class Recognised(Enum):
         r"missing encryption passphrase in secrets",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS"),
+    )
+    PASSPHRASE_SECRET_GONE = (
+        "RBD746",
+        r"failed to get Secret (?P<namespace>[\w.-]{1,253})/(?P<name>[\w.-]{1,253}): ",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/kms/secretskms.go, fetchEncryptionPassphrase"),
+        Origin(*_CSI, "internal/kms/kmip.go, aws_metadata.go and others, getSecrets"),
     )
     VAULT_REFUSES = (
         "RBD746",

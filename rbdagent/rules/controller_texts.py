@@ -50,6 +50,17 @@ _OUT_OF_REACH: Final = ControllerText(
     template("ceph -s"),
 )
 
+NO_MONITORS_REMEDY: Final = (
+    "Rook writes the monitors into rook-ceph-csi-config itself, once one runs: look at the "
+    "CephCluster and at the operator's log; without Rook, write them into ceph-csi-config, in the "
+    "namespace of the driver's pods. A monitor never uses a volume of its own cluster."
+)
+_NO_MONITORS: Final = ControllerText(
+    (Recognised.NO_MONITORS,),
+    "the plugin's ConfigMap has the cluster {cluster}, and no monitors of it",
+    NO_MONITORS_REMEDY,
+    template("kubectl get configmaps -A --field-selector metadata.name=rook-ceph-csi-config"),
+)
 NEEDED_FIELDS: Final = (
     "A secret for RBD has the fields userID (without `client.`) and userKey; one for CephFS has "
     "adminID and adminKey, one of the in-tree driver has key. `kubectl describe secret` shows the "
@@ -224,6 +235,16 @@ PROVISIONING: Final = (
         "name of a monitor cannot be resolved",
         "Check the secret's userKey and the monitors in the plugin's ConfigMap.",
     ),
+    _NO_MONITORS,
+    ControllerText(
+        (Recognised.PASSPHRASE_SECRET_GONE,),
+        "the secret {namespace}/{name}, which ceph-csi's encryption needs, does not exist or may "
+        "not be read",
+        "Create that secret: with the key encryptionPassphrase, or as the entry of this "
+        "encryptionKMSID in csi-kms-connection-details needs it. If it existed before, restore it: "
+        "another passphrase does not open the volumes that have the former one.",
+        template("kubectl get secret", "{name}", namespace="{namespace}"),
+    ),
     ControllerText(
         (Recognised.NO_CLUSTER,),
         "the plugin's ConfigMap has no cluster {cluster}",
@@ -346,6 +367,16 @@ DELETION: Final = (
         "a client has {image} open, or locked (16)",
         "Find the client, and end its use of the image.",
         template("rbdagent who-holds", "{image}"),
+    ),
+    _NO_MONITORS,
+    # ceph-csi reads the passphrase before it deletes the image (ceph-csi#5148).
+    ControllerText(
+        (Recognised.PASSPHRASE_SECRET_GONE,),
+        "the secret {namespace}/{name}, which ceph-csi's encryption needs, does not exist or may "
+        "not be read",
+        "Restore that secret or, if it held a passphrase that no other volume needs, create it "
+        "with the key encryptionPassphrase and any value: a deletion opens no volume.",
+        template("kubectl get secret", "{name}", namespace="{namespace}"),
     ),
     ControllerText(
         (Recognised.NO_CLUSTER,),

@@ -18,6 +18,7 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.pod_events import decisive_pod_events, has_any_waited, shows_mounted
 from rbdagent.verdicts.evidence import evidence_of, foreign_mounts, is_kubelets_loop
 from rbdagent.verdicts.timing import MOVING, age
+from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
     from rbdagent.model import ClusterView, Holder, ImageView, LogEntry, Mapping, NodeLogs, Pod
@@ -160,6 +161,24 @@ def is_plain_xfs(case: RuleContext, _named: dict[str, str]) -> bool:
     return getattr(volume.source, "fs_type", None) == "xfs"
 
 
+def has_option_ro(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether a PV has the mount option ro.
+
+    An entry may hold several options: mount-utils joins all entries with commas for `mount -o`.
+    """
+    return any(
+        "ro" in entry.split(",")
+        for volume in volumes_of_use(case.use)
+        for entry in volume.mount_options
+    )
+
+
+def asks_for_many_readers(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the access modes of the PV contain ReadOnlyMany."""
+    volume = case.use.persistent_volume
+    return volume is not None and "ReadOnlyMany" in volume.access_modes
+
+
 def kernel_says(row: Recognised) -> Fact:
     """Return the fact that the kernel of the pod's node logged a text in the same attempt.
 
@@ -249,6 +268,15 @@ def kubelet_log(case: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's kubelet that name the volume; none if unread."""
     words = _logs(case)
     return () if words is None or isinstance(words.kubelet, NotObserved) else words.kubelet.words
+
+
+def unmount_error(case: RuleContext, node: str | None) -> LogEntry | None:
+    """Return the newest line of the observed node's kubelet about an unmount that fails."""
+    if node != case.here_if_known:
+        return None
+    rows = (Recognised.UNMOUNT_REPORTED, Recognised.VOLUME_DATA_GONE)
+    lines = (line for line in kubelet_log(case) if any(row.is_in(line.text) for row in rows))
+    return max(lines, key=lambda line: line.at, default=None)
 
 
 def plugin_adds(pod_event: PodEvent, case: RuleContext) -> str:

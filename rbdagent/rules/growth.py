@@ -326,6 +326,9 @@ def _error(event: KubeEvent) -> str:
 
 def _behind_node(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     if claim.volume_mode == "Block":
+        # Kubernetes grows nothing inside; only the status of the claim waits for a pod.
+        if not case.use.pods:
+            yield from _behind_by_its_status(case, claim)
         return
     names = {(pod.ref.namespace, pod.ref.name): pod for pod in case.use.pods}
     failed = [
@@ -367,6 +370,8 @@ def _behind_by_its_status(case: RuleContext, claim: PersistentVolumeClaim) -> It
 def _pending(
     case: RuleContext, claim: PersistentVolumeClaim, pending: ClaimCondition, running: list[Pod]
 ) -> Iterator[Finding]:
+    is_block = claim.volume_mode == "Block"
+    what, does = ("its status", "sets that") if is_block else ("its file system", "grows it")
     waited = since(pending.changed_at, case)
     writing = [pod for pod in running if claim.ref.name not in pod.read_only_claims]
     if writing and (waited is None or waited < _SYNCED):
@@ -380,11 +385,11 @@ def _pending(
         # kubelet grows the file system when the pod starts: another finding reports why it waits.
         return
     else:
-        why = "no pod runs with it. kubelet grows it when one starts"
+        why = f"no pod runs with it. kubelet {does} when one starts"
     yield finding(
         "RBD778",
         f"pvc {claim.ref}",
-        f"The image of claim {claim.ref} has grown, and its file system has not: {why}.",
+        f"The image of claim {claim.ref} has grown, and {what} has not: {why}.",
         severity=Severity.WARNING if running else None,
         evidence=(_shown(claim, pending),),
         commands=(describe_claim(claim),),

@@ -50,7 +50,12 @@ from rbdagent.rules.context import (
     pods_on,
     subject_of,
 )
-from rbdagent.rules.controller_texts import NEEDED_FIELDS, VAULT_MEANS, VAULT_REMEDY
+from rbdagent.rules.controller_texts import (
+    NEEDED_FIELDS,
+    NO_MONITORS_REMEDY,
+    VAULT_MEANS,
+    VAULT_REMEDY,
+)
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     CSI_NODE,
@@ -68,7 +73,9 @@ from rbdagent.rules.error_texts import (
 )
 from rbdagent.rules.facts import (
     AUTOMATIC_LOCK,
+    asks_for_many_readers,
     has_lock_by_hand,
+    has_option_ro,
     is_being_flattened,
     is_cut_off,
     is_encrypted,
@@ -111,11 +118,10 @@ from rbdagent.verdicts.volume_verdict import (
     is_read_only,
     is_writable,
     maps_by_nbd,
-    volumes_of_use,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 _EVENT: Final = "kubelet's newest event of a pod that still waits, verbatim."
@@ -901,6 +907,25 @@ _NOT_ENCRYPTED: Final = ErrorText(
     "the version before. Nothing is wrong with a KMS, and the data needs no passphrase.",
     _retried("the driver is another version"),
 )
+_EMPTY_FOR_READERS: Final = ErrorText(
+    (),
+    "RBD754",
+    "the image is empty, and its access modes contain ReadOnlyMany: the driver then mounts it "
+    "read-only and does not format it",
+    (field_of_volume("accessModes"),),
+    "Make another claim with ReadWriteOnce alone. To share its data with many readers, restore or "
+    "clone it into a claim with ReadOnlyMany. The access modes of a claim cannot be changed.",
+    Recovery(note="an image that is only read is not formatted"),
+)
+_OPTION_RO: Final = ErrorText(
+    (),
+    "RBD753",
+    "its PV has the mount option ro, and this ceph-csi cannot stage a file system that is "
+    "read-only",
+    (field_of_volume("mountOptions"),),
+    "Remove ro from the PV (spec.mountOptions can be changed) and from its class. A pod asks for "
+    "a read-only mount itself (readOnly). Nothing is damaged.",
+)
 _DUPLICATE_UUID: Final = ErrorText(
     (),
     "RBD753",
@@ -1011,6 +1036,23 @@ ERROR_TEXTS: Final = (
         "RBD734",
         "ceph-csi's configuration does not contain the cluster {cluster}",
         _CONFIG_MAPS,
+    ),
+    ErrorText(
+        (Recognised.NO_MONITORS,),
+        "RBD734",
+        "ceph-csi's configuration contains the cluster {cluster}, and no monitors of it",
+        _CONFIG_MAPS,
+        NO_MONITORS_REMEDY,
+    ),
+    ErrorText(
+        (Recognised.NO_NETWORK_NAMESPACE,),
+        "RBD734",
+        "ceph-csi's configuration sends the map into the network namespace {path}, and that path "
+        "does not exist there",
+        _CONFIG_MAPS,
+        "Remove netNamespaceFilePath from the entry of the cluster if the node plugin uses the "
+        "network of the host. If it is meant (Multus), the pod that keeps the namespace (Rook's "
+        "csi-rbdplugin-holder) has to run on that node. A template in the path is not filled in.",
     ),
     ErrorText(
         _failed(Fault.NO_CONFIGURATION),
@@ -1287,6 +1329,15 @@ ERROR_TEXTS: Final = (
         causes=((is_plain, _NOT_ENCRYPTED),),
     ),
     ErrorText(
+        (Recognised.PASSPHRASE_SECRET_GONE,),
+        "RBD746",
+        "the secret {namespace}/{name}, which ceph-csi's encryption needs, does not exist or may "
+        "not be read",
+        (template("kubectl get secret", "{name}", namespace="{namespace}"),),
+        "Restore that secret as it was when the volume was created: another passphrase does not "
+        "open it.",
+    ),
+    ErrorText(
         (Recognised.VAULT_REFUSES,),
         "RBD746",
         VAULT_MEANS,
@@ -1335,6 +1386,16 @@ ERROR_TEXTS: Final = (
         (Recognised.UNFORMATTED,),
         "RBD754",
         "the image is empty and is to be mounted read-only",
+        causes=((asks_for_many_readers, _EMPTY_FOR_READERS),),
+    ),
+    ErrorText(
+        (Recognised.STAGED_READ_ONLY,),
+        "RBD753",
+        "its file system is read-only there, and this ceph-csi cannot stage one that is",
+        (_FS_LOG, field_of_volume("mountOptions")),
+        "The kernel log on that node decides: after an error of the file system, repair its cause "
+        "first. Otherwise something asks for a read-only volume.",
+        causes=((has_option_ro, _OPTION_RO),),
     ),
     ErrorText(
         (Recognised.ANOTHER_FILE_SYSTEM,),
@@ -1619,6 +1680,25 @@ def _image_is_known_gone(case: RuleContext) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
+def _made_again(driver: str, known: Sequence[str], case: RuleContext) -> str:
+    """Return how to mend a PV made by hand that names one RBD driver in place of the other.
+
+    Rook puts the namespace of its operator before the name of the driver.
+    """
+    others = [other for other in known if other.endswith(_OF_RBD)]
+    volume = case.use.persistent_volume
+    if volume is None or volume.provisioner or len(others) != 1 or not driver.endswith(_OF_RBD):
+        return ""
+    return (
+        f"Set the PV to Retain, so that its image stays, and make it again with the driver "
+        f"{others[0]}, which is installed: the driver of a PV cannot be changed. The secrets that "
+        "it names are those of that driver."
+    )
+
+
+_OF_RBD: Final = "rbd.csi.ceph.com"
+
+
 def driver_missing(case: RuleContext) -> Iterator[Finding]:
     """Report RBD731, RBD732: the node where a pod waits has no driver for its volume."""
     without = [pod for pod in waiters(case) if _lacks_driver(pod.node_name, case)]
@@ -1634,6 +1714,7 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
             f"{pods} cannot start: {case.volume} requires the CSI driver {driver}, which is not "
             f"installed in this cluster. Installed drivers: {', '.join(known) or 'none'}.",
             evidence=(f"no CSIDriver {driver} exists, and no CSINode lists it",),
+            remedy=_made_again(driver, known, case),
             commands=(kubectl("get csidriver"),),
         )
         return
@@ -2072,7 +2153,7 @@ def clear_first(case: RuleContext) -> str:
 
 def turned_read_only(case: RuleContext) -> Iterator[Finding]:
     """Report RBD755: the superblock is read-only, but mapping and PV do not ask for that."""
-    if is_read_only(case.use) or _asks_for_read_only(case):
+    if is_read_only(case.use) or has_option_ro(case, {}):
         return
     for holder_verdict in case.holder_verdicts:
         mapping, node = holder_verdict.holder.mapping, holder_verdict.holder.node
@@ -2138,15 +2219,6 @@ def _why_refused(case: RuleContext, mapping: Mapping) -> str:
     return (
         " The image is not primary in this cluster any more: a new pod will not map it here "
         "either. Promote it here, or run the pods where it is primary."
-    )
-
-
-def _asks_for_read_only(case: RuleContext) -> bool:
-    # An entry may hold several options: mount-utils joins all entries with commas for `mount -o`.
-    return any(
-        "ro" in entry.split(",")
-        for volume in volumes_of_use(case.use)
-        for entry in volume.mount_options
     )
 
 

@@ -40,6 +40,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.address import same_ip
 from rbdagent.parse.foreign import foreign
+from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
     RuleContext,
     finding,
@@ -50,6 +51,7 @@ from rbdagent.rules.context import (
     subject_of,
 )
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.facts import unmount_error
 from rbdagent.rules.pod_events import (
     has_any_waited,
     is_ending_in_time,
@@ -70,6 +72,8 @@ from rbdagent.verdicts.volume_verdict import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rbdagent.model import LogEntry
 
 ENTRIES: Final = (
     Entry(
@@ -386,18 +390,44 @@ def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
             ),
             recovery=Recovery(note="kubelet tries again, and fails in the same way"),
         )
+    line = unmount_error(case, pod.node_name)
+    if line is not None and Recognised.VOLUME_DATA_GONE.is_in(line.text):
+        return _without_volume_data(pod, line, case)
+    which = "or of another volume of the pod" if line is None else f"with {foreign(line.text)}"
     return finding(
         "RBD724",
         f"pod {pod.ref}",
         f"The containers of {pod.ref} have ended, but {pod.node_name} has not released the pod's "
-        f"volumes for {_late(pod, case)}: an unmount fails there, of this volume or of another "
-        f"volume of the pod.{_waiting_sentence(case, pod.node_name)}",
+        f"volumes for {_late(pod, case)}: an unmount fails there, of this volume {which}."
+        f"{_waiting_sentence(case, pod.node_name)}",
         evidence=(
             f"being deleted since {pod.deleting_since}",
             f"node {pod.node_name} is Ready",
             *_not_observed_on(str(pod.node_name), case),
         ),
+        remedy="" if line is None else _MEND_THE_LINE,
         commands=_inspect(str(pod.node_name), case),
+    )
+
+
+_MEND_THE_LINE: Final = (
+    "Mend what the line of kubelet names; the log of the CSI node plugin there may have more."
+)
+
+
+def _without_volume_data(pod: Pod, line: LogEntry, case: RuleContext) -> Finding:
+    """Return RBD724 for a pod whose volume's file is gone: kubelet reads it before an unmount."""
+    return finding(
+        "RBD724",
+        f"pod {pod.ref}",
+        f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} cannot finish the "
+        f"unmount for {_late(pod, case)}: its file about the volume, vol_data.json in the pod's "
+        f"directory, is gone, so each try fails.{_waiting_sentence(case, pod.node_name)}",
+        evidence=(f"kubelet at {line.at}: {foreign(line.text)}",),
+        remedy="Restart kubelet on that node: it then finds out from the node itself what is "
+        "mounted. Then run this command again: it names what is left of the volume there.",
+        commands=(query_again(case),),
+        recovery=Recovery(note="kubelet tries again, and fails in the same way"),
     )
 
 

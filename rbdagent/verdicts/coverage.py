@@ -35,6 +35,14 @@ def reporting_nodes(snapshot: Snapshot) -> frozenset[str]:
     )
 
 
+def is_reporting(node: str, snapshot: Snapshot) -> bool:
+    """Return whether another node is one of the :func:`reporting_nodes`."""
+    return any(
+        report.name == node and is_fresh(report, snapshot.observed_at) and _is_complete(report)
+        for report in reports(snapshot)
+    )
+
+
 def is_hidden(node: str, snapshot: Snapshot) -> bool:
     """Return whether nothing shows what runs on a node that is not known to be Ready.
 
@@ -44,7 +52,7 @@ def is_hidden(node: str, snapshot: Snapshot) -> bool:
     if isinstance(found, Node) and found.ready is True:
         return False
     here = snapshot.node.node_name if snapshot.node is not None else None
-    return node != here and node not in reporting_nodes(snapshot)
+    return node != here and not is_reporting(node, snapshot)
 
 
 def _is_complete(report: PublishedNode) -> bool:

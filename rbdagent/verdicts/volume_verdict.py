@@ -50,7 +50,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.foreign import reported
-from rbdagent.verdicts.coverage import missing_of_nodes, reporting_nodes
+from rbdagent.verdicts.coverage import is_reporting, missing_of_nodes
 from rbdagent.verdicts.timing import age, age_text, is_young
 from rbdagent.verdicts.volume_traces import traces_here
 
@@ -315,13 +315,13 @@ def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     attachments = observed_of(use.attachments)
     attached = {attachment.node_name for attachment in attachments if attachment.attached}
     local = snapshot.node.node_name if snapshot.node is not None else None
-    elsewhere = reporting_nodes(snapshot) if _no_watchers(use) else frozenset()
+    is_unwatched = _no_watchers(use)
     return tuple(
         sorted(
             node
             for node in attached
             if (node == local and _is_certain_here(use, node, snapshot))
-            or (node != local and node in elsewhere)
+            or (node != local and is_unwatched and is_reporting(node, snapshot))
         )
     )
 

@@ -901,6 +901,37 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         ),
         of_stage("missing configuration for cluster ID (ceph-of-old)"),
     ),
+    Recognised.UNMOUNT_REPORTED: (
+        Quote(
+            'UnmountDevice failed for volume "pvc-aecdb67e-cfd0-495c-b2cf-b726d8144a4c"',
+            RECORDING,
+            "logs/staging-busy.kubelet.log",
+        ),
+    ),
+    Recognised.VOLUME_DATA_GONE: (
+        Quote(
+            "UnmountVolume.NewUnmounter failed for volume: kubernetes.io/csi: unmounter failed to "
+            "load volume data file [/p/mount]: kubernetes.io/csi: failed to open volume data file "
+            "[/p/vol_data.json]: open /p/vol_data.json: no such file or directory",
+            SOURCE,
+        ),
+    ),
+    Recognised.NO_MONITORS: (
+        of_stage(
+            "failed to fetch monitor list using clusterID (ceph-of-old): empty monitor list for "
+            "cluster ID (ceph-of-old) in config"
+        ),
+    ),
+    Recognised.NO_NETWORK_NAMESPACE: (
+        of_stage(
+            "rbd: map failed with error failed to get stat for {{ .kubeletDir }}/plugins/net stat "
+            "{{ .kubeletDir }}/plugins/net: no such file or directory, rbd error output: "
+        ),
+    ),
+    Recognised.PASSPHRASE_SECRET_GONE: (
+        of_stage('failed to get Secret shop/storage-secret: secrets "storage-secret" not found'),
+    ),
+    Recognised.STAGED_READ_ONLY: (of_stage("chmod /k/globalmount/0001-x: read-only file system"),),
     Recognised.FLATTENING: (
         of_stage("flatten in progress: flatten is in progress for image csi-vol-1"),
     ),
