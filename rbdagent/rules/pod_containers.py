@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl
 from rbdagent.correlate.holders import is_finished, past_mount
-from rbdagent.model import LifecycleStep, Recovery, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity, Verb
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.rules.context import finding
 from rbdagent.rules.entry import Entry
@@ -34,10 +34,14 @@ ENTRIES: Final = (
         evidence="A container that waits, with a reason that kubelet sets only after the volumes "
         "are mounted: CrashLoopBackOff, ImagePullBackOff, CreateContainerError and others.",
         risk="None for the volume.",
-        remedy="Read the container's own log or message. `Permission denied` below the mount path: "
-        "set `fsGroup` in the pod's securityContext. `No space left on device`: the file system is "
-        "full: enlarge the claim. `Read-only file system` or `Input/output error`: run rbdagent "
-        "diagnose on that node, because the kernel may have stopped the file system.",
+        remedy=(
+            ("Read the container's own log or message. `Permission denied` below the mount path: "
+            "set `fsGroup` in the pod's securityContext. `No space left on device`: the file "
+            "system is full: enlarge the claim. `Read-only file system` or `Input/output error`: "
+            "run `"),
+            Verb("diagnose"),
+            "` on that node, because the kernel may have stopped the file system.",
+        ),
         recovery=Recovery(actor="kubelet", within_s=300, note="it tries again"),
         step=LifecycleStep.USE,
     ),

@@ -42,11 +42,8 @@ def test_snapshot_from_a_file_cannot_decide_what_needs_the_node(
 ) -> None:
     """A file shows neither the history of the mapping nor the present state of its node."""
     done = ask(capsys, "unmap", VOLUME, *FROM)
-    first, second, *_ = done.stdout.splitlines()
-    assert first == (
-        "Cannot be decided offline: 4 of 10 conditions need the node, and 1 is not met in"
-    )
-    assert second == "  the snapshot."
+    first, *_ = done.stdout.splitlines()
+    assert first == "Cannot be decided offline: 4 of 10 conditions need the node."
     assert f"/dev/rbd0 on worker-1 (pv/{VOLUME})." in done.stdout
     assert "kubelet started 31s ago" in done.stdout
     assert f"rbdagent unmap pv/{VOLUME}  # on worker-1" in done.stdout
