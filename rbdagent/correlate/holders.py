@@ -779,11 +779,12 @@ def node_at(ip: str, snapshot: Snapshot) -> str | None:
 
     If two nodes have the address, the right one is unknown: return None.
     """
+    has_spellings = ":" in ip
     found = {
         candidate.name
         for candidate in nodes_of(snapshot.kubernetes)
-        for own in candidate.internal_ips
-        if same_ip(ip, own)
+        if ip in candidate.internal_ips
+        or (has_spellings and any(same_ip(ip, own) for own in candidate.internal_ips))
     }
     node = snapshot.node
     own = () if node is None else observed_of(node.addresses)

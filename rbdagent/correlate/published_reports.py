@@ -47,7 +47,7 @@ def reported_mappings(
 ) -> Iterator[tuple[PublishedNode, PublishedMapping]]:
     """Yield the mappings of the image that agents of other nodes report, fresh or stale."""
     for report in reports(snapshot):
-        for mapping in observed_of(report.mappings):
+        for mapping in observed_of(report.mappings) if report.mappings else ():
             if _is_mapping_of(mapping, names):
                 yield report, mapping
 

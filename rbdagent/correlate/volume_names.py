@@ -509,7 +509,7 @@ def in_volumes_in_use(node: Node | NotObserved | None, names: VolumeNames) -> bo
     """Return whether the node's status lists the volume: evidence for output, never a condition."""
     return derived(
         node,
-        lambda known: known is not None and not names.in_use_names.isdisjoint(known.volumes_in_use),
+        lambda known: known is not None and not names.in_use_names.isdisjoint(known.names_in_use),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from rbdagent.model.common import (
     LIFECYCLE_NOT_REQUESTED,
     EntityAddress,
@@ -203,8 +205,8 @@ class Pod(Stored, frozen=True, kw_only=True):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class Node(Stored, frozen=True, kw_only=True):
-    """A Node."""
+class Node(Stored, frozen=True, kw_only=True, dict=True):
+    """A Node; each volume of a cluster is compared with each of them."""
 
     name: str
     uid: str | None = None
@@ -219,6 +221,16 @@ class Node(Stored, frozen=True, kw_only=True):
     frozen: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     unschedulable: bool = False
+
+    @cached_property
+    def names_in_use(self) -> frozenset[str]:
+        """The names in ``volumes_in_use``."""
+        return frozenset(self.volumes_in_use)
+
+    @cached_property
+    def names_attached(self) -> frozenset[str]:
+        """The names in ``volumes_attached``."""
+        return frozenset(self.volumes_attached)
 
 
 class CSINode(Stored, frozen=True, kw_only=True):

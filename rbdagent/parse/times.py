@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 _MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
@@ -13,9 +14,15 @@ def age(then: str | None, now: str) -> timedelta | None:
     if then is None:
         return None
     try:
-        return datetime.fromisoformat(now) - datetime.fromisoformat(then)
+        return _moment(now) - _moment(then)
     except (ValueError, TypeError):
         return None
+
+
+@lru_cache(maxsize=4096)
+def _moment(text: str) -> datetime:
+    """Parse a time; each volume is compared with the report of each node."""
+    return datetime.fromisoformat(text)
 
 
 def iso_time(moment: float) -> str:

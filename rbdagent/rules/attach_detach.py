@@ -361,7 +361,7 @@ def attached_elsewhere(case: RuleContext, node: str | None) -> tuple[str, ...]:
         found |= {
             other.name
             for other in observed_of(kube.nodes)
-            if not names.isdisjoint(other.volumes_attached)
+            if not names.isdisjoint(other.names_attached)
         }
     return tuple(sorted(found - {node}))
 
@@ -559,7 +559,7 @@ def _not_mounting(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> 
     names = names_of_use(case.use).in_use_names
     if not isinstance(node, Node) or node.ready is not True:
         return
-    if not names.isdisjoint(node.volumes_in_use):
+    if not names.isdisjoint(node.names_in_use):
         return
     since = age(attachment.created_at, case.snapshot.observed_at)
     if since is None or since < _DETACHING or not has_waited(pod, case.snapshot, _DETACHING):
@@ -719,7 +719,7 @@ def attachment_idle(case: RuleContext) -> Iterator[Finding]:
         node = None if name in seen else node_named(name, case.snapshot)
         if not isinstance(node, Node) or node.ready is not True:
             continue
-        if not names.isdisjoint(node.volumes_in_use) or since is None or since < MOVING:
+        if not names.isdisjoint(node.names_in_use) or since is None or since < MOVING:
             continue
         waiting = [pod for pod in waiters(case) if pod.node_name != name]
         long = has_any_waited(waiting, case.snapshot, LONG)

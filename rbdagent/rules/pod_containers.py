@@ -35,10 +35,12 @@ ENTRIES: Final = (
         "are mounted: CrashLoopBackOff, ImagePullBackOff, CreateContainerError and others.",
         risk="None for the volume.",
         remedy=(
-            ("Read the container's own log or message. `Permission denied` below the mount path: "
-            "set `fsGroup` in the pod's securityContext. `No space left on device`: the file "
-            "system is full: enlarge the claim. `Read-only file system` or `Input/output error`: "
-            "run `"),
+            (
+                "Read the container's own log or message. `Permission denied` below the mount "
+                "path: set `fsGroup` in the pod's securityContext. `No space left on device`: the "
+                "file system is full: enlarge the claim. `Read-only file system` or `Input/output "
+                "error`: run `"
+            ),
             Verb("diagnose"),
             "` on that node, because the kernel may have stopped the file system.",
         ),

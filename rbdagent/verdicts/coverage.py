@@ -151,7 +151,7 @@ def _in_volumes_in_use(others: list[Node], use: Volume) -> Iterator[str]:
     """Yield the nodes whose kubelet lists the volume: it has it mounted, or waits for it."""
     names = names_of_use(use).in_use_names
     for node in others:
-        if not names.isdisjoint(node.volumes_in_use):
+        if not names.isdisjoint(node.names_in_use):
             yield f"whether {node.name} has it mapped: its kubelet lists it in volumesInUse"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rbdagent.correlate.holders import is_ceph_daemon
 from rbdagent.correlate.node_usage import mounts_of, openers_of, stacked_on
 from rbdagent.model import BlockHolderKind, Verdict, observed_of
+from rbdagent.verdicts.evidence import hung_requests
 from rbdagent.verdicts.holder_verdict import is_watch_observed
 from rbdagent.verdicts.volume_verdict import watches_for_a_moment
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Momentary(NamedTuple):
-    """A verdict on a device, whether the device is mounted, and its pods that the API has not.
+    """A verdict on a device, whether it is mounted, its pods that the API has not, its requests.
 
     Or the verdict on a volume that a client watched for a moment; the client is the subject.
     """
@@ -26,6 +27,7 @@ class Momentary(NamedTuple):
     verdict: Verdict
     is_mounted: bool = False
     unknown_pod_uids: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
 
 
 def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
@@ -40,8 +42,9 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
     volumes: a mount that was read before, and pods that were listed after, look like a
     force-deleted pod. A client that watched the image for a moment may map it right afterwards, as
     ceph-csi does, or not. A backup maps a snapshot, and unmaps and removes it at its end: between
-    the two reads, a snapshot seems to be removed under its mapping. A second observation shows
-    whether the state lasts.
+    the two reads, a snapshot seems to be removed under its mapping. osdc lists each request until
+    it is answered, without a time: udev reads a device that nothing uses, and one request seems to
+    hang. A second observation shows whether the state lasts.
     """
     diagnoses = tuple(diagnoses)
     return frozenset((*_of_mappings(diagnoses), *_of_watches(diagnoses)))
@@ -54,6 +57,7 @@ def _of_mappings(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
             verdict.verdict,
             bool(mounts_of(verdict.holder.mapping)),
             verdict.holder.unknown_pod_uids,
+            hung_requests(verdict.holder.mapping),
         )
         for diagnosis in diagnoses
         for verdict in diagnosis.local
@@ -74,7 +78,8 @@ def _of_watches(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
 
 
 def _is_momentary(verdict: HolderVerdict, view: ImageView | None) -> bool:
-    if verdict.holder.unknown_pod_uids:
+    is_idle = verdict.verdict is not Verdict.IN_USE
+    if verdict.holder.unknown_pod_uids or (is_idle and hung_requests(verdict.holder.mapping)):
         return True
     if verdict.verdict is Verdict.UNDETERMINED:
         return is_watch_observed(verdict.holder, view) is False

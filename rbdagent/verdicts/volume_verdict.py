@@ -363,7 +363,7 @@ def is_listed(use: Volume, node: str, snapshot: Snapshot) -> bool:
     return (
         isinstance(found, Node)
         and found.ready is True
-        and not names_of_use(use).in_use_names.isdisjoint(found.volumes_in_use)
+        and not names_of_use(use).in_use_names.isdisjoint(found.names_in_use)
     )
 
 

@@ -4,7 +4,7 @@ An emulated processor reads the machine's own counter (QEMU ``cpu_get_host_ticks
 kernel measures the counter against an emulated timer, and takes that measure even if a second timer
 disagrees (``PIT calibration deviates from HPET``). Where the machine has other work, the emulated
 timer is late: 5 of 24 boots beside six busy programs measured 210 to 999 MHz instead of 2,596, and
-their clock ran 3 to 12 times too fast. So the lab measures it, and tells the kernel
+their clock ran 3 to 12 times too fast. So the lab measures it, and passes it to the kernel
 (``tsc_early_khz``, Linux 5.1).
 """
 

@@ -54,6 +54,7 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
         (UNMOUNTED_MEANWHILE, Verdict.IN_USE),
         (REMOVED_MEANWHILE, Verdict.ORPHANED),
         (world(mapped={"holders": (NAMELESS,)}), Verdict.PINNED),
+        (world(mapped={"hung_requests": ("read rbd_data.1.5",)}), Verdict.STAGED),
     ],
     ids=[
         "the watch is read after the unmap",
@@ -63,6 +64,7 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
         "the mounts are read before the unmount, the pods after it",
         "the device is read before a backup unmaps its snapshot, the snapshots after it",
         "the device-mapper device is read while cryptsetup removes it",
+        "udev reads a device that nothing uses, and the kernel lists the request",
     ],
 )
 def test_change_during_the_observation_looks_like_a_danger(
@@ -85,6 +87,10 @@ def test_change_during_the_observation_looks_like_a_danger(
         world(mapped={"openers": NotObserved(reason="access denied")}),
         world(mapped=SNAPSHOT, of_image={"snapshots": (4,)}),
         world(mapped={"holders": (replace(NAMELESS, label="vg-lv"),)}),
+        world(
+            mapped={"hung_requests": ("write rbd_data.1.5",), "mounts": (mount(path=POD_PATH),)},
+            in_kube={"pods": (pod(),)},
+        ),
     ],
     ids=[
         "in use",
@@ -96,6 +102,7 @@ def test_change_during_the_observation_looks_like_a_danger(
         "the open files cannot be read",
         "of a snapshot",
         "under a logical volume",
+        "a pod writes",
     ],
 )
 def test_lasting_state_is_observed_once(snapshot: Snapshot) -> None:
@@ -110,7 +117,7 @@ WATCHED_FOR_A_MOMENT: Final = unmapped(
 def test_volume_that_was_watched_for_a_moment_is_observed_again() -> None:
     assert diagnosis_of(WATCHED_FOR_A_MOMENT).verdict is Verdict.UNDETERMINED
     assert momentary((diagnosis_of(WATCHED_FOR_A_MOMENT),)) == {
-        ("client.4239", Verdict.UNDETERMINED, False, ())
+        ("client.4239", Verdict.UNDETERMINED, False, (), ())
     }
     assert _settled([WATCHED_FOR_A_MOMENT, unmapped()]) == (Verdict.FREE, 0)
     mapped = unmapped(of_image={"watchers": (remote_watcher(),)})
@@ -183,3 +190,9 @@ def test_agent_observes_a_danger_that_lasts_twice_in_its_first_cycle_only(stage:
     rounds(stage.agent(), "start", "time", "time")
     assert [result.verdicts for result in stage.reported] == [{"Unwatched": 1}] * 3
     assert len(stage.asked_api) == 4
+
+
+def test_request_that_the_next_observation_lacks_does_not_hang() -> None:
+    asked = world(mapped={"hung_requests": ("read rbd_data.1.5",)})
+    assert _observed([asked, world()]) == (Verdict.ORPHANED, 0)
+    assert _observed([asked, asked, world()]) == (Verdict.STAGED, 1)
