@@ -124,16 +124,20 @@ class VolumeIndex(Struct, frozen=True, kw_only=True):
     by_image_name: dict[str, tuple[tuple[PersistentVolume, ImageIdentity], ...]]
     by_handle: dict[tuple[str, str], tuple[PersistentVolume, ...]]
     by_name: dict[str | None, PersistentVolume]
+    images: dict[str, ImageIdentity]
+    """The image of each PV that has a known one, by the name of the PV."""
 
 
 def index_of(kube: KubeView | None) -> VolumeIndex:
     """Index the observed PVs; every list is in order of their names."""
     by_image: dict[str, list[tuple[PersistentVolume, ImageIdentity]]] = {}
     by_handle: dict[tuple[str, str], list[PersistentVolume]] = {}
+    images: dict[str, ImageIdentity] = {}
     volumes = volumes_of(kube)
     for volume in volumes:
         image, handle = volume_image(volume), handle_of(volume.source)
         if image is not None:
+            images[volume.name] = image
             by_image.setdefault(image.spec.name, []).append((volume, image))
         if handle is not None:
             by_handle.setdefault(handle, []).append(volume)
@@ -141,6 +145,7 @@ def index_of(kube: KubeView | None) -> VolumeIndex:
         by_image_name={name: tuple(found) for name, found in by_image.items()},
         by_handle={handle: tuple(found) for handle, found in by_handle.items()},
         by_name={volume.name: volume for volume in volumes},
+        images=images,
     )
 
 

@@ -142,16 +142,19 @@ class Triage:
     def _is_only_itself(self, volume: PersistentVolume) -> bool:
         """Return whether no other PV and no inline volume of a pod has its image name or handle."""
         joins, pods = self._whole.volumes.joins, self._whole.pods
-        image, handle = volume_image(volume), handle_of(volume.source)
+        image, handle = self._image(volume), handle_of(volume.source)
         if image is None or len(joins.by_image_name.get(image.spec.name, ())) != 1:
             return False
         if handle is not None and (len(joins.by_handle[handle]) != 1 or handle in pods.of_handle):
             return False
         return image.spec.name not in pods.of_image
 
+    def _image(self, volume: PersistentVolume) -> ImageIdentity | None:
+        return self._whole.volumes.joins.images.get(volume.name)
+
     def _is_observed_outside_api(self, volume: PersistentVolume) -> bool:
         """Return whether the observed node or Ceph shows the volume: the rules judge that."""
-        image, handle = volume_image(volume), handle_of(volume.source)
+        image, handle = self._image(volume), handle_of(volume.source)
         words = {volume.name}
         words |= {image.spec.name} if image is not None else set()
         words |= {handle[1], staging_hash(handle[1])} if handle is not None else set()
@@ -186,7 +189,7 @@ class Triage:
 
     def _is_reported_healthy(self, volume: PersistentVolume, nodes: set[str]) -> bool:
         """Return whether agents report it only as in use, and only on the nodes of its pods."""
-        known, image = self._whole.published, volume_image(volume)
+        known, image = self._whole.published, self._image(volume)
         told = [*known.of_volume.get(volume.name, ())]
         told += [] if image is None else known.of_image.get(image.spec.name, ())
         return all(

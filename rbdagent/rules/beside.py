@@ -1,7 +1,7 @@
 """What was observed beside an error whose text is not known: a text alone decides nothing.
 
-The quotation may be a symptom. Each of these facts stops a call by itself, and stands beside the
-error; it is named as observed, not as the cause.
+The quotation may be a symptom. Each of these facts is enough to make a call fail. It is named as
+observed, not as the cause.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ANY_NONCE: Final = 1
 
 
 def beside(case: RuleContext, node: str | None = None) -> str:
-    """Return a sentence with what was observed beside an error; "" if nothing stands out.
+    """Return a sentence with what was observed beside an error; "" if nothing was.
 
     Args:
         case: the target.

@@ -53,7 +53,7 @@ _OUT_OF_REACH: Final = ControllerText(
 NO_MONITORS_REMEDY: Final = (
     "Rook writes the monitors into rook-ceph-csi-config itself, once one runs: look at the "
     "CephCluster and at the operator's log; without Rook, write them into ceph-csi-config, in the "
-    "namespace of the driver's pods. A monitor never uses a volume of its own cluster."
+    "namespace of the driver's pods. A monitor never uses a volume of the same cluster."
 )
 _NO_MONITORS: Final = ControllerText(
     (Recognised.NO_MONITORS,),

@@ -60,7 +60,7 @@ def container_does_not_run(case: RuleContext) -> Iterator[Finding]:
         name = f"Container {foreign_name(container.name)} of {pod.ref}"
         where = f"its volume is mounted on {pod.node_name}"
         what = (
-            f"{name} ends again and again, and {where}: its log says why."
+            f"{name} ends again and again, and {where}: its log has the reason."
             if container.reason == _ENDS
             else f"{name} does not run, and {where}: {foreign_name(container.reason)}."
         )

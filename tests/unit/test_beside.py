@@ -65,7 +65,7 @@ def test_what_was_observed_beside_an_unknown_error_is_named(fact: str) -> None:
     assert f"Observed beside it: {expected}" in found(state(**parts), "RBD762").message
 
 
-def test_nothing_is_added_if_nothing_stands_out() -> None:
+def test_nothing_is_added_if_nothing_was_observed() -> None:
     assert "beside" not in found(state(), "RBD762").message
 
 
