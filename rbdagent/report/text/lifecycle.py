@@ -66,7 +66,7 @@ def story(lifecycle: Lifecycle, snapshot: Snapshot, layout: Layout) -> str:
     parts += processes_instead(diagnosis, layout)
     if layout.details:
         printed = frozenset((*paragraphs, *recovery, remedy, *command_lines(commands, layout)))
-        parts += [_chain(lifecycle, layout), _steps(lifecycle, layout)]
+        parts += [part for part in (_chain(lifecycle, layout), _steps(lifecycle, layout)) if part]
         parts += [finding_text(found, layout, printed) for found in findings_of(diagnosis)]
         parts += [holder_table(diagnosis.holders, snapshot, layout)] if diagnosis.holders else []
     parts.append(footer(main, snapshot, layout))
@@ -208,9 +208,17 @@ def _steps(lifecycle: Lifecycle, layout: Layout) -> str:
     return "\n".join(lines)
 
 
+_STATE_WIDTH: Final = 14
+
+
 def _step_line(status: StepStatus, layout: Layout) -> str:
-    shown = painted(f"{_state(status.state):<12}", _PAINT.get(status.state, ""), layout)
-    return f"  {status.step:<10} {shown} {_observed(status)}".rstrip()
+    """Return a step, its state and what was observed, under each other where it is long."""
+    state, begin = _state(status.state), f"  {status.step:<10} "
+    observed = _observed(status)
+    indent = " " * (len(begin) + _STATE_WIDTH)
+    lines = wrapped(observed, layout, first=indent, rest=indent).removeprefix(indent)
+    shown = painted(f"{state:<{_STATE_WIDTH}}", _PAINT.get(status.state, ""), layout)
+    return f"{begin}{shown}{lines}".rstrip()
 
 
 def headline(lifecycle: Lifecycle) -> str:
