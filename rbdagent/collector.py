@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from rbdagent.collect.kube.stored_reports import StoredReports
     from rbdagent.config import Settings
     from rbdagent.correlate.cluster_index import ClusterIndex
-    from rbdagent.correlate.log_names import LogNames
-    from rbdagent.lifecycle.targets import Scope
     from rbdagent.model import Holder
     from rbdagent.parse.labels import Lookup
 
@@ -293,7 +291,12 @@ def _begin_logs(
     from rbdagent.collect.node.volume_logs import begin_logs
     from rbdagent.correlate.log_names import log_names_in
 
-    calls = log_names_in(seen) if index is None else _log_names_to_search(index)
+    if index is None:
+        calls = log_names_in(seen)
+    else:
+        from rbdagent.questions import log_names_of_suspects
+
+        calls = log_names_of_suspects(index)
     words = begin_logs(roots, node, calls, now=seen.observed_at)
     shortest = time.monotonic() + _EXTRA_S
     return lambda deadline: replace(node, words=words(max(deadline, shortest)))
@@ -438,22 +441,15 @@ def _without_reports(answer: NotObserved | BaseException | None) -> NotObserved:
 
 
 def _indexed(snapshot: Snapshot, stored: StoredReports | None) -> ClusterIndex:
-    """Return the index of a cluster, with the reports that its suspects need before Ceph answers.
+    """Return the index of a cluster.
 
     Args:
         snapshot: of the cluster.
         stored: its reports, if they are not in the snapshot.
     """
-    from rbdagent.correlate.cluster_index import cluster_index_of, with_reports
+    from rbdagent.questions import index_of_suspects
 
-    index = cluster_index_of(snapshot)
-    if stored is None or not _are_reports_stored(snapshot):
-        return index
-    from rbdagent.lifecycle.needed_reports import needed_reports, suspicious_reports
-
-    scope = _scope(index)
-    index = with_reports(index, suspicious_reports(index, scope, stored))
-    return with_reports(index, needed_reports(index, scope, stored))
+    return index_of_suspects(snapshot, stored if _are_reports_stored(snapshot) else None)
 
 
 def _are_reports_stored(snapshot: Snapshot) -> bool:
@@ -468,34 +464,9 @@ def _with_needed(snapshot: Snapshot, index: ClusterIndex, stored: StoredReports 
     kube = snapshot.kubernetes
     if stored is None or kube is None or isinstance(kube.published, NotObserved):
         return snapshot
-    from rbdagent.correlate.cluster_index import with_ceph
-    from rbdagent.lifecycle.needed_reports import needed_reports
+    from rbdagent.questions import reports_after_ceph
 
-    index = with_ceph(index, snapshot.ceph)
-    return with_published(snapshot, needed_reports(index, _scope(index), stored))
-
-
-def _scope(index: ClusterIndex) -> Scope:
-    from rbdagent.lifecycle.targets import Scope
-
-    return Scope(namespace=index.snapshot.target.namespace or None)
-
-
-def _log_names_to_search(index: ClusterIndex) -> tuple[LogNames, ...]:
-    """Return the names that the node's logs use for its volumes that may have problems."""
-    from rbdagent.correlate import correlate
-    from rbdagent.correlate.log_names import log_names_of
-    from rbdagent.correlate.snapshot_slice import is_on_observed_node, part_of
-    from rbdagent.lifecycle.triage import targets_to_diagnose
-
-    own = (
-        suspect
-        for suspect in targets_to_diagnose(index, _scope(index))
-        if is_on_observed_node(index, suspect)
-    )
-    uses = (correlate(part_of(index, suspect), index.here.directories) for suspect in own)
-    found = (log_names_of(use, index.snapshot) for use in uses)
-    return tuple(dict.fromkeys(names for names in found if names.volume or names.kernel))
+    return with_published(snapshot, reports_after_ceph(index, snapshot.ceph, stored))
 
 
 def _query_suspect_images(
@@ -507,16 +478,14 @@ def _query_suspect_images(
 
     Only Ceph shows which clients are on the blocklist, so their images are queried afterwards.
     """
-    from rbdagent.correlate.cluster_index import with_ceph
-    from rbdagent.lifecycle.triage import images_to_query
+    from rbdagent.questions import images_of_suspects
 
-    scope = _scope(index)
-    first = tuple(dict.fromkeys((*mapped, *images_to_query(index, scope))))
+    first = tuple(dict.fromkeys((*mapped, *images_of_suspects(index))))
     asked = first[:_MOST_IMAGES]
     view, source = ask(asked)
     if view is None:
         return view, source
-    wanted = dict.fromkeys((*first, *images_to_query(with_ceph(index, view), scope)))
+    wanted = dict.fromkeys((*first, *images_of_suspects(index, view)))
     left = tuple(wanted)[len(asked) :]
     room = _MOST_IMAGES - len(asked)
     further, later = ask(left[:room]) if left[:room] else (None, source)
