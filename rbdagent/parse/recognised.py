@@ -461,7 +461,7 @@ class Recognised(Enum):
     )
     NO_PROGRAM = (
         "RBD762",
-        r"executable file not found in \$PATH",
+        r'(?:exec: "(?P<program>[\w./-]{1,100})": )?executable file not found in \$PATH',
         Rank.SPECIFIC,
         Origin("go", "1.26", "os/exec, ErrNotFound"),
     )
@@ -540,10 +540,14 @@ class Recognised(Enum):
         # The tools print this for a device that is opened exclusively. e2fsck then ends with 8,
         # which mount-utils does not report (findings/mount_utils_fsck_status.sh).
         "RBD764",
-        r"apparently in use by the system|cannot open /dev/\S+: Device or resource busy",
+        (
+            r"apparently in use by the system|cannot open /dev/\S+: Device or resource busy"
+            r"|already mounted or mount point busy"
+        ),
         Rank.SPECIFIC,
         Origin(*_E2FSPROGS, "misc/util.c, check_mount, for mke2fs"),
         Origin(*_XFSPROGS, "the strings of mkfs.xfs"),
+        Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode, EBUSY"),
     )
     STRUCTURE_NEEDS_CLEANING = (
         "RBD752",
@@ -609,6 +613,20 @@ class Recognised(Enum):
         Rank.SYMPTOM,
         Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
     )
+    NOT_MOUNTED_READ_ONLY = (
+        # EROFS of mount(2), or EACCES for a mount that is to be read-only.
+        "RBD753",
+        r"cannot mount (?P<device>/dev/[\w./-]{0,255}[\w/-]) read-only",
+        Rank.SYMPTOM,
+        Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
+    )
+    UNKNOWN_FILE_SYSTEM = (
+        # ENODEV of mount(2). Without -t, libmount takes the type that libblkid finds on the device.
+        "RBD753",
+        r"unknown filesystem type '(?P<type>[\w.-]{1,60})'",
+        Rank.SPECIFIC,
+        Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
+    )
     SUPER_BLOCK_UNREADABLE = (
         "RBD768",
         r"can't read superblock on (?P<device>/dev/[\w./-]{0,255}[\w/-])",
@@ -670,6 +688,57 @@ class Recognised(Enum):
     )
     DEADLINE = ("RBD203", r"code = DeadlineExceeded", Rank.GENERAL, _STATUS)
     EXHAUSTED = ("RBD703", r"code = ResourceExhausted desc = (?P<why>.+)", Rank.SYMPTOM, _STATUS)
+    KUBELETS_DISK = (
+        # The disk of the node: image-meta.json and vol_data.json are beside the staging path.
+        "RBD762",
+        (
+            r"(?:failed to create dir|failed to save volume info data|failed to open volume data "
+            r"file|failed to stash JSON image metadata|desc = (?:mkdir|open) /)[^\n]{0,900}?: "
+            r"(?P<why>no space left on device|read-only file system)"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, MountDevice; csi_mounter.go, SetUpAt"),
+        Origin(*_KUBE, "pkg/volume/csi/csi_block.go, stageVolumeForBlock; csi_util.go"),
+        Origin(*_CSI, "internal/rbd/rbd_util.go, stashRBDImageMetadata"),
+        Origin(*_CSI, "internal/rbd/nodeserver.go, createStageMountPoint"),
+    )
+    CONFIGURATION_UNREADABLE = (
+        "RBD734",
+        (
+            r"error fetching configuration for cluster ID \S{1,260}: "
+            r"open (?P<path>/[^:\s]{1,250}): (?P<why>[^\n]{1,100})"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
+    )
+    CONFIGURATION_MALFORMED = (
+        # The whole file follows.
+        "RBD734",
+        r"unmarshal failed \((?P<why>[^\n]{1,200}?)\), raw buffer response: ",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
+        Origin(*_CSI, "internal/util/cluster_mapping.go, readClusterMappingInfo"),
+    )
+    NO_CLUSTER_ID = (
+        # Of a PV with staticVolume: the attributes are written by hand.
+        "RBD734",
+        r"clusterID must be set",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/errors.go, ErrClusterIDNotSet; genVolFromVolumeOptions"),
+    )
+    NO_POOL_NAMED = (
+        "RBD737",
+        r"empty pool name or topologyConstrainedPools to provision volume",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/rbd_util.go, genVolFromVolumeOptions"),
+    )
+    UNKNOWN_MOUNTER = (
+        # A value with a colon needs the prefix `krbd:` or `nbd:`.
+        "RBD741",
+        r'unknown mounter type: "(?P<mounter>[^"\n]{0,250})", please specify mounter type',
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/rbd_attach.go, parseMapOptions"),
+    )
     NO_CLUSTER = (
         # Older versions print the cluster ID in parentheses.
         "RBD734",
@@ -751,6 +820,31 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, genVolFromVolID"),
     )
+    HANDLE_OF_ANOTHER_FORM = (
+        # Without staticVolume "true", ceph-csi reads cluster, pool and image from the handle.
+        "RBD767",
+        (
+            r"(?:error generating volume \S{1,250}: invalid VolumeID: |desc = )"
+            r"error decoding volume ID \([^)]{0,200}\) \((?P<handle>[^)]{1,250})\)"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/nodeserver.go, populateRbdVol; rbd_util.go, GenVolFromVolID"),
+        Origin("ceph-csi", "ceph-csi#1802", "the event of the pod"),
+    )
+    DRIVER_PANICKED = (
+        "RBD762",
+        r"code = Internal desc = panic (?P<why>[^\n]{1,200})",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/csi-common/utils.go, panicHandler"),
+    )
+    NO_STAGE_SECRET = (
+        # kubelet sends no secret for a PV without nodeStageSecretRef.
+        "RBD733",
+        r"stage secrets cannot be nil or empty",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/validate.go, ValidateNodeStageVolumeRequest"),
+        Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, MountDevice"),
+    )
     SECRET_FIELD_MISSING = (
         "RBD733",
         r"missing (?:ID|key) field '(?P<field>\w{1,60})' in secrets",
@@ -787,9 +881,12 @@ class Recognised(Enum):
     )
     PASSPHRASE_NOT_IN_SECRET = (
         "RBD746",
-        r"missing encryption passphrase in secrets",
+        (
+            r"missing encryption passphrase in secrets"
+            r'|missing "encryptionPassphrase" in storageclass secret'
+        ),
         Rank.SPECIFIC,
-        Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS"),
+        Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS and initSecretsMetadataKMS"),
     )
     PASSPHRASE_SECRET_GONE = (
         "RBD746",
@@ -808,13 +905,65 @@ class Recognised(Enum):
         Origin("vault", "api 1.15", "api/response.go, ResponseError.Error"),
         Origin(*_CSI, "internal/kms/vault.go, connectVault"),
     )
+    VAULT_UNREACHABLE = (
+        # An answer of Vault is VAULT_REFUSES.
+        "RBD746",
+        (
+            r"failed connecting to Vault: (?:failed to get the authentication token: )?"
+            r"(?P<why>[^\n]{1,300})"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/kms/vault.go, connectVault"),
+        Origin("libopenstorage/secrets", "as vendored by ceph-csi 52fcb7b", "vault/vault.go, New"),
+    )
+    KEY_NOT_IN_VAULT = (
+        "RBD746",
+        r"No Secret Data found for Secret ID",
+        Rank.SPECIFIC,
+        Origin(
+            "libopenstorage/secrets",
+            "as vendored by ceph-csi 52fcb7b",
+            "secrets.go, ErrInvalidSecretId; vault/vault.go, GetSecret",
+        ),
+    )
+    NO_KMS_ENTRY = (
+        # NodeStage reads the ID of the KMS from the journal, and adds no prefix.
+        "RBD746",
+        r'could not get KMS configuration for "(?P<kms>[^"]{1,253})"',
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/kms/kms.go, GetKMS"),
+    )
+    KEY_NOT_DECRYPTED = (
+        "RBD746",
+        r"failed to (?:decrypt|unwrap the) DEK: (?P<why>[^\n]{1,200})",
+        Rank.SPECIFIC,
+        Origin(
+            *_CSI, "internal/kms/secretskms.go, DecryptDEK; also aws_metadata.go, keyprotect.go"
+        ),
+    )
+    PASSPHRASE_REFUSED = (
+        # 2 is "no permission (bad passphrase)" (cryptsetup(8)). The passphrase is in no argument.
+        "RBD746",
+        (
+            r"\(exit status 2\) occurred while running cryptsetup args: \[luksOpen "
+            r"(?P<device>/dev/[\w./-]{0,255})"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/cryptsetup.go, LuksOpen and execCryptsetupCommand"),
+    )
     ENCRYPTION_FAILED = (
         "RBD746",
-        r"passphrase|encryption kms|encryption status|failed to encrypt volume|can not fetch DEK",
+        (
+            r"passphrase|encryption kms|encryption status|failed to encrypt volume"
+            r"|can not fetch DEK|KMS provider|KMS configuration|failed to initialize Vault"
+            r"|failed fetching token from|failed setting up token for"
+        ),
         Rank.SYMPTOM,
         Origin(*_CSI, "internal/rbd/encryption.go, copyEncryptionConfig, initKMS, FetchDEK"),
         Origin(*_CSI, "internal/rbd/encryption.go, ensureEncryptionMetadataSet, encryptDevice"),
         Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS"),
+        Origin(*_CSI, "internal/kms/kms.go, GetKMS, getKMSConfiguration, getProvider, buildKMS"),
+        Origin(*_CSI, "internal/kms/vault_tokens.go and vault_sa.go, the Initializers"),
     )
     MANY_WRITERS = (
         "RBD756",
@@ -983,10 +1132,20 @@ class Recognised(Enum):
     )
     NO_MODULE = (
         "RBD739",
-        r"modprobe: (?:FATAL|ERROR)|failed to load rbd kernel module|Module rbd not found",
+        (
+            r"modprobe: (?:FATAL|ERROR)[^\n]{0,80}\brbd\b|failed to load rbd kernel module"
+            r"|Module rbd not found"
+        ),
         Rank.SPECIFIC,
         Origin(*_KMOD, "the strings of modprobe and modinfo"),
         Origin(*_RBD, "src/krbd.cc, map_image"),
+    )
+    NO_NBD_MODULE = (
+        "RBD739",
+        r"modprobe: (?:FATAL|ERROR)[^\n]{0,80}\bnbd\b|failed to load nbd kernel module",
+        Rank.SPECIFIC,
+        Origin(*_KMOD, "the strings of modprobe"),
+        Origin(*_RBD, "src/tools/rbd_nbd/rbd-nbd.cc, load_module"),
     )
     KEY_NOT_ADDED = (
         None,
@@ -1040,7 +1199,7 @@ class Recognised(Enum):
     )
     IMAGE_NUMBER = (None, r"\brbd: ret=-(?P<number>\d{1,4})", None, _GO_CEPH)
     POOL_NUMBER = (None, r"\brados: ret=-(?P<number>\d{1,4})", None, _GO_CEPH)
-    TIMED_OUT = ("RBD735", r"Connection timed out", Rank.SYMPTOM, _STRERROR)
+    TIMED_OUT = ("RBD735", r"(?:\(110\)|ret=-110,) Connection timed out", Rank.SYMPTOM, _STRERROR)
     DENIED = ("RBD607", r"Permission denied", Rank.SYMPTOM, _STRERROR)
 
     # The logs of a node, quoted with their meaning ------------------------------------------------
@@ -1100,6 +1259,16 @@ class Recognised(Enum):
         ),
         None,
         Origin("linux", "6.12, 7.2", "fs/ext4/super.c; fs/xfs/xfs_mount.c, xfs_check_sizes"),
+    )
+    RECOVERY_NEEDS_WRITES = (
+        # The journal of ext4, or the log of XFS, on a device that is mapped read-only.
+        None,
+        (
+            r"EXT4-fs \(\S{1,64}\): write access unavailable, cannot proceed"
+            r"|XFS \(\S{1,64}\): recovery required on read-only device"
+        ),
+        None,
+        Origin("linux", "6.12", "fs/ext4/super.c, ext4_load_journal; fs/xfs/xfs_log.c"),
     )
     UNKNOWN_FEATURE = (
         None,

@@ -153,6 +153,20 @@ def is_plain(case: RuleContext, _named: dict[str, str]) -> bool:
     return dict(volume.source.attributes).get("encrypted") != "true"
 
 
+def names_a_program(_case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether a text names the program that is missing."""
+    return bool(named.get("program"))
+
+
+def is_no_file_system(_case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether a type that libblkid found on a device is that of a volume manager or so.
+
+    libblkid names the members of a RAID or of a volume manager ``…_member``.
+    """
+    kind = named.get("type", "")
+    return kind.endswith("_member") or kind in {"crypto_LUKS", "BitLocker", "swap"}
+
+
 def is_plain_xfs(case: RuleContext, _named: dict[str, str]) -> bool:
     """Return whether the PV asks for XFS without a mount option that could be refused."""
     volume = case.use.persistent_volume

@@ -82,6 +82,7 @@ from rbdagent.rules.facts import (
     is_locked,
     is_migrating,
     is_mounted_there,
+    is_no_file_system,
     is_non_primary,
     is_on_the_blocklist,
     is_only_non_primary,
@@ -96,6 +97,7 @@ from rbdagent.rules.facts import (
     kernel_line,
     kernel_log,
     kernel_says,
+    names_a_program,
     needs_ms_mode,
     ownership_begun,
     plugin_adds,
@@ -206,8 +208,8 @@ ENTRIES: Final = (
         "SecretMissing",
         Severity.ERROR,
         "The secret that the driver needs for this volume is missing, or may not be read.",
-        cause="The secret was deleted or renamed, or its namespace was. The PV refers to that "
-        "name permanently.",
+        cause="The secret was deleted or renamed, or its namespace was, or a static PV names none. "
+        "The PV refers to that name permanently.",
         evidence="The name in the message of kubelet or external-attacher.",
         risk=_NOT_STARTED,
         remedy="Create the secret again under exactly that name and namespace, with the keys "
@@ -221,8 +223,8 @@ ENTRIES: Final = (
         Severity.ERROR,
         "ceph-csi has no configuration for the clusterID that the volume names.",
         cause="config.json in the ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config) lacks "
-        "the clusterID, or has no monitors for it. The PV is from another cluster, or the "
-        "configuration was created again.",
+        "the clusterID, or has no monitors for it, or cannot be read. The PV is from another "
+        "cluster or names no clusterID, or the configuration was created again.",
         evidence=_EVENT,
         risk=_NOT_STARTED,
         remedy="Add the clusterID with the monitors of the right Ceph cluster. Make sure that it "
@@ -267,7 +269,8 @@ ENTRIES: Final = (
         "PoolMissing",
         Severity.ERROR,
         "The pool of the image does not exist in the Ceph cluster that the driver uses.",
-        cause="The pool was deleted or renamed, or the clusterID leads to another Ceph cluster.",
+        cause="The pool was deleted or renamed, the clusterID leads to another Ceph cluster, or a "
+        "static PV names no pool.",
         evidence=_EVENT,
         risk="If it is the wrong cluster, nothing that is created there is found again.",
         remedy="Check that it is the right cluster (`ceph fsid`), and that the pool exists "
@@ -788,6 +791,12 @@ def _failed(fault: Fault, *calls: Call) -> tuple[Kind, ...]:
     )
 
 
+_WITH_ITS_TOOLS: Final = (
+    "Use an image of the driver that has the program: the plugin runs its own tools, and those of "
+    "the node do not count. kubelet itself runs losetup, on the node."
+)
+_OF_THE_KERNEL: Final = (Call.ADD_KEY, Call.MAP)
+"""What the kernel does; all other calls are librados' and librbd's, in the plugin or in rbd."""
 _NOT_PRIMARY: Final = ErrorText(
     (),
     "RBD743",
@@ -800,6 +809,12 @@ _GROW_BACK: Final = (
     "Do not repair the file system before: a repair cuts off what is behind the new end. Grow the "
     "image back to its former size first (`rbd resize --size`), at least the capacity of the PV. "
     "What was written behind the new end is lost."
+)
+_REPLAY: Final = (
+    "Make a claim with ReadWriteOnce from the same snapshot or claim, and run one pod with it "
+    "until it has mounted the volume: that replays the journal. Then clone that claim into one "
+    "with ReadOnlyMany. A static PV needs one mount with ReadWriteOnce. Do not repair the "
+    "file system before."
 )
 _DEFAULT_MAP_OPTIONS: Final = template("ceph config get client rbd_default_map_options")
 _DAEMON_SETS: Final = template("kubectl get daemonsets -A -o wide")
@@ -1009,6 +1024,19 @@ ERROR_TEXTS: Final = (
         _retried("the secret has the field"),
     ),
     ErrorText(
+        # kubelet sends an empty map for a PV without the reference (MountDevice, csi_attacher.go).
+        (Recognised.NO_STAGE_SECRET,),
+        "RBD733",
+        "the driver gets no secret for the node: the PV has no nodeStageSecretRef, or the secret "
+        "that it names has no fields",
+        (_NODE_STAGE,),
+        "If the PV has a nodeStageSecretRef, write userID and userKey into that secret. If it has "
+        "none, set the PV to Retain and create it again with one: the reference cannot be changed. "
+        "For new volumes, the class needs csi.storage.k8s.io/node-stage-secret-name and "
+        "-namespace.",
+        _retried("the PV names a secret with these fields"),
+    ),
+    ErrorText(
         (Recognised.NO_STAGING_PATH,),
         "RBD731",
         "kubelet has its directories at {root}, and the CSI node plugin does not see them there",
@@ -1036,6 +1064,45 @@ ERROR_TEXTS: Final = (
         "RBD734",
         "ceph-csi's configuration does not contain the cluster {cluster}",
         _CONFIG_MAPS,
+    ),
+    ErrorText(
+        (Recognised.CONFIGURATION_UNREADABLE,),
+        "RBD734",
+        "the CSI node plugin cannot read ceph-csi's configuration {path}: {why}",
+        (*_CONFIG_MAPS, _DAEMON_SETS),
+        "Restore the ConfigMap, and mount it into the pods of the node plugin at "
+        "/etc/ceph-csi-config, with the file config.json in it.",
+        _retried("the plugin can read the file"),
+    ),
+    ErrorText(
+        # The mapping is read for a static PV, and after an image or its pool was not found.
+        (Recognised.CONFIGURATION_MALFORMED,),
+        "RBD734",
+        "ceph-csi's configuration there (config.json, or cluster-mapping.json) is not valid "
+        "JSON, or not of the expected form: {why}",
+        _CONFIG_MAPS,
+        "Correct that file in the ConfigMap. The event quotes its content: config.json is a list "
+        "of objects with clusterID and monitors, and monitors is a list. It applies to every "
+        "volume of the driver.",
+        _retried("the file is valid"),
+    ),
+    ErrorText(
+        (Recognised.NO_CLUSTER_ID,),
+        "RBD734",
+        "the PV has staticVolume and no clusterID in its volumeAttributes",
+        (field_of_volume("csi.volumeAttributes"), *_CONFIG_MAPS),
+        "Set the PV to Retain and create it again with the clusterID of the cluster that has the "
+        "image: the attributes of a PV cannot be changed.",
+        Recovery(note="the attributes of a PV cannot be changed"),
+    ),
+    ErrorText(
+        (Recognised.NO_POOL_NAMED,),
+        "RBD737",
+        "the PV has staticVolume and no pool in its volumeAttributes",
+        (field_of_volume("csi.volumeAttributes"), template("ceph osd pool ls")),
+        "Set the PV to Retain and create it again with the pool that has the image: the attributes "
+        "of a PV cannot be changed.",
+        Recovery(note="the attributes of a PV cannot be changed"),
     ),
     ErrorText(
         (Recognised.NO_MONITORS,),
@@ -1090,6 +1157,15 @@ ERROR_TEXTS: Final = (
         (template("modprobe rbd", node="{node}"),),
     ),
     ErrorText(
+        (Recognised.NO_NBD_MODULE,),
+        "RBD739",
+        "its kernel has no nbd module, which the mounter rbd-nbd needs",
+        (template("modprobe nbd", node="{node}"),),
+        "Install the package with the kernel module nbd on that node and load it, or run the pods "
+        "on nodes that have it.",
+        _retried("the module is loaded"),
+    ),
+    ErrorText(
         (Recognised.NEEDS_RBD_NBD,),
         "RBD740",
         "the volume asks for the image feature {feature}, which ceph-csi maps only with rbd-nbd",
@@ -1097,6 +1173,18 @@ ERROR_TEXTS: Final = (
         "The attributes of a PV cannot be changed: set Retain and create the PV again, with "
         "mounter: rbd-nbd, or without the feature in imageFeatures. In the second case the image "
         "must not have the feature either. Correct the StorageClass in the same way.",
+        Recovery(note="the attributes of a PV cannot be changed"),
+    ),
+    ErrorText(
+        # parseMapOptions takes what is before the first colon for the mounter.
+        (Recognised.UNKNOWN_MOUNTER,),
+        "RBD741",
+        "the mapOptions or unmapOptions of the PV begin with {mounter}, and ceph-csi knows the "
+        "prefixes krbd and nbd only",
+        (field_of_volume("csi.volumeAttributes"),),
+        "Set the PV to Retain and create it again with the prefix `krbd:` (or `nbd:`) before the "
+        "options: its attributes cannot be changed. A value that contains a colon needs the "
+        "prefix. Correct the StorageClass in the same way.",
         Recovery(note="the attributes of a PV cannot be changed"),
     ),
     ErrorText(
@@ -1176,7 +1264,7 @@ ERROR_TEXTS: Final = (
         ),
     ),
     ErrorText(
-        (*_failed(Fault.TIMED_OUT), Recognised.TIMED_OUT),
+        _failed(Fault.TIMED_OUT, *_OF_THE_KERNEL),
         "RBD735",
         "its kernel got no session with Ceph's monitors in time (110): they are not reached from "
         "there, or they refuse this kernel",
@@ -1185,6 +1273,17 @@ ERROR_TEXTS: Final = (
             (kernel_says(Recognised.FEATURE_SET_MISMATCH), _KERNEL_TOO_OLD),
             (is_other_cluster, _OTHER_CLUSTER),
         ),
+    ),
+    ErrorText(
+        (
+            *_failed(Fault.TIMED_OUT, *(call for call in Call if call not in _OF_THE_KERNEL)),
+            Recognised.TIMED_OUT,
+        ),
+        "RBD735",
+        "the CSI node plugin there got no answer from Ceph in time (110): its monitors or OSDs are "
+        "not reached from the network of the plugin's pod, or do not answer",
+        (_MONITORS, template("ceph health detail"), NODE_PODS),
+        causes=((is_other_cluster, _OTHER_CLUSTER),),
     ),
     ErrorText(
         _failed(Fault.DENIED),
@@ -1344,6 +1443,59 @@ ERROR_TEXTS: Final = (
         remedy=VAULT_REMEDY,
     ),
     ErrorText(
+        (Recognised.VAULT_UNREACHABLE,),
+        "RBD746",
+        "the CSI node plugin cannot log in to Vault: {why}",
+        (NODE_PODS,),
+        "Test the connection from the network of the plugin's pod on that node: the name and port "
+        "of vaultAddress, the firewall, and the CA of Vault's certificate (vaultCAFromSecret). "
+        "The provisioner runs on another node, and may reach Vault. Delete nothing in Vault.",
+        _retried("the plugin can log in to Vault"),
+    ),
+    ErrorText(
+        # The key is vaultPassphrasePath, and the handle of the volume (vaultKMS.FetchDEK).
+        (Recognised.KEY_NOT_IN_VAULT,),
+        "RBD746",
+        "Vault has no passphrase of the volume where ceph-csi looks for it",
+        (field_of_volume("csi.volumeHandle"), field_of_volume("csi.volumeAttributes")),
+        "Compare vaultBackendPath, vaultNamespace and vaultPassphrasePath of the KMS entry with "
+        "those that the volume was created with. If they are the same, restore the passphrase "
+        "from a backup of Vault: without it, the data is lost. A PV with another volumeHandle than "
+        "the original (a copy) has another path.",
+        _retried("Vault has the passphrase at that path"),
+    ),
+    ErrorText(
+        (Recognised.NO_KMS_ENTRY,),
+        "RBD746",
+        "ceph-csi's configuration of key management services has no entry {kms}",
+        (field_of_volume("csi.volumeAttributes"),),
+        "Restore that entry as it was when the volume was created, in the ConfigMap that the "
+        "plugin mounts at /etc/ceph-csi-encryption-kms-config or, if it mounts none, in "
+        "csi-kms-connection-details in its namespace. ceph-csi's journal names the entry for the "
+        "volume: another one does not replace it.",
+        _retried("the entry exists"),
+    ),
+    ErrorText(
+        # secretskms.go: the passphrase and the handle of the volume make the key (generateCipher).
+        (Recognised.KEY_NOT_DECRYPTED,),
+        "RBD746",
+        "the KMS does not decrypt the key in the metadata of the image: {why}",
+        (template("rbd image-meta list", "{image}"), field_of_volume("csi.volumeAttributes")),
+        "Restore the passphrase or the master key that the KMS had when the volume was created. "
+        "`message authentication failed` means another encryptionPassphrase, or an image that was "
+        "copied to a PV with another volumeHandle. Do not change the metadata of the image.",
+        _retried("the KMS has its former key"),
+    ),
+    ErrorText(
+        (Recognised.PASSPHRASE_REFUSED,),
+        "RBD746",
+        "the passphrase that ceph-csi has does not open the LUKS device on {device}",
+        (_NODE_STAGE, field_of_volume("csi.volumeAttributes")),
+        "Restore the passphrase that the volume was created with, in the secret "
+        "(encryptionPassphrase) or in the KMS. Do not format the image, and change no key slot: "
+        "either can make the data unreadable.",
+    ),
+    ErrorText(
         (Recognised.ENCRYPTION_FAILED,),
         "RBD746",
         "the passphrase of the encrypted volume is not available",
@@ -1355,9 +1507,35 @@ ERROR_TEXTS: Final = (
         "a program is missing in the image of the CSI node plugin (for {fs_type}: mkfs.{fs_type} "
         "or fsck.{fs_type})",
         (NODE_PODS,),
-        "Use an image of the driver that has the tools of that file system. The tools of the node "
-        "do not count: the plugin runs its own.",
+        _WITH_ITS_TOOLS,
         _retried("the plugin has the program"),
+        causes=(
+            (
+                names_a_program,
+                ErrorText(
+                    (),
+                    "RBD762",
+                    "the program {program} is missing where the CSI node plugin, or kubelet, runs "
+                    "it",
+                    (NODE_PODS,),
+                    _WITH_ITS_TOOLS,
+                    _retried("the program is there"),
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
+        (Recognised.KUBELETS_DISK,),
+        "RBD762",
+        "the directory of kubelet there cannot be written ({why}): the disk of the node, not the "
+        "volume",
+        (
+            template("df -h", node="{node}"),
+            template("df -i", node="{node}"),
+        ),
+        "Free space or inodes on the disk of the node that has the directory of kubelet. If that "
+        "disk is read-only, the kernel log of the node has the reason. The volume is not affected.",
+        _retried("that directory can be written"),
     ),
     ErrorText(
         (Recognised.DEVICE_IN_USE,),
@@ -1406,6 +1584,56 @@ ERROR_TEXTS: Final = (
         "device that cannot be read). The fsType of a PV cannot be changed: set Retain and create "
         "the PV again with the right one.",
         Recovery(note="a PV's fsType cannot be changed"),
+    ),
+    ErrorText(
+        (Recognised.UNKNOWN_FILE_SYSTEM,),
+        "RBD753",
+        "its kernel knows no file system {type}",
+        (template("cat /proc/filesystems", node="{node}"), _KERNEL_VERSION, _FS_TYPE),
+        "Load the kernel module of that file system on that node, or install the package that has "
+        "it. If the type is misspelled, the fsType of the PV cannot be changed: set Retain and "
+        "create the PV again. The file system is not damaged.",
+        _retried("the kernel knows the file system"),
+        causes=(
+            (
+                is_no_file_system,
+                ErrorText(
+                    (),
+                    "RBD753",
+                    "the image contains {type}, which is no file system that can be mounted",
+                    (_FS_TYPE, field_of_volume("csi.volumeAttributes")),
+                    "Compare the PV with the one that the data was written with: crypto_LUKS needs "
+                    "the attributes encrypted and encryptionKMSID, and a disk of a virtual machine "
+                    "or of LVM needs volumeMode Block. Both cannot be changed: set Retain and "
+                    "create the PV again. Do not format the image.",
+                    Recovery(note="the attributes of a PV cannot be changed"),
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
+        # ReadOnlyMany: ceph-csi maps with --read-only, and mount-utils runs no fsck.
+        (Recognised.NOT_MOUNTED_READ_ONLY,),
+        "RBD753",
+        "its file system cannot be mounted from a device that is read-only: most likely its "
+        "journal has to be replayed, as after a snapshot of a volume in use",
+        (_FS_LOG, field_of_volume("accessModes")),
+        _REPLAY,
+        Recovery(note="a journal is not replayed on a device that is read-only"),
+        causes=(
+            (
+                kernel_says(Recognised.RECOVERY_NEEDS_WRITES),
+                ErrorText(
+                    (),
+                    "RBD753",
+                    "the journal of its file system has to be replayed, and the device is "
+                    "read-only: the image is a copy of a volume that was in use",
+                    (_FS_LOG, field_of_volume("accessModes")),
+                    _REPLAY,
+                    Recovery(note="a journal is not replayed on a device that is read-only"),
+                ),
+            ),
+        ),
     ),
     ErrorText(
         (Recognised.SUPER_BLOCK_UNREADABLE,),
@@ -1490,6 +1718,28 @@ ERROR_TEXTS: Final = (
         "bdev_allow_write_mounted=1, or use another kernel there (rook#16367). Or mount the file "
         "system by hand on one node and grow it there. The data is not affected.",
         _retried("the kernel allows it"),
+    ),
+    ErrorText(
+        # parseBoolOption takes a value such as "yes" for false, and only logs that.
+        (Recognised.HANDLE_OF_ANOTHER_FORM,),
+        "RBD767",
+        "the handle {handle} of the PV is not one that ceph-csi has made, and the PV has no "
+        'staticVolume "true"',
+        (field_of_volume("csi.volumeHandle"), field_of_volume("csi.volumeAttributes")),
+        'If the PV was made by hand, set it to Retain and create it again with staticVolume "true" '
+        "in its volumeAttributes, beside clusterID and pool, and the name of the image as its "
+        "volumeHandle. If it was copied, its volumeHandle has to be that of the original.",
+        Recovery(note="neither the handle nor the attributes of a PV can be changed"),
+    ),
+    ErrorText(
+        (Recognised.DRIVER_PANICKED,),
+        "RBD762",
+        "the CSI driver has a defect that this call meets: it panicked ({why})",
+        (NODE_PODS,),
+        "Read the log of the CSI node plugin on that node: its lines before `panic occurred` show "
+        "what the driver did. Then update ceph-csi, or report it. The call has ended, and other "
+        "volumes are not affected.",
+        _retried("the driver does not meet the defect"),
     ),
     ErrorText(
         (Recognised.NO_VOLUME_IN_JOURNAL,),

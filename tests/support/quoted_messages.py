@@ -258,6 +258,117 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             "life/attach_fails.json",
         ),
     ),
+    Recognised.NOT_MOUNTED_READ_ONLY: (
+        of_stage(
+            "mount failed: exit status 32\nMounting command: mount\nMounting arguments: -t ext4 -o "
+            "_netdev,ro,defaults /dev/rbd0 /o\nOutput: mount: /o: cannot mount /dev/rbd0 "
+            "read-only.",
+            TOOL,
+        ),
+    ),
+    Recognised.UNKNOWN_FILE_SYSTEM: (
+        of_stage(
+            "mount failed: exit status 32\nMounting command: mount\nMounting arguments: -t xfs "
+            "/dev/rbd0 /o\nOutput: mount: /o: unknown filesystem type 'xfs'.",
+            TOOL,
+        ),
+    ),
+    Recognised.KUBELETS_DISK: (
+        of_stage(
+            f"failed to stash JSON image metadata for image ({SPEC}) at path "
+            "(/k/globalmount/image-meta.json): open /k/globalmount/image-meta.json: no space left "
+            "on device"
+        ),
+        of_stage("mkdir /k/globalmount/0001-x: no space left on device"),
+        of_kubelet(
+            "MountVolume.SetUp",
+            'kubernetes.io/csi: mounter.SetUpAt failed to create dir "/k/pods":  mkdir /k/pods: '
+            "read-only file system",
+        ),
+        of_kubelet(
+            "MountVolume.SetUp",
+            "kubernetes.io/csi: failed to open volume data file [/k/vol_data.json]: open "
+            "/k/vol_data.json: no space left on device",
+        ),
+    ),
+    Recognised.CONFIGURATION_UNREADABLE: (
+        of_stage(
+            f"error generating volume {HANDLE}: failed to fetch monitor list using clusterID (ceph)"
+            ': error fetching configuration for cluster ID "ceph": open '
+            "/etc/ceph-csi-config/config.json: no such file or directory"
+        ),
+    ),
+    Recognised.CONFIGURATION_MALFORMED: (
+        of_stage(
+            f"error generating volume {HANDLE}: failed to fetch monitor list using clusterID (ceph)"
+            ": unmarshal failed (invalid character ']' looking for beginning of value), raw buffer "
+            'response: [{"clusterID": "ceph", "monitors": []},]'
+        ),
+        of_stage(
+            "failed to fetch cluster mapping: unmarshal failed (json: cannot unmarshal object into "
+            "Go value of type []util.ClusterMappingInfo), raw buffer response: {}"
+        ),
+    ),
+    Recognised.NO_CLUSTER_ID: (of_stage("clusterID must be set"),),
+    Recognised.NO_POOL_NAMED: (
+        of_stage("empty pool name or topologyConstrainedPools to provision volume"),
+    ),
+    Recognised.UNKNOWN_MOUNTER: (
+        of_kubelet(
+            "MountVolume.MountDevice",
+            "rpc error: code = Unknown desc = unknown mounter type: "
+            '"read_from_replica=localize,crush_location=zone", please specify mounter type',
+        ),
+    ),
+    Recognised.HANDLE_OF_ANOTHER_FORM: (
+        of_stage(
+            "error generating volume old-image: invalid VolumeID: error decoding volume ID (failed "
+            "to decode CSI identifier, string underflow) (old-image)"
+        ),
+        of_stage(
+            "error decoding volume ID (failed to decode CSI identifier, string underflow) (x)"
+        ),
+    ),
+    Recognised.DRIVER_PANICKED: (
+        of_stage("panic runtime error: invalid memory address or nil pointer dereference"),
+    ),
+    Recognised.NO_STAGE_SECRET: (
+        of_kubelet(
+            "MountVolume.MountDevice",
+            "rpc error: code = InvalidArgument desc = stage secrets cannot be nil or empty",
+        ),
+    ),
+    Recognised.VAULT_UNREACHABLE: (
+        of_stage(
+            f"error generating volume {HANDLE}: failed connecting to Vault: failed to get the "
+            'authentication token: Put "https://vault.example:8200/v1/auth/kubernetes/login": dial '
+            "tcp: lookup vault.example on 10.96.0.10:53: no such host"
+        ),
+    ),
+    Recognised.KEY_NOT_IN_VAULT: (of_stage("No Secret Data found for Secret ID"),),
+    Recognised.NO_KMS_ENTRY: (
+        of_stage(
+            f'error generating volume {HANDLE}: could not get KMS configuration for "vault-1" '
+            "(have [vault-2 user-secret])"
+        ),
+    ),
+    Recognised.KEY_NOT_DECRYPTED: (
+        of_stage("failed to decrypt DEK: cipher: message authentication failed"),
+        of_stage("failed to unwrap the DEK: 403 Forbidden"),
+    ),
+    Recognised.PASSPHRASE_REFUSED: (
+        of_stage(
+            "an error (exit status 2) occurred while running cryptsetup args: [luksOpen /dev/rbd0 "
+            "luks-0001-x --disable-keyring -d /dev/stdin]"
+        ),
+    ),
+    Recognised.RECOVERY_NEEDS_WRITES: (
+        Quote(
+            "EXT4-fs (rbd0): write access unavailable, cannot proceed (try mounting with noload)",
+            SOURCE,
+        ),
+        Quote("XFS (rbd0): recovery required on read-only device.", SOURCE),
+    ),
     Recognised.SUPER_BLOCK_UNREADABLE: (
         of_stage(
             "mount failed: exit status 32\nMounting command: mount\nMounting arguments: -t xfs "
@@ -539,7 +650,7 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             "not be set when a resource name is provided",
         ),
     ),
-    Recognised.NO_PROGRAM: (of_stage("executable file not found in $PATH"),),
+    Recognised.NO_PROGRAM: (of_stage('exec: "mkfs.xfs": executable file not found in $PATH'),),
     Recognised.EXPAND_SECRET_EMPTY: (
         Quote("rpc error: code = InvalidArgument desc = provided secret is empty", SOURCE),
     ),
@@ -554,6 +665,7 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
     ),
     Recognised.PASSPHRASE_NOT_IN_SECRET: (
         of_stage("invalid encryption kms configuration: missing encryption passphrase in secrets"),
+        of_stage('missing "encryptionPassphrase" in storageclass secret'),
     ),
     Recognised.VAULT_REFUSES: (
         of_stage(
@@ -822,6 +934,11 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             "make a filesystem here!\n"
         ),
         of_mkfs("mkfs.xfs: cannot open /dev/rbd0: Device or resource busy\n"),
+        of_stage(
+            "mount failed: exit status 32\nMounting command: mount\nMounting arguments: -t ext4 "
+            "/dev/rbd0 /o\nOutput: mount: /o: /dev/rbd0 already mounted or mount point busy.",
+            TOOL,
+        ),
     ),
     Recognised.FSCK_FAILED: (
         Quote(
@@ -973,6 +1090,11 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         of_stage("invalid encryption kms configuration: no"),
         of_stage(f"failed to save encryption status for {SPEC}: no"),
         of_stage(f'volume "{SPEC}" can not fetch DEK for "x"'),
+        of_stage(f'error generating volume {HANDLE}: could not find KMS provider "vaults"'),
+        of_stage(
+            f"error generating volume {HANDLE}: failed fetching token from "
+            'shop/ceph-csi-kms-token: secrets "ceph-csi-kms-token" not found'
+        ),
         Quote(
             "failed to encrypt volume k8s/", RECORDING, "recordings/20-nbd-killed/kube.events.json"
         ),
@@ -1097,6 +1219,12 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
     Recognised.POOL_NUMBER: (
         Quote(
             "failed to open IOContext for pool k8s: rados: ret=-1, Operation not permitted", SOURCE
+        ),
+    ),
+    Recognised.NO_NBD_MODULE: (
+        of_stage(
+            "modprobe: FATAL: Module nbd not found in directory /lib/modules/6.1.0\nrbd-nbd: "
+            "failed to load nbd kernel module (1)"
         ),
     ),
     Recognised.TIMED_OUT: (

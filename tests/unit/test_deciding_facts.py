@@ -87,6 +87,9 @@ FAILS_AT_STAGING: Final[dict[str, Any]] = {
 }
 AT_STAGING: Final[dict[str, Any]] = {"mounts": (mount(fs_type="xfs"),)}
 NOT_STAGED: Final = QUOTES[Recognised.NOTHING_STAGED][0].text
+NO_REPLAY: Final = QUOTES[Recognised.NOT_MOUNTED_READ_ONLY][0].text
+UNKNOWN_TYPE: Final = QUOTES[Recognised.UNKNOWN_FILE_SYSTEM][0].text.replace("-t xfs ", "")
+PANICKED: Final = QUOTES[Recognised.DRIVER_PANICKED][0].text
 IN_LUKS: Final = REFUSED.replace("/dev/rbd0", "/dev/mapper/luks-rbd-0001-x")
 
 
@@ -249,6 +252,24 @@ DECIDED: Final = {
     "no image for the driver": (
         state(QUOTES[Recognised.IMAGE_GONE][0].text), "RBD738", "looks in another cluster"
     ),
+    "read-only, the kernel wants to replay": (
+        with_kernel(state(NO_REPLAY, **HERE), Recognised.RECOVERY_NEEDS_WRITES),
+        "RBD753",
+        "has to be replayed, and the device is read-only",
+    ),
+    "read-only, the log of another node": (
+        with_kernel(state(NO_REPLAY), Recognised.RECOVERY_NEEDS_WRITES), "RBD753", "most likely"
+    ),
+    "a type that the kernel lacks": (
+        state(UNKNOWN_TYPE), "RBD753", "its kernel knows no file system xfs"
+    ),
+    "LUKS in place of a file system": (
+        state(UNKNOWN_TYPE.replace("xfs", "crypto_LUKS")), "RBD753", "contains crypto_LUKS"
+    ),
+    "LVM in place of a file system": (
+        state(UNKNOWN_TYPE.replace("xfs", "LVM2_member")), "RBD753", "contains LVM2_member"
+    ),
+    "a panic": (state(PANICKED), "RBD762", "it panicked"),
     "no journal entry": (
         state(QUOTES[Recognised.NO_VOLUME_IN_JOURNAL][0].text), "RBD767", "rbdagent finds its image"
     ),
