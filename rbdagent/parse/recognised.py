@@ -466,7 +466,9 @@ class Recognised(Enum):
         Origin("go", "1.26", "os/exec, ErrNotFound"),
     )
     EXPAND_SECRET_EMPTY = (
-        # ceph-csi gets no credentials if the PV names no controllerExpandSecretRef (rook#5379).
+        # ceph-csi gets no credentials if the PV names no controllerExpandSecretRef (rook#5379), if
+        # the class names no secret, or if a deletion finds none: external-provisioner then only
+        # logs it (handleSecretsForDeletion).
         None,
         r"provided secret is empty",
         Rank.SPECIFIC,
@@ -801,18 +803,95 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/util/cephcmds.go, GetPoolID and GetPoolName"),
     )
     CREATION_FOUND_NOTHING = (
-        # Of a claim without a source: librbd answers ENOENT for a data pool or a RADOS namespace
-        # that does not exist (ceph-csi#2781).
+        # librbd answers ENOENT for a data pool or a RADOS namespace that does not exist
+        # (ceph-csi#2781). For a clone, ceph-csi has opened the image of the source before
+        # (genSnapFromSnapID, GenVolFromVolID).
         "RBD607",
-        r"failed to create rbd image: RBD image not found",
+        r"failed to create rbd (?:image|clone): RBD image not found",
         Rank.SPECIFIC,
-        Origin(*_CSI, "internal/rbd/rbd_util.go, createImage"),
+        Origin(*_CSI, "internal/rbd/rbd_util.go, createImage and cloneRbdImageFromSnapshot"),
     )
     INVALID_FEATURE = (
         "RBD607",
         r"invalid feature\b(?: (?P<feature>[\w-]{1,60}))?|missing required parameter imageFeatures",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, validateImageFeatures"),
+    )
+    CREATION_REFUSED = (
+        # librbd answers EINVAL for a pool of the data without overwrites, and for stripes that do
+        # not fit the object size (librbd/image/CreateRequest.cc, ValidatePoolRequest.cc).
+        "RBD607",
+        r"failed to create rbd (?:image|clone): rbd: ret=-22\b",
+        Rank.SYMPTOM,
+        Origin(*_CSI, "internal/rbd/rbd_util.go, createImage and cloneRbdImageFromSnapshot"),
+        _GO_CEPH,
+    )
+    CLASS_LACKS_PARAMETER = (
+        "RBD607",
+        (
+            r"empty (?:(?P<cluster>cluster) ID|(?P<pool>pool) name)"
+            r"(?: or topologyConstrainedPools)? to provision volume"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/controllerserver.go, validateVolumeReq"),
+        Origin(*_CSI, "internal/rbd/rbd_util.go, genVolFromVolumeOptions"),
+    )
+    CLASS_PARAMETER_EMPTY = (
+        "RBD607",
+        (
+            r"empty (?:(?P<pool>datapool) name|(?P<space>namespace) name"
+            r"|volume name (?P<prefix>prefix)|(?P<features>imageFeatures)) "
+            r"(?:to provision volume|parameter)"
+        ),
+        Rank.SPECIFIC,
+        Origin(
+            *_CSI, "internal/rbd/controllerserver.go, validateVolumeReq and parseVolCreateRequest"
+        ),
+    )
+    FEATURE_NEEDS_ANOTHER = (
+        "RBD607",
+        r"feature (?P<feature>[\w-]{1,60}) requires (?P<needed>[\w-]{1,60}) to be set",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/rbd_util.go, validateImageFeatures"),
+    )
+    ENCRYPTION_PARAMETER = (
+        # `encrypted` is parsed as a boolean of Go.
+        "RBD607",
+        (
+            r'desc = strconv\.ParseBool: parsing "[^"\n]{0,80}": invalid syntax'
+            r"|desc = invalid encryption type\b"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/encryption.go, ParseEncryptionOpts and initKMS"),
+    )
+    ENCRYPTION_OF_SOURCE_DIFFERS = (
+        "RBD607",
+        r"cannot create (?P<asked>(?:un)?encrypted) volume from (?P<has>(?:un)?encrypted) volume",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/rbd/rbd_util.go, isCompatibleEncryption"),
+    )
+    SOURCE_NOT_IN_JOURNAL = (
+        # ENOENT of the source's omap. The number alone would be that of a pool.
+        "RBD607",
+        r"\bkey not found: (?:rados: ret=-2\b|no snap source in omap)",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/journal/omap.go, getOMapValues"),
+        Origin(*_CSI, "internal/journal/voljournal.go, GetImageAttributes"),
+    )
+    NO_POOL_FOR_TOPOLOGY = (
+        "RBD607",
+        r"none of the (?:topology constrained|configured topology) pools\b",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/topology.go, FindPoolAndTopology and MatchPoolAndTopology"),
+    )
+    CONFIG_UNREADABLE = (
+        "RBD607",
+        (
+            r'error fetching configuration for cluster ID "[^"\n]{0,253}": (?P<why>[^\n]{1,300})'
+            r"|unmarshal failed \((?P<syntax>[^\n]{1,200}?)\), raw buffer response"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
     )
     HANDLE_OF_NO_JOURNAL = (
         "RBD642",
@@ -887,6 +966,27 @@ class Recognised(Enum):
         ),
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS and initSecretsMetadataKMS"),
+    )
+    KMS_NOT_CONFIGURED = (
+        "RBD607",
+        (
+            r'could not get KMS configuration for "(?P<kms>[^"\n]{1,253})"'
+            r" \(have (?P<have>\[[^\]\n]{0,400}\])"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/kms/kms.go, GetKMS"),
+    )
+    TENANT_TOKEN_MISSING = (
+        "RBD607",
+        r"failed fetching token from (?P<namespace>[\w.-]{1,253})/(?P<name>[\w.-]{1,253}): ",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/kms/vault_tokens.go, initVaultTokensKMS"),
+    )
+    TENANT_ACCOUNT_MISSING = (
+        "RBD607",
+        r"failed to get ServiceAccount (?P<namespace>[\w.-]{1,253})/(?P<name>[\w.-]{1,253}): ",
+        Rank.SPECIFIC,
+        Origin(*_CSI, "internal/kms/vault_sa.go, getServiceAccount"),
     )
     PASSPHRASE_SECRET_GONE = (
         "RBD746",
@@ -1084,6 +1184,34 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "recording provisioning-clone"),
     )
+    CLONE_SOURCE_UNBOUND = (
+        "RBD607",
+        r"the PVC DataSource (?P<source>[\w.-]{1,253}) must have a status of Bound",
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, getPVCSource"),
+    )
+    CLONE_SOURCE_REFUSED = (
+        # One text for six states of the source's PV; only the log has which.
+        "RBD607",
+        r"claim in dataSource not bound or invalid",
+        Rank.SYMPTOM,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, getPVCSource"),
+    )
+    SNAPSHOT_OF_ANOTHER_DRIVER = (
+        "RBD607",
+        (
+            r"snapshotcontent (?P<content>[\w.-]{1,253}) for snapshot (?P<snapshot>[\w.-]{1,253}) "
+            r"is not handled by CSI driver of StorageClass"
+        ),
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, snapshotDifferentDriver"),
+    )
+    UNKNOWN_CLASS_KEY = (
+        "RBD607",
+        r'found unknown parameter key "(?P<key>[^"\n]{1,300})" with reserved namespace',
+        Rank.SPECIFIC,
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, removePrefixedParameters"),
+    )
     SOURCE_IS_LARGER = (
         "RBD607",
         (
@@ -1092,9 +1220,12 @@ class Recognised(Enum):
             r"|by Name (?P<clone>[\w.-]{1,253}): error, new PVC request must be greater than or "
             r"equal in size to the specified PVC data source, requested (?P<request>\d{1,20}) but "
             r"source is (?P<size>\d{1,20})"
+            r"|(?:restore from snapshot|clone from volume) (?P<image>[\w./@-]{1,512}): volume size "
+            r"(?P<wanted>\d{1,20}) is smaller than source volume size (?P<needed>\d{1,20})"
         ),
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource and getPVCSource"),
+        Origin(*_CSI, "internal/rbd/rbd_util.go, isCompabitableClone"),
     )
     NO_TOPOLOGY = (
         "RBD607",

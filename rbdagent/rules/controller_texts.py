@@ -67,6 +67,31 @@ NEEDED_FIELDS: Final = (
     "fields and no value. Complete the secret, or name the right one."
 )
 
+_CONFIG_MAPS: Final = template("kubectl get configmaps -A")
+_CONFIG_REMEDY: Final = (
+    "Correct the ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config) in the namespace of the "
+    "driver's pods: config.json in it (Rook: csi-cluster-config-json) is a JSON list of clusters, "
+    "and the pods mount it at /etc/ceph-csi-config. ceph-csi reads the file at each call: no pod "
+    "has to restart."
+)
+_CONFIG_MEANS: Final = "ceph-csi cannot read its list of clusters: {why}{syntax}"
+_KMS_MEANS: Final = (
+    "ceph-csi's configuration of the key management services (KMS) has no entry {kms}; it has "
+    "{have}"
+)
+_TENANT_MEANS: Final = (
+    "ceph-csi gets no Vault token of the claim's namespace: the secret {namespace}/{name} does not "
+    "exist, may not be read, or has no key token"
+)
+_ACCOUNT_MEANS: Final = (
+    "ceph-csi gets no Vault token of the claim's namespace: the service account {namespace}/{name} "
+    "does not exist, or may not be read"
+)
+_SHOW_SECRET: Final = template("kubectl get secret", "{name}", namespace="{namespace}")
+_SHOW_ACCOUNT: Final = template("kubectl get serviceaccount", "{name}", namespace="{namespace}")
+_CLASSES: Final = template("kubectl get storageclasses -o yaml")
+_FIXED_CLASS: Final = Recovery(note="a class's parameters cannot be changed")
+
 PROVISIONING: Final = (
     ControllerText(
         (Recognised.SECRET_FIELD_MISSING,),
@@ -110,6 +135,133 @@ PROVISIONING: Final = (
         "layering, with the tool that made this one, or update ceph-csi.",
         template("kubectl get storageclasses -o yaml"),
         Recovery(note="a class's parameters cannot be changed"),
+    ),
+    ControllerText(
+        (Recognised.EXPAND_SECRET_EMPTY,),
+        "its class names no secret for the provisioner, or the secret that it names has no data",
+        "Make the class again with csi.storage.k8s.io/provisioner-secret-name and -namespace, with "
+        "the tool that made it: a class's parameters cannot be changed. If the class has both, put "
+        "userID and userKey into that secret.",
+        _CLASSES,
+    ),
+    ControllerText(
+        (Recognised.CLASS_LACKS_PARAMETER,),
+        "its class names no {cluster}{pool}",
+        "Make the class again with clusterID, and with pool or topologyConstrainedPools, with the "
+        "tool that made it: a class's parameters cannot be changed. A clusterID is one of the "
+        "ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config).",
+        _CLASSES,
+        _FIXED_CLASS,
+    ),
+    ControllerText(
+        (Recognised.CLASS_PARAMETER_EMPTY,),
+        "its class has an empty {pool}{space}{prefix}{features}, which ceph-csi does not accept",
+        "Make the class again without the empty parameter (dataPool, radosNamespace, "
+        "volumeNamePrefix or imageFeatures), with the tool that made it: a class's parameters "
+        "cannot be changed.",
+        _CLASSES,
+        _FIXED_CLASS,
+    ),
+    ControllerText(
+        (Recognised.FEATURE_NEEDS_ANOTHER,),
+        "the imageFeatures of its class have {feature} without {needed}, which it needs",
+        "Make the class again with {needed} in imageFeatures, or without {feature}, with the tool "
+        "that made it: a class's parameters cannot be changed.",
+        _CLASSES,
+        _FIXED_CLASS,
+    ),
+    ControllerText(
+        (Recognised.ENCRYPTION_PARAMETER,),
+        "its class has a value that ceph-csi does not know, for encrypted or encryptionType",
+        'Make the class again with the tool that made it: encrypted is "true" or "false", and '
+        "encryptionType is block or file, or is missing, which is block. An error of ParseBool in "
+        "the event is about encrypted. A class's parameters cannot be changed.",
+        _CLASSES,
+        _FIXED_CLASS,
+    ),
+    ControllerText(
+        (Recognised.CREATION_REFUSED,),
+        "librbd refuses the parameters of the image (22): most likely, the erasure-coded pool of "
+        "its data has no overwrites",
+        "Look at the class's dataPool in `ceph osd pool ls detail`. If it is erasure-coded and "
+        "has no flag ec_overwrites, set it (`ceph osd pool set POOL allow_ec_overwrites true`, "
+        "which cannot be undone). Otherwise the cause is stripeUnit, stripeCount or objectSize of "
+        "the class, or the pool has snapshots of `ceph osd pool mksnap`. The log of csi-rbdplugin "
+        "beside the provisioner has librbd's own line.",
+        template("ceph osd pool ls detail"),
+    ),
+    ControllerText(
+        (Recognised.KMS_NOT_CONFIGURED,),
+        _KMS_MEANS,
+        "Add the entry {kms} to the ConfigMap csi-kms-connection-details (config.json of "
+        "ceph-csi-encryption-kms-config, if the pods mount that) in the namespace of the driver's "
+        "pods, or make the class again with an encryptionKMSID that it has: a class's parameters "
+        "cannot be changed.",
+        _CONFIG_MAPS,
+    ),
+    ControllerText(
+        (Recognised.TENANT_TOKEN_MISSING,),
+        _TENANT_MEANS,
+        "Create that secret in the namespace of the claim, with a Vault token as its key token. "
+        "`forbidden` in the event means that ceph-csi's service account may not read it.",
+        _SHOW_SECRET,
+    ),
+    ControllerText(
+        (Recognised.TENANT_ACCOUNT_MISSING,),
+        _ACCOUNT_MEANS,
+        "Create that service account in the namespace of the claim, and a role in Vault that it "
+        "may use. `forbidden` in the event means that ceph-csi's own service account may not "
+        "read it.",
+        _SHOW_ACCOUNT,
+    ),
+    ControllerText((Recognised.CONFIG_UNREADABLE,), _CONFIG_MEANS, _CONFIG_REMEDY, _CONFIG_MAPS),
+    ControllerText(
+        (Recognised.ENCRYPTION_OF_SOURCE_DIFFERS,),
+        "its class asks for an {asked} volume, and its source is {has}",
+        "Delete the claim, which has no volume yet, and create it again with a class whose "
+        "`encrypted` is as that of the source: a claim's class cannot be changed. ceph-csi copies "
+        "an image as it is. To change the encryption, copy the files into a new volume.",
+        _CLASSES,
+        Recovery(note="a claim's class cannot be changed"),
+    ),
+    ControllerText(
+        (Recognised.SOURCE_NOT_IN_JOURNAL,),
+        "ceph-csi's journal has no entry of its source: the source is of another Ceph cluster or "
+        "RADOS namespace, or its entry is lost",
+        "Check that the handle of the source (of its PV, or of its VolumeSnapshotContent) is of "
+        "this Ceph cluster, and that the radosNamespace of its clusterID in ceph-csi's "
+        "configuration is as it was when the source was made. The journal is in the pool and the "
+        "RADOS namespace of the image. Delete nothing there.",
+        _CONFIG_MAPS,
+    ),
+    ControllerText(
+        (Recognised.HANDLE_OF_NO_JOURNAL,),
+        "ceph-csi clones only images that it has made, and the handle {handle} of its source is "
+        "not of its form: the PV of the source was made by hand",
+        "Delete the claim, which has no volume yet, and create it without a source: a pod that "
+        "mounts both claims copies the files. A claim's dataSource cannot be changed.",
+        template("kubectl get pv -o wide"),
+        Recovery(note="ceph-csi never clones a static volume"),
+    ),
+    ControllerText(
+        (Recognised.NO_POOL_FOR_TOPOLOGY,),
+        "no pool in the topologyConstrainedPools of its class is for the requested topology",
+        "Compare the domainSegments of the class with the topology in the event. If the class is "
+        "wrong, make it again with the tool that made it: a class's parameters cannot be changed. "
+        "If the label of a node is wrong, correct it and restart csi-rbdplugin there, which reads "
+        "the labels when it starts. From a snapshot, a volume is made only in the snapshot's own "
+        "pool: the class has to have it, and the pod has to run in its topology.",
+        template("kubectl get nodes --show-labels"),
+    ),
+    ControllerText(
+        (Recognised.UNKNOWN_CLASS_KEY,),
+        "its class has the parameter {key}, which external-provisioner does not know, and no other "
+        "program may use its prefix",
+        "Make the class again with the parameter spelled correctly, or without it, with the tool "
+        "that made it: a class's parameters cannot be changed. A parameter of a newer "
+        "external-provisioner needs that version.",
+        _CLASSES,
+        _FIXED_CLASS,
     ),
     ControllerText(
         (Recognised.READ_ONLY_WITHOUT_SOURCE,),
@@ -189,10 +341,37 @@ PROVISIONING: Final = (
         recovery=Recovery(actor="external-provisioner", condition="the source exists"),
     ),
     ControllerText(
+        (Recognised.CLONE_SOURCE_UNBOUND,),
+        "its source, the claim {source}, is not bound to a volume",
+        "See why the claim {source} is not bound. A claim whose class has WaitForFirstConsumer "
+        "waits for its first pod.",
+        template("kubectl describe pvc", "{source}", namespace="{claim_namespace}"),
+        Recovery(actor="external-provisioner", condition="the source is bound"),
+    ),
+    ControllerText(
+        (Recognised.CLONE_SOURCE_REFUSED,),
+        "external-provisioner refuses its source claim: most likely another driver made the volume "
+        "of the source, and a driver clones only its own volumes",
+        "Look at the PV of the source: its csi.driver has to be the provisioner of the claim's "
+        "class, its phase Bound, and its claimRef the source. The log of csi-provisioner has the "
+        "cause. Of a volume of another driver, a pod that mounts both copies the files.",
+        template("kubectl get pv -o wide"),
+    ),
+    ControllerText(
+        (Recognised.SNAPSHOT_OF_ANOTHER_DRIVER,),
+        "its source, the VolumeSnapshot {snapshot}, is of another driver than its class",
+        "Delete the claim, which has no volume yet, and create it again with a class of the driver "
+        "in spec.driver of the VolumeSnapshotContent {content}: a claim's class cannot be changed. "
+        "CephFS and RBD are two drivers, and Rook's have other names.",
+        template("kubectl get volumesnapshotcontent", "{content}", options=("-o", "yaml")),
+        Recovery(note="a claim's class cannot be changed"),
+    ),
+    ControllerText(
         (Recognised.SOURCE_IS_LARGER,),
-        "it requests {asked}{request} bytes, and its source {source}{clone} has {least}{size}",
+        "it requests {asked}{request}{wanted} bytes, and its source {source}{clone}{image} has "
+        "{least}{size}{needed}",
         "Delete the claim, which has no volume yet, and create it again with at least "
-        "{least}{size} bytes: the size of a Pending claim cannot be changed.",
+        "{least}{size}{needed} bytes: the size of a Pending claim cannot be changed.",
         recovery=Recovery(note="the size of a Pending claim cannot be changed"),
     ),
     ControllerText(
@@ -323,6 +502,59 @@ DELETION: Final = (
         "names it in the annotation volume.kubernetes.io/provisioner-deletion-secret-name.",
         template("kubectl get secret", "{name}", namespace="{namespace}"),
     ),
+    # external-provisioner calls the driver without a secret if it cannot read it, and only logs the
+    # error (handleSecretsForDeletion of 6.3.0).
+    ControllerText(
+        (Recognised.EXPAND_SECRET_EMPTY,),
+        "external-provisioner finds no secret for the deletion, or that secret has no data",
+        "Create again the secret that the PV names in the annotations "
+        "volume.kubernetes.io/provisioner-deletion-secret-name and -namespace, with userID and "
+        "userKey of a Ceph user with `profile rbd`. A PV without them needs its class, or both "
+        "annotations. The data remains until then.",
+        template("kubectl get storageclasses -o yaml"),
+    ),
+    # A copy of a mirror that is up and replayed is left as it is, and only its entry in the journal
+    # removed (cleanupRBDImage).
+    ControllerText(
+        (Recognised.NOT_PRIMARY,),
+        "{image} is a copy of a mirror, is not primary here, and is not replayed (up+replaying)",
+        "Start rbd-mirror here again, or see why it does not replay the image (`rbd mirror image "
+        "status`): ceph-csi then leaves the image to the primary cluster, and the PV goes. A "
+        "deletion of the volume on the primary cluster deletes this copy. Do not promote it only "
+        "to delete it.",
+        template("rbd mirror image status", "{image}"),
+    ),
+    # ceph-csi opens the KMS before it deletes the image (generateVolumeFromVolumeID).
+    ControllerText(
+        (Recognised.PASSPHRASE_NOT_IN_SECRET,),
+        "the secret that the PV names has no encryptionPassphrase, which ceph-csi needs for a "
+        "volume that is encrypted",
+        "Restore the key encryptionPassphrase in that secret, with its former value: other volumes "
+        "may need it.",
+    ),
+    ControllerText(
+        (Recognised.KMS_NOT_CONFIGURED,),
+        _KMS_MEANS,
+        "Restore the entry {kms} of the ConfigMap csi-kms-connection-details "
+        "(ceph-csi-encryption-kms-config, if the pods mount that) in the namespace of the driver's "
+        "pods: volumes that exist need it, too.",
+        _CONFIG_MAPS,
+    ),
+    ControllerText(
+        (Recognised.TENANT_TOKEN_MISSING,),
+        _TENANT_MEANS,
+        "Create that secret again, with a Vault token as its key token, and its namespace if that "
+        "was deleted with the claim. ceph-csi opens the KMS before it deletes an image.",
+        _SHOW_SECRET,
+    ),
+    ControllerText(
+        (Recognised.TENANT_ACCOUNT_MISSING,),
+        _ACCOUNT_MEANS,
+        "Create that service account again, and its namespace if that was deleted with the claim. "
+        "ceph-csi opens the KMS before it deletes an image.",
+        _SHOW_ACCOUNT,
+    ),
+    ControllerText((Recognised.CONFIG_UNREADABLE,), _CONFIG_MEANS, _CONFIG_REMEDY, _CONFIG_MAPS),
     ControllerText(
         (Recognised.MGR_REFUSED,),
         "the key of ceph-mgr itself has no rights on the pool (1), and the mgr removes images from "

@@ -260,11 +260,19 @@ def _refused(
     claim: PersistentVolumeClaim, volume: PersistentVolume, error: str, evidence: tuple[str, ...]
 ) -> Finding:
     missing = Recognised.CLASS_SECRET_MISSING.named_in(error)
+    made_by_hand = Recognised.HANDLE_OF_NO_JOURNAL.named_in(error)
     why, remedy, recovery = foreign(error), "", None
     commands: tuple[Command, ...] = (describe_claim(claim),)
     if Recognised.EXPAND_SECRET_EMPTY.is_in(error):
         why, remedy = f"{volume.name} names no secret for it.", _NAME_IT
         recovery = Recovery(note="no component adds the secret to a PV")
+    elif made_by_hand is not None:
+        why = (
+            f"ceph-csi grows only images that it has made, and the handle "
+            f"{foreign_name(made_by_hand['handle'])} of {volume.name} is not of its form: the PV "
+            "was made by hand."
+        )
+        remedy, recovery = _BY_HAND, Recovery(note="ceph-csi never grows a static volume")
     elif missing is not None:
         secret = f"{missing['namespace']}/{missing['name']}"
         why = f"the secret {foreign_name(secret)} that {volume.name} names does not exist."
@@ -282,6 +290,12 @@ def _refused(
     )
 
 
+# docs/static-pvc.md of ceph-csi, "Resize RBD image".
+_BY_HAND: Final = (
+    "Grow the image with `rbd resize`, and then set the new size in the PV (spec.capacity). "
+    "ceph-csi grows the file system when a pod next starts on a node that has not staged the "
+    "volume: end all its pods first. external-resizer may go on reporting the error."
+)
 _MAKE_IT: Final = (
     "Create a secret of that name with userID and userKey of a Ceph user with `profile rbd`: the "
     "PV's controllerExpandSecretRef cannot be changed."

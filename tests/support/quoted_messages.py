@@ -177,6 +177,14 @@ PLAYS: Final[dict[Recognised, Play]] = {
             *(Recognised.SNAPSHOT_GONE, Recognised.SNAPSHOT_NOT_BOUND),
             *(Recognised.SNAPSHOT_NOT_READY, Recognised.CLONE_SOURCE_GONE),
             *(Recognised.READ_ONLY_WITHOUT_SOURCE, Recognised.NO_TOPOLOGY_FOUND),
+            *(Recognised.CREATION_REFUSED, Recognised.CLASS_LACKS_PARAMETER),
+            *(Recognised.CLASS_PARAMETER_EMPTY, Recognised.FEATURE_NEEDS_ANOTHER),
+            *(Recognised.ENCRYPTION_PARAMETER, Recognised.ENCRYPTION_OF_SOURCE_DIFFERS),
+            *(Recognised.SOURCE_NOT_IN_JOURNAL, Recognised.NO_POOL_FOR_TOPOLOGY),
+            *(Recognised.CONFIG_UNREADABLE, Recognised.KMS_NOT_CONFIGURED),
+            *(Recognised.TENANT_TOKEN_MISSING, Recognised.TENANT_ACCOUNT_MISSING),
+            *(Recognised.CLONE_SOURCE_UNBOUND, Recognised.CLONE_SOURCE_REFUSED),
+            *(Recognised.SNAPSHOT_OF_ANOTHER_DRIVER, Recognised.UNKNOWN_CLASS_KEY),
         ),
         claim_event,
     ),
@@ -429,6 +437,9 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         of_class(
             "rpc error: code = Internal desc = failed to create rbd image: RBD image not found"
         ),
+        of_class(
+            "rpc error: code = Unknown desc = failed to create rbd clone: RBD image not found"
+        ),
     ),
     Recognised.INVALID_FEATURE: (
         Quote(
@@ -439,6 +450,145 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         of_class("rpc error: code = InvalidArgument desc = invalid feature"),
         of_class(
             "rpc error: code = InvalidArgument desc = missing required parameter imageFeatures"
+        ),
+    ),
+    Recognised.CREATION_REFUSED: (
+        of_class(
+            "rpc error: code = Internal desc = failed to create rbd image: rbd: ret=-22, Invalid "
+            "argument"
+        ),
+        of_class(
+            "rpc error: code = Unknown desc = failed to create rbd clone: rbd: ret=-22, Invalid "
+            "argument"
+        ),
+    ),
+    Recognised.CLASS_LACKS_PARAMETER: (
+        of_class(
+            "rpc error: code = InvalidArgument desc = empty cluster ID to provision volume from"
+        ),
+        of_class(
+            "rpc error: code = InvalidArgument desc = missing or empty pool name to provision "
+            "volume from"
+        ),
+        of_class(
+            "rpc error: code = InvalidArgument desc = empty pool name or topologyConstrainedPools "
+            "to provision volume"
+        ),
+    ),
+    Recognised.CLASS_PARAMETER_EMPTY: (
+        of_class(
+            "rpc error: code = InvalidArgument desc = empty datapool name to provision volume from"
+        ),
+        of_class(
+            "rpc error: code = InvalidArgument desc = empty namespace name to provision volume from"
+        ),
+        of_class(
+            "rpc error: code = InvalidArgument desc = empty volume name prefix to provision volume "
+            "from"
+        ),
+        of_class("rpc error: code = InvalidArgument desc = empty imageFeatures parameter"),
+    ),
+    Recognised.FEATURE_NEEDS_ANOTHER: (
+        of_class(
+            "rpc error: code = InvalidArgument desc = feature object-map requires exclusive-lock "
+            "to be set"
+        ),
+    ),
+    Recognised.ENCRYPTION_PARAMETER: (
+        of_class(
+            'rpc error: code = InvalidArgument desc = strconv.ParseBool: parsing "yes": invalid '
+            "syntax"
+        ),
+        of_class("rpc error: code = InvalidArgument desc = invalid encryption type"),
+    ),
+    Recognised.ENCRYPTION_OF_SOURCE_DIFFERS: (
+        of_class(
+            "rpc error: code = InvalidArgument desc = cannot clone from volume k8s/csi-vol-1: "
+            'cannot create unencrypted volume from encrypted volume "k8s/csi-vol-1"'
+        ),
+        of_class(
+            "rpc error: code = InvalidArgument desc = cannot restore from snapshot "
+            "k8s/csi-vol-1@csi-snap-1: cannot create encrypted volume from unencrypted volume "
+            '"k8s/csi-snap-1"'
+        ),
+    ),
+    Recognised.SOURCE_NOT_IN_JOURNAL: (
+        of_class(
+            "rpc error: code = Internal desc = key not found: rados: ret=-2, No such file or "
+            "directory"
+        ),
+        of_class(
+            "rpc error: code = Internal desc = key not found: no snap source in omap for "
+            '"csi.snap.967f1fb3-1f2c-11ee-be56-0242ac120002"'
+        ),
+    ),
+    Recognised.NO_POOL_FOR_TOPOLOGY: (
+        of_class(
+            "rpc error: code = Internal desc = none of the topology constrained pools matched "
+            "requested topology constraints : pools ([{PoolName:pool0 DataPoolName: "
+            "DomainSegments:[{DomainLabel:zone DomainValue:a}]}]) requested topology "
+            '(requisite:<segments:<key:"topology.rbd.csi.ceph.com/zone" value:"b" > > )'
+        ),
+        of_class(
+            "rpc error: code = Internal desc = none of the configured topology pools "
+            "(&[{PoolName:pool0 DataPoolName: DomainSegments:[]}]) matched passed in pool name (k)"
+        ),
+    ),
+    Recognised.CONFIG_UNREADABLE: (
+        of_class(
+            "rpc error: code = InvalidArgument desc = failed to fetch monitor list using clusterID "
+            '(prod): error fetching configuration for cluster ID "prod": open '
+            "/etc/ceph-csi-config/config.json: no such file or directory"
+        ),
+        of_class(
+            "rpc error: code = InvalidArgument desc = failed to fetch monitor list using clusterID "
+            "(prod): unmarshal failed (invalid character ']' looking for beginning of value), raw "
+            'buffer response: [{"clusterID": "prod", "monitors": [}]'
+        ),
+    ),
+    Recognised.KMS_NOT_CONFIGURED: (
+        of_class(
+            "rpc error: code = InvalidArgument desc = invalid encryption kms configuration: could "
+            'not get KMS configuration for "vault-prod" (have [vault-test])'
+        ),
+    ),
+    Recognised.TENANT_TOKEN_MISSING: (
+        of_class(
+            "rpc error: code = InvalidArgument desc = invalid encryption kms configuration: failed "
+            'fetching token from default/ceph-csi-kms-token: secrets "ceph-csi-kms-token" not found'
+        ),
+    ),
+    Recognised.TENANT_ACCOUNT_MISSING: (
+        of_class(
+            "rpc error: code = InvalidArgument desc = invalid encryption kms configuration: failed "
+            "setting up token for default/ceph-csi-vault-sa: failed to get ServiceAccount "
+            'default/ceph-csi-vault-sa: serviceaccounts "ceph-csi-vault-sa" not found'
+        ),
+    ),
+    Recognised.CLONE_SOURCE_UNBOUND: (
+        of_class(
+            "error getting handle for DataSource Type PersistentVolumeClaim by Name src: the PVC "
+            "DataSource src must have a status of Bound.  Got {Pending [] map[] [] map[] map[] "
+            "<nil> <nil>}"
+        ),
+    ),
+    Recognised.CLONE_SOURCE_REFUSED: (
+        of_class(
+            "error getting handle for DataSource Type PersistentVolumeClaim by Name src: claim in "
+            "dataSource not bound or invalid"
+        ),
+    ),
+    Recognised.SNAPSHOT_OF_ANOTHER_DRIVER: (
+        of_class(
+            "error getting handle for DataSource Type VolumeSnapshot by Name data-snap: "
+            "snapshotcontent snapcontent-1 for snapshot data-snap is not handled by CSI driver of "
+            "StorageClass rbd"
+        ),
+    ),
+    Recognised.UNKNOWN_CLASS_KEY: (
+        of_class(
+            "failed to strip CSI Parameters of prefixed keys: found unknown parameter key "
+            '"csi.storage.k8s.io/provisioner-secret" with reserved namespace csi.storage.k8s.io/'
         ),
     ),
     Recognised.HANDLE_OF_NO_JOURNAL: (
@@ -529,6 +679,11 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             "error getting handle for DataSource Type PersistentVolumeClaim by Name grow-xfs: "
             "error, new PVC request must be greater than or equal in size to the specified PVC "
             "data source, requested 67108864 but source is 419430400"
+        ),
+        of_class(
+            "rpc error: code = InvalidArgument desc = cannot restore from snapshot "
+            "k8s/csi-vol-1@csi-snap-1: volume size 1073741824 is smaller than source volume size "
+            "2147483648"
         ),
     ),
     Recognised.FLATTENED: (

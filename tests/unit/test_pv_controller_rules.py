@@ -41,6 +41,8 @@ from tests.support.rule_rows.pv_controller import (
     deleted_volume,
     free,
     life,
+    of_volume,
+    to_volume,
     wanting,
 )
 from tests.support.rule_tables import BY_POD, Table
@@ -457,6 +459,30 @@ MEANINGS: Final = {
     "code = ResourceExhausted desc = rbd image k8s/csi-vol-1 has 500 snapshots": (
         "its source k8s/csi-vol-1 has 500 snapshots and clones, which is the limit of ceph-csi"
     ),
+    "rpc error: code = InvalidArgument desc = provided secret is empty": (
+        "its class names no secret for the provisioner, or the secret that it names has no data"
+    ),
+    # Not the pool, although the number is that of a pool.
+    "rpc error: code = Internal desc = key not found: rados: ret=-2, No such file or directory": (
+        "ceph-csi's journal has no entry of its source"
+    ),
+    "rpc error: code = Internal desc = invalid VolumeID: error decoding volume ID (failed to "
+    "decode CSI identifier, string underflow) (my-image)": (
+        "the handle my-image of its source is not of its form"
+    ),
+    "rpc error: code = Unknown desc = failed to create rbd clone: RBD image not found": (
+        "does not find the pool of its data"
+    ),
+    "rpc error: code = InvalidArgument desc = empty cluster ID to provision volume from": (
+        "its class names no cluster."
+    ),
+    "rpc error: code = InvalidArgument desc = empty volume name prefix to provision volume from": (
+        "its class has an empty prefix,"
+    ),
+    "rpc error: code = InvalidArgument desc = cannot clone from volume k8s/csi-vol-1: volume size "
+    "1 is smaller than source volume size 2": (
+        "it requests 1 bytes, and its source k8s/csi-vol-1 has 2."
+    ),
 }
 
 
@@ -470,6 +496,49 @@ def test_provisioner_error_is_explained_by_the_call_that_failed(text: str, means
     )
     finding = found(life(events=(failed,)), "RBD607")
     assert means in finding.message
+
+
+@pytest.mark.parametrize(
+    ("text", "means", "remedy"),
+    [
+        ("InvalidArgument desc = provided secret is empty", "finds no secret", "Create again the"),
+        (
+            "Internal desc = cannot map image k8s/csi-vol-1 it is not primary",
+            "is a copy of a mirror, is not primary here",
+            "Start rbd-mirror here again",
+        ),
+        (
+            "Internal desc = missing encryption passphrase in secrets",
+            "has no encryptionPassphrase",
+            "Restore the key encryptionPassphrase",
+        ),
+        (
+            'Internal desc = could not get KMS configuration for "vault-prod" (have [vault-test])',
+            "has no entry vault-prod; it has [vault-test].",
+            "Restore the entry vault-prod",
+        ),
+        (
+            'Internal desc = failed fetching token from shop/ceph-csi-kms-token: secrets "x" no',
+            "the secret shop/ceph-csi-kms-token does not exist",
+            "Create that secret again",
+        ),
+        (
+            'Internal desc = failed to get ServiceAccount shop/vault-sa: serviceaccounts "x" no',
+            "the service account shop/vault-sa does not exist",
+            "Create that service account again",
+        ),
+        (
+            "Internal desc = unmarshal failed (unexpected end of JSON input), raw buffer response:",
+            'cannot read its list of clusters: "unexpected end of JSON input".',
+            "Correct the ConfigMap ceph-csi-config",
+        ),
+    ],
+)
+def test_error_of_a_deletion_is_explained(text: str, means: str, remedy: str) -> None:
+    seen = of_volume(in_kube={"events": (to_volume(f"rpc error: code = {text}"),)})
+    finding = found(seen, "RBD642")
+    assert means in finding.message
+    assert finding.remedy.startswith(remedy)
 
 
 def test_missing_secret_is_named() -> None:

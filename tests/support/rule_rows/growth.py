@@ -33,6 +33,11 @@ NODE_FAILED: Final = (
     "expand the volume : rpc error: code = Internal desc = resize failed on path /x, error: resize "
     "of device /dev/rbd0 failed: exit status 1. resize2fs output: resize2fs 1.47.0\nresize2fs: {}"
 )
+MADE_BY_HAND: Final = (
+    f'resize volume "{PV}" by resizer "{DRIVER}" failed: rpc error: code = Internal desc = invalid '
+    "VolumeID: error decoding volume ID (failed to decode CSI identifier, string underflow) "
+    "(my-image)"
+)
 CHECKSUM: Final = "Superblock checksum does not match superblock while trying to open /dev/rbd0"
 DENIED: Final = "Permission denied to resize filesystem"
 UNREADABLE: Final = "Input/output error while trying to open /dev/rbd0"
@@ -134,6 +139,15 @@ REPORTED: Final[Reported] = {
                 expanding(),
                 on_claim(
                     REFUSED, reason="VolumeResizeFailed", reporter=f"external-resizer {DRIVER}"
+                ),
+            ),
+            NONE,
+        ),
+        "a static PV": (
+            grown(
+                expanding(),
+                on_claim(
+                    MADE_BY_HAND, reason="VolumeResizeFailed", reporter=f"external-resizer {DRIVER}"
                 ),
             ),
             NONE,
