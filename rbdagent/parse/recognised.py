@@ -716,7 +716,7 @@ class Recognised(Enum):
     CONFIGURATION_MALFORMED = (
         # The whole file follows.
         "RBD734",
-        r"unmarshal failed \((?P<why>[^\n]{1,200}?)\), raw buffer response: ",
+        r"unmarshal failed \((?P<why>[^\n]{1,200}?)\), raw buffer response",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
         Origin(*_CSI, "internal/util/cluster_mapping.go, readClusterMappingInfo"),
@@ -884,15 +884,6 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/topology.go, FindPoolAndTopology and MatchPoolAndTopology"),
     )
-    CONFIG_UNREADABLE = (
-        "RBD607",
-        (
-            r'error fetching configuration for cluster ID "[^"\n]{0,253}": (?P<why>[^\n]{1,300})'
-            r"|unmarshal failed \((?P<syntax>[^\n]{1,200}?)\), raw buffer response"
-        ),
-        Rank.SPECIFIC,
-        Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
-    )
     HANDLE_OF_NO_JOURNAL = (
         "RBD642",
         r"error decoding volume ID \([^)]{0,200}\) \((?P<handle>[^)]{1,250})\)",
@@ -967,15 +958,6 @@ class Recognised(Enum):
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS and initSecretsMetadataKMS"),
     )
-    KMS_NOT_CONFIGURED = (
-        "RBD607",
-        (
-            r'could not get KMS configuration for "(?P<kms>[^"\n]{1,253})"'
-            r" \(have (?P<have>\[[^\]\n]{0,400}\])"
-        ),
-        Rank.SPECIFIC,
-        Origin(*_CSI, "internal/kms/kms.go, GetKMS"),
-    )
     TENANT_TOKEN_MISSING = (
         "RBD607",
         r"failed fetching token from (?P<namespace>[\w.-]{1,253})/(?P<name>[\w.-]{1,253}): ",
@@ -1029,7 +1011,10 @@ class Recognised(Enum):
     NO_KMS_ENTRY = (
         # NodeStage reads the ID of the KMS from the journal, and adds no prefix.
         "RBD746",
-        r'could not get KMS configuration for "(?P<kms>[^"]{1,253})"',
+        (
+            r'could not get KMS configuration for "(?P<kms>[^"\n]{1,253})"'
+            r" \(have (?P<have>\[[^\]\n]{0,400}\])"
+        ),
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/kms/kms.go, GetKMS"),
     )

@@ -74,7 +74,8 @@ _CONFIG_REMEDY: Final = (
     "and the pods mount it at /etc/ceph-csi-config. ceph-csi reads the file at each call: no pod "
     "has to restart."
 )
-_CONFIG_MEANS: Final = "ceph-csi cannot read its list of clusters: {why}{syntax}"
+_CONFIG_MEANS: Final = "ceph-csi cannot read its list of clusters: {why}"
+_CONFIG_TEXTS: Final = (Recognised.CONFIGURATION_UNREADABLE, Recognised.CONFIGURATION_MALFORMED)
 _KMS_MEANS: Final = (
     "ceph-csi's configuration of the key management services (KMS) has no entry {kms}; it has "
     "{have}"
@@ -191,7 +192,7 @@ PROVISIONING: Final = (
         template("ceph osd pool ls detail"),
     ),
     ControllerText(
-        (Recognised.KMS_NOT_CONFIGURED,),
+        (Recognised.NO_KMS_ENTRY,),
         _KMS_MEANS,
         "Add the entry {kms} to the ConfigMap csi-kms-connection-details (config.json of "
         "ceph-csi-encryption-kms-config, if the pods mount that) in the namespace of the driver's "
@@ -214,7 +215,7 @@ PROVISIONING: Final = (
         "read it.",
         _SHOW_ACCOUNT,
     ),
-    ControllerText((Recognised.CONFIG_UNREADABLE,), _CONFIG_MEANS, _CONFIG_REMEDY, _CONFIG_MAPS),
+    ControllerText(_CONFIG_TEXTS, _CONFIG_MEANS, _CONFIG_REMEDY, _CONFIG_MAPS),
     ControllerText(
         (Recognised.ENCRYPTION_OF_SOURCE_DIFFERS,),
         "its class asks for an {asked} volume, and its source is {has}",
@@ -533,7 +534,7 @@ DELETION: Final = (
         "may need it.",
     ),
     ControllerText(
-        (Recognised.KMS_NOT_CONFIGURED,),
+        (Recognised.NO_KMS_ENTRY,),
         _KMS_MEANS,
         "Restore the entry {kms} of the ConfigMap csi-kms-connection-details "
         "(ceph-csi-encryption-kms-config, if the pods mount that) in the namespace of the driver's "
@@ -554,7 +555,7 @@ DELETION: Final = (
         "ceph-csi opens the KMS before it deletes an image.",
         _SHOW_ACCOUNT,
     ),
-    ControllerText((Recognised.CONFIG_UNREADABLE,), _CONFIG_MEANS, _CONFIG_REMEDY, _CONFIG_MAPS),
+    ControllerText(_CONFIG_TEXTS, _CONFIG_MEANS, _CONFIG_REMEDY, _CONFIG_MAPS),
     ControllerText(
         (Recognised.MGR_REFUSED,),
         "the key of ceph-mgr itself has no rights on the pool (1), and the mgr removes images from "

@@ -1467,7 +1467,7 @@ ERROR_TEXTS: Final = (
     ErrorText(
         (Recognised.NO_KMS_ENTRY,),
         "RBD746",
-        "ceph-csi's configuration of key management services has no entry {kms}",
+        "ceph-csi's configuration of key management services has no entry {kms}; it has {have}",
         (field_of_volume("csi.volumeAttributes"),),
         "Restore that entry as it was when the volume was created, in the ConfigMap that the "
         "plugin mounts at /etc/ceph-csi-encryption-kms-config or, if it mounts none, in "

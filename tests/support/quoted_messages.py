@@ -181,7 +181,6 @@ PLAYS: Final[dict[Recognised, Play]] = {
             *(Recognised.CLASS_PARAMETER_EMPTY, Recognised.FEATURE_NEEDS_ANOTHER),
             *(Recognised.ENCRYPTION_PARAMETER, Recognised.ENCRYPTION_OF_SOURCE_DIFFERS),
             *(Recognised.SOURCE_NOT_IN_JOURNAL, Recognised.NO_POOL_FOR_TOPOLOGY),
-            *(Recognised.CONFIG_UNREADABLE, Recognised.KMS_NOT_CONFIGURED),
             *(Recognised.TENANT_TOKEN_MISSING, Recognised.TENANT_ACCOUNT_MISSING),
             *(Recognised.CLONE_SOURCE_UNBOUND, Recognised.CLONE_SOURCE_REFUSED),
             *(Recognised.SNAPSHOT_OF_ANOTHER_DRIVER, Recognised.UNKNOWN_CLASS_KEY),
@@ -532,24 +531,6 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         of_class(
             "rpc error: code = Internal desc = none of the configured topology pools "
             "(&[{PoolName:pool0 DataPoolName: DomainSegments:[]}]) matched passed in pool name (k)"
-        ),
-    ),
-    Recognised.CONFIG_UNREADABLE: (
-        of_class(
-            "rpc error: code = InvalidArgument desc = failed to fetch monitor list using clusterID "
-            '(prod): error fetching configuration for cluster ID "prod": open '
-            "/etc/ceph-csi-config/config.json: no such file or directory"
-        ),
-        of_class(
-            "rpc error: code = InvalidArgument desc = failed to fetch monitor list using clusterID "
-            "(prod): unmarshal failed (invalid character ']' looking for beginning of value), raw "
-            'buffer response: [{"clusterID": "prod", "monitors": [}]'
-        ),
-    ),
-    Recognised.KMS_NOT_CONFIGURED: (
-        of_class(
-            "rpc error: code = InvalidArgument desc = invalid encryption kms configuration: could "
-            'not get KMS configuration for "vault-prod" (have [vault-test])'
         ),
     ),
     Recognised.TENANT_TOKEN_MISSING: (
