@@ -37,7 +37,7 @@ def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -
 def test_growth_of_a_static_volume_is_made_by_hand() -> None:
     finding = found(REPORTED["RBD776"]["a static PV"][0], "RBD776")
     assert "the handle my-image of" in finding.message
-    assert finding.remedy.startswith("Grow the image with `rbd resize`")
+    assert str(finding.remedy).startswith("Grow the image with `rbd resize`")
 
 
 @each_row(

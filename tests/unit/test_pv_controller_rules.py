@@ -538,7 +538,7 @@ def test_error_of_a_deletion_is_explained(text: str, means: str, remedy: str) ->
     seen = of_volume(in_kube={"events": (to_volume(f"rpc error: code = {text}"),)})
     finding = found(seen, "RBD642")
     assert means in finding.message
-    assert finding.remedy.startswith(remedy)
+    assert str(finding.remedy).startswith(remedy)
 
 
 def test_missing_secret_is_named() -> None:
