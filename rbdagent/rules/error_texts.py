@@ -6,6 +6,7 @@ their sources, parse/faults.py the error numbers of Ceph's calls.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import Template, filled, kubectl, template
@@ -81,8 +82,12 @@ def field_of_volume(path: str) -> Template:
     return template("kubectl get pv", "{volume}", options=("-o", f"jsonpath={{{{.spec.{path}}}}}"))
 
 
+@lru_cache(maxsize=256)
 def meaning_of(text: str) -> tuple[ErrorText, dict[str, str]] | None:
-    """Return the meaning of a text, and the names that the text contains; None if unrecognised."""
+    """Return the meaning of a text, and the names that the text contains; None if unrecognised.
+
+    Several rules ask for the text of each event.
+    """
     # The families import this module.
     from rbdagent.rules import ERROR_TEXTS
 
