@@ -24,6 +24,8 @@ NVMEOF_SUFFIX: Final = "nvmeof.csi.ceph.com"
 """The ceph-csi driver for RBD images that an NVMe-oF gateway serves (ceph-csi#6163)."""
 
 _DEFAULT_PREFIX: Final = "csi-vol-"
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+"""What ceph-csi takes for true: it parses staticVolume with strconv.ParseBool of Go."""
 
 
 def is_rbd_driver(driver: str, attributes: dict[str, str]) -> bool:
@@ -58,13 +60,15 @@ def _csi_image(source: CsiSource) -> ImageIdentity | NotObserved:
     pool = source.attribute("pool") or ""
     namespace = source.attribute("radosNamespace") or ""
     name, pool_id = source.attribute("imageName"), None
+    if _is_static(source):
+        # ceph-csi takes the handle for the image's name, whatever its form and whatever else the
+        # PV names (populateRbdVol in internal/rbd/nodeserver.go@52fcb7b).
+        return _static_image(source, pool, namespace)
     try:
         handle = parse_volume_handle(source.volume_handle)
     except ParseError as error:
         if source.volume_handle.startswith("mig_"):
             return _migrated_image(source, error)
-        if source.attribute("staticVolume") == "true":
-            name = name or source.volume_handle
         if not name:
             return NotObserved(
                 reason=f"the image's name: volumeAttributes have no imageName, and {error}",
@@ -80,6 +84,19 @@ def _csi_image(source: CsiSource) -> ImageIdentity | NotObserved:
     return ImageIdentity(
         spec=ImageSpec(pool=pool, namespace=namespace, name=name), fsid=None, pool_id=pool_id
     )
+
+
+def _is_static(source: CsiSource) -> bool:
+    """Return whether a PV was made by hand; one that was migrated from in-tree has the key, too."""
+    is_migrated = source.volume_handle.startswith("mig_") or source.attribute("migration") == "true"
+    return source.attribute("staticVolume") in _TRUE and not is_migrated
+
+
+def _static_image(source: CsiSource, pool: str, namespace: str) -> ImageIdentity | NotObserved:
+    name = source.volume_handle
+    if not pool:
+        return NotObserved(reason=f"the pool of image {name}: volumeAttributes have none")
+    return ImageIdentity(spec=ImageSpec(pool=pool, namespace=namespace, name=name), fsid=None)
 
 
 def _migrated_image(source: CsiSource, error: ParseError) -> ImageIdentity | NotObserved:

@@ -241,6 +241,14 @@ def _csi(handle: str, **attributes: str) -> CsiSource:
             ImageIdentity(spec=ImageSpec(pool="k8s", name="rox1"), fsid=None),
         ),
         (
+            _csi("rox1", pool="k8s", staticVolume="1", imageName="another"),
+            ImageIdentity(spec=ImageSpec(pool="k8s", name="rox1"), fsid=None),
+        ),
+        (
+            _csi(HANDLE, pool="k8s", staticVolume="True"),
+            ImageIdentity(spec=ImageSpec(pool="k8s", name=HANDLE), fsid=None),
+        ),
+        (
             InTreeRbdSource(spec=ImageSpec(pool="rbd", name="foo")),
             ImageIdentity(spec=ImageSpec(pool="rbd", name="foo"), fsid=None),
         ),
