@@ -741,6 +741,9 @@ def two_attachments(case: RuleContext) -> Iterator[Finding]:
     nodes = sorted({attachment.node_name for attachment in found})
     if len(nodes) < 2 or not is_exclusive(case.use):
         return
+    now = case.snapshot.observed_at
+    # A volume that follows its pod had two for a moment, on a busy control plane.
+    is_new = any(is_young(attachment.created_at, now, MOVING) is True for attachment in found)
     leaving = [attachment.node_name for attachment in found if attachment.deleting_since]
     older = f" Being detached: {', '.join(leaving)}." if leaving else ""
     yield finding(
@@ -751,6 +754,7 @@ def two_attachments(case: RuleContext) -> Iterator[Finding]:
         f"does.{older}",
         evidence=tuple(_attachment_line(attachment) for attachment in found),
         commands=(query_again(case),),
+        severity=Severity.INFO if is_new else None,
     )
 
 

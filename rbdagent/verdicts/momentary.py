@@ -42,7 +42,8 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
     volumes: a mount that was read before, and pods that were listed after, look like a
     force-deleted pod. A client that watched the image for a moment may map it right afterwards, as
     ceph-csi does, or not. A backup maps a snapshot, and unmaps and removes it at its end: between
-    the two reads, a snapshot seems to be removed under its mapping. osdc lists each request until
+    the two reads, a snapshot seems to be removed under its mapping. A device that is unmapped after
+    sysfs was read has no node in /dev. osdc lists each request until
     it is answered, without a time: udev reads a device that nothing uses, and one request seems to
     hang. A second observation shows whether the state lasts.
     """
@@ -78,12 +79,13 @@ def _of_watches(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
 
 
 def _is_momentary(verdict: HolderVerdict, view: ImageView | None) -> bool:
-    is_idle = verdict.verdict is not Verdict.IN_USE
-    if verdict.holder.unknown_pod_uids or (is_idle and hung_requests(verdict.holder.mapping)):
+    mapping, is_idle = verdict.holder.mapping, verdict.verdict is not Verdict.IN_USE
+    if mapping is not None and mapping.device_node_present is False:
+        return True
+    if verdict.holder.unknown_pod_uids or (is_idle and hung_requests(mapping)):
         return True
     if verdict.verdict is Verdict.UNDETERMINED:
         return is_watch_observed(verdict.holder, view) is False
-    mapping = verdict.holder.mapping
     if mapping is not None and view is not None and mapping.snapshot_id is not None:
         return mapping.snapshot_id not in observed_of(view.snapshots)
     if verdict.verdict is Verdict.PINNED:

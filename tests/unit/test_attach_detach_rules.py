@@ -176,3 +176,15 @@ def test_two_attachments_name_the_one_being_detached() -> None:
     leaving = attachment("worker-1", deleting_since=JUST_NOW)
     seen = waiting(attachments=(leaving, attachment("worker-2")), nodes=BOTH_LIST)
     assert "Being detached: worker-1." in found(seen, "RBD717").message
+
+
+@pytest.mark.parametrize(
+    ("created_at", "severity"), [(LATELY, Severity.INFO), (LONG_AGO, Severity.WARNING)]
+)
+def test_two_attachments_are_a_warning_once_they_have_lasted(
+    created_at: str, severity: Severity
+) -> None:
+    """Random use had two for a moment: the volume followed its pod on a busy control plane."""
+    there = attachment("worker-1"), attachment("worker-2", created_at=created_at)
+    seen = waiting(attachments=there, nodes=BOTH_LIST)
+    assert found(seen, "RBD717").severity is severity

@@ -54,6 +54,7 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
         (UNMOUNTED_MEANWHILE, Verdict.IN_USE),
         (REMOVED_MEANWHILE, Verdict.ORPHANED),
         (world(mapped={"holders": (NAMELESS,)}), Verdict.PINNED),
+        (world(mapped={"device_node_present": False}), Verdict.ORPHANED),
         (world(mapped={"hung_requests": ("read rbd_data.1.5",)}), Verdict.STAGED),
     ],
     ids=[
@@ -64,6 +65,7 @@ IN_USE: Final = world(in_kube={"pods": (pod(),)})
         "the mounts are read before the unmount, the pods after it",
         "the device is read before a backup unmaps its snapshot, the snapshots after it",
         "the device-mapper device is read while cryptsetup removes it",
+        "the device is unmapped between the reads of sysfs and of /dev",
         "udev reads a device that nothing uses, and the kernel lists the request",
     ],
 )
