@@ -30,13 +30,14 @@ PROGRAM: Final = ("rbdagent",)
 """How rbdagent is started where it is installed on the node."""
 
 _READING: Final = {
-    "kubectl": ("get", "describe", "logs"),
+    "kubectl": ("get", "describe", "logs", "api-resources"),
     "ceph": ("-s", "fsid", "df", "health", "mon dump", "auth get", "auth ls", "osd pool ls",
-             "config get", "rbd task list", "osd blocklist ls"),
+             "config get", "rbd task list", "osd blocklist ls", "versions", "mgr module ls"),
     "rbd": ("info", "status", "lock ls", "snap ls", "trash ls", "mirror image status",
-            "image-meta list"),
+            "image-meta list", "children", "ls", "namespace ls"),
     "rbdagent": ("check", "diagnose", "explain", "list", "who-holds"),
-    "rados": ("getomapval", "listwatchers"),
+    "rados": ("getomapval", "listwatchers", "ls"),
+    "df": ("",),
     "systemctl": ("status",),
     "crictl": ("pods",),
     "dmsetup": ("info",),

@@ -615,7 +615,8 @@ def detach_fails(case: RuleContext) -> Iterator[Finding]:
         show = (describe_attachment(attachment),)
         if attachment.deleting_since is not None:
             yield from _leaving(attachment, show, case)
-        if node_named(attachment.node_name, case.snapshot) is None:
+        has_no_node = node_named(attachment.node_name, case.snapshot) is None
+        if has_no_node and not attachment.detach_error:
             yield finding(
                 "RBD410",
                 f"volumeattachment {attachment.name}",
@@ -640,6 +641,9 @@ def _leaving(
     attachment: VolumeAttachment, show: tuple[Command, ...], case: RuleContext
 ) -> Iterator[Finding]:
     since = age(attachment.deleting_since, case.snapshot.observed_at)
+    if attachment.detach_error and node_named(attachment.node_name, case.snapshot) is None:
+        yield _without_node(attachment, show, case)
+        return
     if attachment.detach_error:
         gone = Recognised.VOLUME_GONE.is_in(attachment.detach_error)
         yield finding(
@@ -688,6 +692,32 @@ def _leaving(
         commands=(*((LIST_CONTROLLERS,) if own else ()), *show),
         severity=None if waiting else Severity.WARNING,
         recovery=None if own else Recovery(actor="the component that set the finalizer"),
+    )
+
+
+def _without_node(
+    attachment: VolumeAttachment, show: tuple[Command, ...], case: RuleContext
+) -> Finding:
+    """Return RBD409 for a Node that is gone.
+
+    external-attacher takes the node's ID from an annotation of the VolumeAttachment since 1.0
+    (cc01f60d), and from the CSINode before.
+    """
+    return finding(
+        "RBD409",
+        f"volumeattachment {attachment.name}",
+        f"{case.volume} cannot be detached from {attachment.node_name}, a Node that no longer "
+        f"exists: {foreign(attachment.detach_error)}.",
+        evidence=(
+            f"being deleted since {attachment.deleting_since}",
+            f"no Node object {attachment.node_name}",
+            foreign(attachment.detach_error),
+        ),
+        remedy="Make sure that the machine of that Node is off, and that no client of it watches "
+        "the image. If the error names the missing Node, update external-attacher, which needs it "
+        "up to 0.4 only. Never remove the finalizer while the machine may run.",
+        commands=show,
+        recovery=Recovery(actor=ATTACHER, condition="what the error names is repaired"),
     )
 
 

@@ -284,6 +284,12 @@ def kubelet_log(case: RuleContext) -> tuple[LogEntry, ...]:
     return () if words is None or isinstance(words.kubelet, NotObserved) else words.kubelet.words
 
 
+def kubelet_log_since(case: RuleContext) -> str | None:
+    """Return since when the log of the observed node's kubelet was read; None if it was not."""
+    words = _logs(case)
+    return None if words is None or isinstance(words.kubelet, NotObserved) else words.kubelet.since
+
+
 def unmount_error(case: RuleContext, node: str | None) -> LogEntry | None:
     """Return the newest line of the observed node's kubelet about an unmount that fails."""
     if node != case.here_if_known:

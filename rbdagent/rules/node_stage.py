@@ -847,6 +847,21 @@ _OTHER_CLUSTER: Final = ErrorText(
     "has the image.",
     _retried("the cluster of the image answers there"),
 )
+_NOT_REACHED: Final = ErrorText(
+    (),
+    "RBD735",
+    "its kernel does not reach Ceph: its connections to the monitors or OSDs fail",
+    (_KERNEL_LOG, _MONITORS),
+    "Test the addresses and ports that the kernel's lines name from that node: 3300 and 6789 of "
+    "the monitors, 6800 and above of the OSDs. Compare them with `ceph mon dump`.",
+    _retried("the node reaches Ceph"),
+)
+_NO_SESSION: Final = (
+    (kernel_says(Recognised.FEATURE_SET_MISMATCH), _KERNEL_TOO_OLD),
+    (is_other_cluster, _OTHER_CLUSTER),
+    (kernel_says(Recognised.CONNECTION_LOST), _NOT_REACHED),
+)
+"""What the kernel logs while a map waits for its session, whatever number it returns then."""
 _TOO_MANY_PARENTS: Final = ErrorText(
     (),
     "RBD741",
@@ -1269,10 +1284,7 @@ ERROR_TEXTS: Final = (
         "its kernel got no session with Ceph's monitors in time (110): they are not reached from "
         "there, or they refuse this kernel",
         (_KERNEL_LOG, _MONITORS, template("ceph health detail")),
-        causes=(
-            (kernel_says(Recognised.FEATURE_SET_MISMATCH), _KERNEL_TOO_OLD),
-            (is_other_cluster, _OTHER_CLUSTER),
-        ),
+        causes=_NO_SESSION,
     ),
     ErrorText(
         (
@@ -1411,6 +1423,7 @@ ERROR_TEXTS: Final = (
         "RBD744",
         "the image cannot be mapped",
         (_KERNEL_LOG,),
+        causes=_NO_SESSION,
     ),
     ErrorText(
         (Recognised.ENCRYPTION_STATUS,),

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, filled
-from rbdagent.correlate.volume_names import are_events_observed
+from rbdagent.correlate.volume_names import are_events_observed, node_named
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -38,6 +38,7 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.controller_texts import DELETION
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.error_texts import describe_attachment
 from rbdagent.rules.facts import is_being_torn_down
 from rbdagent.rules.pod_events import decisive, is_about_hanging_call
 from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
@@ -449,27 +450,42 @@ def _still_attached(
     """
     where = " and ".join(nodes)
     transient = not is_over(_UNSTAGING, volume.phase_since, case)
+    attached = observed_of(case.use.attachments)
+    are_gone = all(node_named(node, case.snapshot) is None for node in nodes)
+    how = "a Node that no longer exists" if are_gone else "whose kubelet releases it first"
     return finding(
         "RBD641",
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted. external-provisioner waits until it is "
-        f"detached from {where}, whose kubelet releases it first.",
+        f"detached from {where}, {how}.",
         evidence=(
             f"claimRef {volume.claim}, reclaim policy Delete",
             *(
                 f"VolumeAttachment {attachment.name}: {attachment.node_name}"
-                for attachment in observed_of(case.use.attachments)
+                for attachment in attached
             ),
             quoted(event),
         ),
-        remedy="Look at what keeps the volume on that node. If no pod uses it, no node lists it in "
-        "volumesInUse, and no client has the image, delete the VolumeAttachment.",
-        commands=tuple(query_on_node(case, node) for node in nodes),
+        remedy=_OF_A_GONE_NODE if are_gone else _OF_A_NODE,
+        commands=tuple(map(describe_attachment, attached))
+        if are_gone
+        else tuple(query_on_node(case, node) for node in nodes),
         recovery=Recovery(
             actor=PROVISIONER, condition=f"it is detached from {where}", within_s=RETRY_S
         ),
         severity=Severity.INFO if transient else None,
     )
+
+
+_OF_A_NODE: Final = (
+    "Look at what keeps the volume on that node. If no pod uses it, no node lists it in "
+    "volumesInUse, and no client has the image, delete the VolumeAttachment."
+)
+_OF_A_GONE_NODE: Final = (
+    "Make sure that the machine of that Node is off, and that no client of it watches the image. "
+    "See why its VolumeAttachment remains: external-attacher has to finish the detach. If that is "
+    "not being deleted, delete it then."
+)
 
 
 def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) -> Finding:

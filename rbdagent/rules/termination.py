@@ -32,6 +32,7 @@ from rbdagent.model import (
     Node,
     NotObserved,
     Pod,
+    ProcessRef,
     Recovery,
     Severity,
     Verdict,
@@ -51,7 +52,7 @@ from rbdagent.rules.context import (
     subject_of,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import unmount_error
+from rbdagent.rules.facts import kubelet_log_since, unmount_error
 from rbdagent.rules.pod_events import (
     has_any_waited,
     is_ending_in_time,
@@ -393,6 +394,8 @@ def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
     line = unmount_error(case, pod.node_name)
     if line is not None and Recognised.VOLUME_DATA_GONE.is_in(line.text):
         return _without_volume_data(pod, line, case)
+    if line is None and _has_no_try(pod, case):
+        return _not_tried(pod, case)
     which = "or of another volume of the pod" if line is None else f"with {foreign(line.text)}"
     return finding(
         "RBD724",
@@ -407,6 +410,36 @@ def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
         ),
         remedy="" if line is None else _MEND_THE_LINE,
         commands=_inspect(str(pod.node_name), case),
+    )
+
+
+def _has_no_try(pod: Pod, case: RuleContext) -> bool:
+    """Return whether the log of this node's kubelet was read, and has no line since the deletion.
+
+    deletionTimestamp is later than the request, by the grace period.
+    """
+    begun = kubelet_log_since(case) if pod.node_name == case.here_if_known else None
+    return begun is not None and begun < (pod.deleting_since or "")
+
+
+def _not_tried(pod: Pod, case: RuleContext) -> Finding:
+    process = kubelet_process(case.snapshot)
+    started = process.started_at if isinstance(process, ProcessRef) else None
+    return finding(
+        "RBD724",
+        f"pod {pod.ref}",
+        f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} has not released "
+        f"the volume for {_late(pod, case)}: its log has no try to unmount it."
+        f"{_waiting_sentence(case, pod.node_name)}",
+        evidence=(
+            f"being deleted since {pod.deleting_since}",
+            f"kubelet's log since {kubelet_log_since(case)} has no line about an unmount of it",
+            *(() if started is None else (f"kubelet runs since {started}",)),
+        ),
+        remedy="Restart kubelet on that node: it then finds out what is mounted, and unmounts what "
+        "no pod needs. Then run this command again. Do not delete the pod by force before.",
+        commands=_inspect(str(pod.node_name), case),
+        recovery=Recovery(note="kubelet has logged no try"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import PROGRAM, sentence_of
 from rbdagent.model import Severity
@@ -29,12 +29,18 @@ def remedy_of(
         layout: the layout.
         is_headline: whether the first lines are about the finding: else a note needs no advice.
     """
-    is_done_by_command = any(given.changes for given in commands)
+    is_done_by_command = any(
+        given.changes and given.argv[: len(_PREPARES)] != _PREPARES for given in commands
+    )
     is_left_alone = is_headline and finding.recovery is not None and not finding.recovery.actor
     is_note = finding.severity in {Severity.INFO, Severity.WARNING}
     if is_done_by_command or (is_note and not is_left_alone):
         return ""
     return sentences(sentence_of(finding.remedy, layout.program))[0]
+
+
+_PREPARES: Final = ("rbd", "snap", "create")
+"""A copy before the remedy, and not the remedy."""
 
 
 def do_this(remedy: str, commands: Sequence[Command], layout: Layout) -> str:
