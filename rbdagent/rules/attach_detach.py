@@ -613,10 +613,13 @@ def detach_fails(case: RuleContext) -> Iterator[Finding]:
     """Report RBD409, RBD410, RBD713, RBD714, RBD716: attachments that should be gone, but exist."""
     for attachment in observed_of(case.use.attachments):
         show = (describe_attachment(attachment),)
-        if attachment.deleting_since is not None:
-            yield from _leaving(attachment, show, case)
         has_no_node = node_named(attachment.node_name, case.snapshot) is None
-        if has_no_node and not attachment.detach_error:
+        is_leaving = attachment.deleting_since is not None
+        if is_leaving and has_no_node and attachment.detach_error:
+            yield _without_node(attachment, show, case)
+        elif is_leaving:
+            yield from _leaving(attachment, show, case)
+        if has_no_node and not (is_leaving and attachment.detach_error):
             yield finding(
                 "RBD410",
                 f"volumeattachment {attachment.name}",
@@ -641,9 +644,6 @@ def _leaving(
     attachment: VolumeAttachment, show: tuple[Command, ...], case: RuleContext
 ) -> Iterator[Finding]:
     since = age(attachment.deleting_since, case.snapshot.observed_at)
-    if attachment.detach_error and node_named(attachment.node_name, case.snapshot) is None:
-        yield _without_node(attachment, show, case)
-        return
     if attachment.detach_error:
         gone = Recognised.VOLUME_GONE.is_in(attachment.detach_error)
         yield finding(

@@ -21,7 +21,18 @@ from rbdagent.verdicts.timing import MOVING, age
 from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
-    from rbdagent.model import ClusterView, Holder, ImageView, LogEntry, Mapping, NodeLogs, Pod
+    from collections.abc import Callable
+
+    from rbdagent.model import (
+        ClusterView,
+        Holder,
+        ImageView,
+        LogEntry,
+        LogExcerpt,
+        Mapping,
+        NodeLogs,
+        Pod,
+    )
     from rbdagent.rules.context import RuleContext
     from rbdagent.rules.error_texts import Fact
     from rbdagent.rules.pod_events import PodEvent
@@ -256,8 +267,8 @@ _AT_ONCE: Final = (timedelta(seconds=-2), timedelta(seconds=10))
 
 def kernel_log(case: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's kernel that name the volume; none if unread."""
-    words = _logs(case)
-    return () if words is None or isinstance(words.kernel, NotObserved) else words.kernel.words
+    excerpt = _excerpt(case, lambda logs: logs.kernel)
+    return () if excerpt is None else excerpt.words
 
 
 def stops_of(case: RuleContext, mapping: Mapping) -> tuple[LogEntry, ...]:
@@ -280,22 +291,21 @@ def stops_of(case: RuleContext, mapping: Mapping) -> tuple[LogEntry, ...]:
 
 def kubelet_log(case: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's kubelet that name the volume; none if unread."""
-    words = _logs(case)
-    return () if words is None or isinstance(words.kubelet, NotObserved) else words.kubelet.words
+    excerpt = _kubelets(case)
+    return () if excerpt is None else excerpt.words
 
 
 def kubelet_log_since(case: RuleContext) -> str | None:
     """Return since when the log of the observed node's kubelet was read; None if it was not."""
-    words = _logs(case)
-    return None if words is None or isinstance(words.kubelet, NotObserved) else words.kubelet.since
+    excerpt = _kubelets(case)
+    return None if excerpt is None else excerpt.since
 
 
 def unmount_error(case: RuleContext, node: str | None) -> LogEntry | None:
     """Return the newest line of the observed node's kubelet about an unmount that fails."""
     if node != case.here_if_known:
         return None
-    rows = (Recognised.UNMOUNT_REPORTED, Recognised.VOLUME_DATA_GONE)
-    lines = (line for line in kubelet_log(case) if any(row.is_in(line.text) for row in rows))
+    lines = (line for line in kubelet_log(case) if Recognised.UNMOUNT_REPORTED.is_in(line.text))
     return max(lines, key=lambda line: line.at, default=None)
 
 
@@ -305,16 +315,13 @@ def plugin_adds(pod_event: PodEvent, case: RuleContext) -> str:
     ceph-csi returns the error of a program, and logs the output of the program behind it
     (internal/util/cryptsetup/cryptsetup.go, OpenEncryptedVolume in internal/rbd/encryption.go).
     """
-    words = _logs(case)
-    if words is None or isinstance(words.plugin, NotObserved):
-        return ""
     if pod_event.node != case.here_if_known:
         return ""
     error = Recognised.FAILED_FOR_VOLUME.left_out_of(pod_event.text).strip()
     error = Recognised.RPC_STATUS.left_out_of(error).strip().rstrip(".")
     if len(error) < _LEAST_ERROR:
         return ""
-    added = (what_follows(line.text, error) for line in reversed(words.plugin.words))
+    added = (what_follows(line.text, error) for line in reversed(plugin_log(case)))
     return next(filter(None, added), "")
 
 
@@ -369,10 +376,26 @@ def _is_mounted_since(case: RuleContext, pod: Pod, since: str) -> bool:
     )
 
 
-def _logs(case: RuleContext) -> NodeLogs | None:
+def plugin_log(case: RuleContext) -> tuple[LogEntry, ...]:
+    """Return the lines of the observed node's CSI plugin about the volume; none if unread."""
+    excerpt = _excerpt(case, lambda logs: logs.plugin)
+    return () if excerpt is None else excerpt.words
+
+
+def _kubelets(case: RuleContext) -> LogExcerpt | None:
+    return _excerpt(case, lambda logs: logs.kubelet)
+
+
+def _excerpt(
+    case: RuleContext, of: Callable[[NodeLogs], LogExcerpt | NotObserved]
+) -> LogExcerpt | None:
+    """Return one log of the observed node; None if it was not read."""
     node = case.snapshot.node
-    words = None if node is None else node.words
-    return None if isinstance(words, NotObserved) else words
+    logs = None if node is None else node.words
+    if logs is None or isinstance(logs, NotObserved):
+        return None
+    found = of(logs)
+    return None if isinstance(found, NotObserved) else found
 
 
 def kernel_line(entry: LogEntry) -> str:

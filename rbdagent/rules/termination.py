@@ -52,7 +52,7 @@ from rbdagent.rules.context import (
     subject_of,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import kubelet_log_since, unmount_error
+from rbdagent.rules.facts import kubelet_log_since, plugin_log, unmount_error
 from rbdagent.rules.pod_events import (
     has_any_waited,
     is_ending_in_time,
@@ -416,10 +416,14 @@ def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
 def _has_no_try(pod: Pod, case: RuleContext) -> bool:
     """Return whether the log of this node's kubelet was read, and has no line since the deletion.
 
-    deletionTimestamp is later than the request, by the grace period.
+    deletionTimestamp is later than the request, by the grace period. A call that hangs is logged
+    only when its time is over, and the driver's log has it until then.
     """
-    begun = kubelet_log_since(case) if pod.node_name == case.here_if_known else None
-    return begun is not None and begun < (pod.deleting_since or "")
+    if pod.node_name != case.here_if_known or any(line.unanswered for line in plugin_log(case)):
+        return False
+    begun, late = kubelet_log_since(case), age(pod.deleting_since, case.snapshot.observed_at)
+    is_tried_by_now = late is not None and late.total_seconds() > 2 * RETRY_S
+    return is_tried_by_now and begun is not None and begun < (pod.deleting_since or "")
 
 
 def _not_tried(pod: Pod, case: RuleContext) -> Finding:

@@ -188,3 +188,13 @@ def test_two_attachments_are_a_warning_once_they_have_lasted(
     there = attachment("worker-1"), attachment("worker-2", created_at=created_at)
     seen = waiting(attachments=there, nodes=BOTH_LIST)
     assert found(seen, "RBD717").severity is severity
+
+
+@pytest.mark.parametrize(("deleting_since", "expected"), [(LONG_AGO, "RBD409"), (None, "RBD410")])
+def test_attachment_to_a_node_that_is_gone_is_reported_once(
+    deleting_since: str | None, expected: str
+) -> None:
+    """A detachError remains after an attachment is no longer being detached."""
+    there = attachment("worker-9", detach_error="no such node", deleting_since=deleting_since)
+    seen = waiting(attachments=(there,), nodes=BOTH_LIST)
+    assert codes(seen) & {"RBD409", "RBD410"} == {expected}

@@ -8,8 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
+from rbdagent.model import LogEntry, LogExcerpt, NodeLogs
 from rbdagent.report.snapshot import load_snapshot
 from rbdagent.report.text.layout import Layout
 from rbdagent.report.text.lifecycle import story
@@ -248,3 +251,16 @@ def test_advice_is_shown_where_no_component_ends_the_state(name: str) -> None:
     snapshot = load_snapshot(path.read_text(), where=str(path))
     said = story(lifecycle_of(correlate(snapshot), snapshot), snapshot, Layout(width=100))
     assert REMEDIES[name] in " ".join(said.split())
+
+
+def test_kubelet_whose_call_has_not_returned_has_tried() -> None:
+    """The error of a call that hangs is logged when its time is over."""
+    path = FIXTURES / "kubernetes-72604.json"
+    seen = load_snapshot(path.read_text(), where=str(path))
+    assert seen.node is not None
+    assert isinstance(seen.node.words, NodeLogs)
+    call = LogEntry(at=seen.observed_at, text="", names=(), call="NodeUnstage", unanswered=True)
+    plugin = LogExcerpt(since=seen.observed_at, words=(call,))
+    hanging = replace(seen, node=replace(seen.node, words=replace(seen.node.words, plugin=plugin)))
+    messages = [finding.message for finding in diagnose(correlate(hanging), hanging).findings]
+    assert not any("has no try" in message for message in messages)
