@@ -25,6 +25,13 @@ class ControllerText(NamedTuple):
     """Only if it differs from the catalogue's."""
 
 
+SHOW_SECRET: Final = template("kubectl get secret", "{name}", namespace="{namespace}")
+_CLASSES: Final = template("kubectl get storageclasses -o yaml")
+_FIXED_CLASS: Final = Recovery(note="a class's parameters cannot be changed")
+ENCRYPTION_MEANS: Final = (
+    "the secret {namespace}/{name}, which ceph-csi's encryption needs, does not exist or may "
+    "not be read"
+)
 VAULT_MEANS: Final = "Vault refuses the request ({number}): {why}"
 VAULT_REMEDY: Final = (
     "Compare the entry of this encryptionKMSID in ceph-csi's configuration "
@@ -88,17 +95,14 @@ _ACCOUNT_MEANS: Final = (
     "ceph-csi gets no Vault token of the claim's namespace: the service account {namespace}/{name} "
     "does not exist, or may not be read"
 )
-_SHOW_SECRET: Final = template("kubectl get secret", "{name}", namespace="{namespace}")
 _SHOW_ACCOUNT: Final = template("kubectl get serviceaccount", "{name}", namespace="{namespace}")
-_CLASSES: Final = template("kubectl get storageclasses -o yaml")
-_FIXED_CLASS: Final = Recovery(note="a class's parameters cannot be changed")
 
 PROVISIONING: Final = (
     ControllerText(
         (Recognised.SECRET_FIELD_MISSING,),
         "the secret that its class names has no field {field}",
         NEEDED_FIELDS,
-        template("kubectl get storageclasses -o yaml"),
+        _CLASSES,
     ),
     ControllerText(
         (Recognised.NO_RBD_SUPPORT,),
@@ -134,8 +138,8 @@ PROVISIONING: Final = (
         "ceph-csi accepts layering, and further features by its version; older versions need the "
         "parameter. A class's parameters cannot be changed: make a new class with imageFeatures: "
         "layering, with the tool that made this one, or update ceph-csi.",
-        template("kubectl get storageclasses -o yaml"),
-        Recovery(note="a class's parameters cannot be changed"),
+        _CLASSES,
+        _FIXED_CLASS,
     ),
     ControllerText(
         (Recognised.EXPAND_SECRET_EMPTY,),
@@ -205,7 +209,7 @@ PROVISIONING: Final = (
         _TENANT_MEANS,
         "Create that secret in the namespace of the claim, with a Vault token as its key token. "
         "`forbidden` in the event means that ceph-csi's service account may not read it.",
-        _SHOW_SECRET,
+        SHOW_SECRET,
     ),
     ControllerText(
         (Recognised.TENANT_ACCOUNT_MISSING,),
@@ -288,7 +292,7 @@ PROVISIONING: Final = (
         "`pool`, and may name an erasure-coded one as `dataPool`. A class's parameters cannot be "
         "changed: make another class, with the tool that made this one.",
         template("ceph osd pool ls detail"),
-        Recovery(note="a class's parameters cannot be changed"),
+        _FIXED_CLASS,
     ),
     ControllerText(
         (Recognised.MODE_OF_SOURCE_DIFFERS,),
@@ -380,7 +384,7 @@ PROVISIONING: Final = (
         "the secret {namespace}/{name} that its class names does not exist, or may not be read",
         "Create that secret (userID and userKey of a Ceph user with `profile rbd`), or create the "
         "class again with the correct name of the secret: a class's parameters cannot be changed.",
-        template("kubectl get secret", "{name}", namespace="{namespace}"),
+        SHOW_SECRET,
     ),
     ControllerText(
         (Recognised.CLASS_SECRET_HALF_NAMED,),
@@ -418,12 +422,11 @@ PROVISIONING: Final = (
     _NO_MONITORS,
     ControllerText(
         (Recognised.PASSPHRASE_SECRET_GONE,),
-        "the secret {namespace}/{name}, which ceph-csi's encryption needs, does not exist or may "
-        "not be read",
+        ENCRYPTION_MEANS,
         "Create that secret: with the key encryptionPassphrase, or as the entry of this "
         "encryptionKMSID in csi-kms-connection-details needs it. If it existed before, restore it: "
         "another passphrase does not open the volumes that have the former one.",
-        template("kubectl get secret", "{name}", namespace="{namespace}"),
+        SHOW_SECRET,
     ),
     ControllerText(
         (Recognised.NO_CLUSTER,),
@@ -501,7 +504,7 @@ DELETION: Final = (
         "the secret {namespace}/{name} that the PV names does not exist, or may not be read",
         "Create that secret again (userID and userKey of a Ceph user with `profile rbd`): the PV "
         "names it in the annotation volume.kubernetes.io/provisioner-deletion-secret-name.",
-        template("kubectl get secret", "{name}", namespace="{namespace}"),
+        SHOW_SECRET,
     ),
     # external-provisioner calls the driver without a secret if it cannot read it, and only logs the
     # error (handleSecretsForDeletion of 6.3.0).
@@ -512,7 +515,7 @@ DELETION: Final = (
         "volume.kubernetes.io/provisioner-deletion-secret-name and -namespace, with userID and "
         "userKey of a Ceph user with `profile rbd`. A PV without them needs its class, or both "
         "annotations. The data remains until then.",
-        template("kubectl get storageclasses -o yaml"),
+        _CLASSES,
     ),
     # A copy of a mirror that is up and replayed is left as it is, and only its entry in the journal
     # removed (cleanupRBDImage).
@@ -546,7 +549,7 @@ DELETION: Final = (
         _TENANT_MEANS,
         "Create that secret again, with a Vault token as its key token, and its namespace if that "
         "was deleted with the claim. ceph-csi opens the KMS before it deletes an image.",
-        _SHOW_SECRET,
+        SHOW_SECRET,
     ),
     ControllerText(
         (Recognised.TENANT_ACCOUNT_MISSING,),
@@ -605,11 +608,10 @@ DELETION: Final = (
     # ceph-csi reads the passphrase before it deletes the image (ceph-csi#5148).
     ControllerText(
         (Recognised.PASSPHRASE_SECRET_GONE,),
-        "the secret {namespace}/{name}, which ceph-csi's encryption needs, does not exist or may "
-        "not be read",
+        ENCRYPTION_MEANS,
         "Restore that secret or, if it held a passphrase that no other volume needs, create it "
         "with the key encryptionPassphrase and any value: a deletion opens no volume.",
-        template("kubectl get secret", "{name}", namespace="{namespace}"),
+        SHOW_SECRET,
     ),
     ControllerText(
         (Recognised.NO_CLUSTER,),

@@ -51,8 +51,10 @@ from rbdagent.rules.context import (
     subject_of,
 )
 from rbdagent.rules.controller_texts import (
+    ENCRYPTION_MEANS,
     NEEDED_FIELDS,
     NO_MONITORS_REMEDY,
+    SHOW_SECRET,
     VAULT_MEANS,
     VAULT_REMEDY,
 )
@@ -1443,9 +1445,8 @@ ERROR_TEXTS: Final = (
     ErrorText(
         (Recognised.PASSPHRASE_SECRET_GONE,),
         "RBD746",
-        "the secret {namespace}/{name}, which ceph-csi's encryption needs, does not exist or may "
-        "not be read",
-        (template("kubectl get secret", "{name}", namespace="{namespace}"),),
+        ENCRYPTION_MEANS,
+        (SHOW_SECRET,),
         "Restore that secret as it was when the volume was created: another passphrase does not "
         "open it.",
     ),
