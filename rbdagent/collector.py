@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rbdagent.collect.kube.list_reports import FoundMappings
     from rbdagent.collect.kube.stored_reports import StoredReports
     from rbdagent.config import Settings
-    from rbdagent.correlate.cluster_index import ClusterIndex
+    from rbdagent.correlate.index import Index
     from rbdagent.model import Holder
     from rbdagent.parse.labels import Lookup
 
@@ -236,7 +236,7 @@ def _load_requests() -> None:
 def _query_ceph(
     seen: Snapshot,
     images: tuple[ImageIdentity, ...],
-    index: ClusterIndex | None,
+    index: Index | None,
     begun: CephProcess | KeptCeph | None,
     deadline: float,
     prepare: Callable[[], None],
@@ -282,7 +282,7 @@ def _with_identified(
 
 
 def _begin_logs(
-    seen: Snapshot, settings: Settings, also: CollectScope, index: ClusterIndex | None
+    seen: Snapshot, settings: Settings, also: CollectScope, index: Index | None
 ) -> Callable[[float], NodeView | None]:
     """Start to read the node's logs, if the volume's lifecycle is requested."""
     node, roots = seen.node, settings.roots
@@ -440,7 +440,7 @@ def _without_reports(answer: NotObserved | BaseException | None) -> NotObserved:
     return answer if isinstance(answer, NotObserved) else not_observed(answer, "RBDNodes")
 
 
-def _indexed(snapshot: Snapshot, stored: StoredReports | None) -> ClusterIndex:
+def _indexed(snapshot: Snapshot, stored: StoredReports | None) -> Index:
     """Return the index of a cluster.
 
     Args:
@@ -459,7 +459,7 @@ def _are_reports_stored(snapshot: Snapshot) -> bool:
     return snapshot.kubernetes is not None and snapshot.kubernetes.published is STORED
 
 
-def _with_needed(snapshot: Snapshot, index: ClusterIndex, stored: StoredReports | None) -> Snapshot:
+def _with_needed(snapshot: Snapshot, index: Index, stored: StoredReports | None) -> Snapshot:
     """Return the snapshot of a cluster with the reports that are needed after Ceph's answer."""
     kube = snapshot.kubernetes
     if stored is None or kube is None or isinstance(kube.published, NotObserved):
@@ -470,7 +470,7 @@ def _with_needed(snapshot: Snapshot, index: ClusterIndex, stored: StoredReports 
 
 
 def _query_suspect_images(
-    index: ClusterIndex,
+    index: Index,
     mapped: tuple[ImageIdentity, ...],
     ask: Callable[[tuple[ImageIdentity, ...]], CephAnswer],
 ) -> CephAnswer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rbdagent.correlate import correlate
-from rbdagent.correlate.cluster_index import cluster_index_of, with_ceph, with_reports
+from rbdagent.correlate.index import index_of, with_ceph, with_reports
 from rbdagent.correlate.log_names import log_names_of
 from rbdagent.correlate.snapshot_slice import is_on_observed_node, part_of
 from rbdagent.lifecycle.needed_reports import needed_reports, suspicious_reports
@@ -19,19 +19,19 @@ from rbdagent.lifecycle.triage import images_to_query, targets_to_diagnose
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rbdagent.correlate.cluster_index import ClusterIndex
+    from rbdagent.correlate.index import Index
     from rbdagent.correlate.log_names import LogNames
     from rbdagent.model import CephView, ImageIdentity, PublishedNode, Snapshot
 
 
-def index_of_suspects(snapshot: Snapshot, stored: Iterable[PublishedNode] | None) -> ClusterIndex:
+def index_of_suspects(snapshot: Snapshot, stored: Iterable[PublishedNode] | None) -> Index:
     """Return the index of a cluster, with the reports that its suspects need before Ceph answers.
 
     Args:
         snapshot: of the cluster.
         stored: the reports of all agents, read several times; None if the snapshot has them.
     """
-    index = cluster_index_of(snapshot)
+    index = index_of(snapshot)
     if stored is None:
         return index
     scope = _scope(index)
@@ -40,15 +40,13 @@ def index_of_suspects(snapshot: Snapshot, stored: Iterable[PublishedNode] | None
 
 
 def reports_after_ceph(
-    index: ClusterIndex, ceph: CephView | None, stored: Iterable[PublishedNode]
+    index: Index, ceph: CephView | None, stored: Iterable[PublishedNode]
 ) -> tuple[PublishedNode, ...]:
     """Return the reports that the suspects need: Ceph's answer leads to further clients."""
     return needed_reports(with_ceph(index, ceph), _scope(index), stored)
 
 
-def images_of_suspects(
-    index: ClusterIndex, ceph: CephView | None = None
-) -> tuple[ImageIdentity, ...]:
+def images_of_suspects(index: Index, ceph: CephView | None = None) -> tuple[ImageIdentity, ...]:
     """Return the images to ask Ceph about, those that a pod waits for first.
 
     Args:
@@ -58,17 +56,17 @@ def images_of_suspects(
     return images_to_query(index if ceph is None else with_ceph(index, ceph), _scope(index))
 
 
-def log_names_of_suspects(index: ClusterIndex) -> tuple[LogNames, ...]:
+def log_names_of_suspects(index: Index) -> tuple[LogNames, ...]:
     """Return the names that the node's logs use for its volumes that may have problems."""
     own = (
         suspect
         for suspect in targets_to_diagnose(index, _scope(index))
         if is_on_observed_node(index, suspect)
     )
-    uses = (correlate(part_of(index, suspect), index.here.directories) for suspect in own)
+    uses = (correlate(part_of(index, suspect)) for suspect in own)
     found = (log_names_of(use, index.snapshot) for use in uses)
     return tuple(dict.fromkeys(names for names in found if names.volume or names.kernel))
 
 
-def _scope(index: ClusterIndex) -> Scope:
+def _scope(index: Index) -> Scope:
     return Scope(namespace=index.snapshot.target.namespace or None)

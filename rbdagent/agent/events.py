@@ -15,7 +15,7 @@ from rbdagent.agent.waiting_events import WaitingEvents
 from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.commands import PROGRAM
-from rbdagent.correlate.image_identity import pods_of, volumes_of
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import (
     Convergence,
@@ -133,8 +133,8 @@ def _not_backed(
     no diagnosis of a mapping shows the problem.
     """
     kube = result.snapshot.kubernetes
-    pods = {pod.ref.uid: str(pod.ref) for pod in pods_of(kube)}
-    claims = {volume.name: volume.claim for volume in volumes_of(kube)}
+    pods = {pod.ref.uid: str(pod.ref) for pod in kube_index(kube).pods}
+    claims = {volume.name: volume.claim for volume in kube_index(kube).volumes}
     found = {}
     for mount in unbacked_on(result.snapshot):
         volume, pod = mount.persistent_volume, pods.get(mount.pod_uid, mount.pod_uid)
@@ -163,7 +163,7 @@ def _claim_in(diagnosis: Diagnosis) -> ObjectRef | None:
 def _claim_of(act: UnmapRecord, *cycles: CycleResult | None) -> ObjectRef | None:
     """Return the claim that the PV of an unmap names; None if no cycle has the PV."""
     for result in cycles:
-        for volume in volumes_of(result.snapshot.kubernetes) if result is not None else ():
+        for volume in kube_index(result.snapshot.kubernetes).volumes if result is not None else ():
             if volume.name == act.persistent_volume:
                 return volume.claim
     return None

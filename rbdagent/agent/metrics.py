@@ -19,7 +19,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from rbdagent import __version__
 from rbdagent.agent.events import CONFLICTING
-from rbdagent.correlate.image_identity import identity_of_mapping, pods_of, volumes_of
+from rbdagent.correlate.image_identity import identity_of_mapping
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.machine import is_its_node
 from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
@@ -242,10 +243,10 @@ def _of_unbacked(result: CycleResult) -> Metric:
         "A pod of this node that writes to the node's own disk instead of the volume.",
         labels=("node", "claim_namespace", "claim", "writing_pod", "persistentvolume"),
     )
-    pods = {pod.ref.uid: pod.ref for pod in pods_of(result.snapshot.kubernetes)}
+    pods = {pod.ref.uid: pod.ref for pod in kube_index(result.snapshot.kubernetes).pods}
     claims = {
         volume.name: volume.claim
-        for volume in volumes_of(result.snapshot.kubernetes)
+        for volume in kube_index(result.snapshot.kubernetes).volumes
         if volume.claim is not None
     }
     written: dict[tuple[str, ...], None] = {}

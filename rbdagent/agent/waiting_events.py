@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.agent.sent_event import SentEvent, shortened
 from rbdagent.commands import PROGRAM, command, reached_as, text_of
-from rbdagent.correlate.image_identity import pods_of
+from rbdagent.correlate.index import kube_index
 from rbdagent.model import Verdict, observed_of
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.verdicts.timing import MOVING, age
@@ -103,7 +103,10 @@ def _held(result: CycleResult) -> list[tuple[Pod, BlockedVolume]]:
     """Return the waiting pods with their volumes for which a holder was observed."""
     if not result.blocked:
         return []
-    pods = {(pod.ref.namespace, pod.ref.name): pod for pod in pods_of(result.snapshot.kubernetes)}
+    pods = {
+        (pod.ref.namespace, pod.ref.name): pod
+        for pod in kube_index(result.snapshot.kubernetes).pods
+    }
     return [
         (pod, blocked)
         for blocked in result.blocked

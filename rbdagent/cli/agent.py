@@ -18,6 +18,7 @@ import click
 from rbdagent.cli.options import LOG_LEVEL, Duration, observing, option
 from rbdagent.cli.output import moment
 from rbdagent.cli.unmap_options import acting, leave_of, state_of
+from rbdagent.correlate.index import kube_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -373,9 +374,7 @@ class _Kubernetes:
 
 def _uid_of(result: CycleResult) -> str | None:
     """Return the uid of this node's Node object; None if it is unknown."""
-    from rbdagent.correlate.image_identity import nodes_of
-
     observed = result.snapshot.node
     node_name = observed.node_name if observed is not None else ""
-    nodes = nodes_of(result.snapshot.kubernetes)
+    nodes = kube_index(result.snapshot.kubernetes).nodes
     return next((node.uid for node in nodes if node.name == node_name), None)

@@ -232,10 +232,10 @@ def _words_of(target: Target) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
     """Return the part of a snapshot of a namespace or a cluster that is about one target."""
-    from rbdagent.correlate.cluster_index import cluster_index_of
+    from rbdagent.correlate.index import index_of
     from rbdagent.correlate.snapshot_slice import contains_target, part_of
 
-    whole = cluster_index_of(found)
+    whole = index_of(found)
     if not contains_target(whole, target):
         raise NotFoundError(
             f"{name} contains nothing about {target.argument}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rbdagent.correlate.image_identity import images_of
+from rbdagent.correlate.resolve import images_of
 from rbdagent.correlate.volume import (
     NodeUses,
     correlate,

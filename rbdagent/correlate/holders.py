@@ -13,12 +13,11 @@ from rbdagent.correlate.image_identity import (
     copies_with,
     identity_of_mapping,
     mappings_of,
-    nodes_of,
     same_image,
     views_of,
 )
+from rbdagent.correlate.index import client_of, index_of, kube_index
 from rbdagent.correlate.node_usage import (
-    Directories,
     VolumeDirectories,
     directories_of_volume,
     driver_registered,
@@ -30,7 +29,6 @@ from rbdagent.correlate.node_usage import (
 )
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, reported_mappings
 from rbdagent.correlate.volume_names import (
-    VolumeNames,
     attachment_to,
     in_volumes_in_use,
     node_named,
@@ -62,11 +60,13 @@ from rbdagent.model import (
     Watcher,
     observed_of,
 )
-from rbdagent.parse.address import same_ip
+from rbdagent.parse.address import same_ip, spelled
 from rbdagent.parse.handle import node_in_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from rbdagent.correlate.names import VolumeNames
 
 
 def holders_of(
@@ -74,7 +74,6 @@ def holders_of(
     local: tuple[Mapping, ...],
     views: tuple[ImageView, ...],
     snapshot: Snapshot,
-    directories: Directories,
     others: tuple[Mapping, ...] = (),
 ) -> tuple[Holder, ...]:
     """Return the holders: mappings of this node, then watchers, then nodes that only have pods.
@@ -84,15 +83,14 @@ def holders_of(
         local: the mappings of its image on this node.
         views: of its image.
         snapshot: the snapshot.
-        directories: of its node.
         others: the devices of this node that serve the volume and are of another image.
     """
-    found = _of_one_image(names, local, views, snapshot, directories)
-    found += _of_other_images(names, snapshot, directories, others)
+    found = _of_one_image(names, local, views, snapshot)
+    found += _of_other_images(names, snapshot, others)
     found = _with_nbd_reports(found, names, snapshot)
-    reported = _reported_holders(names, found, views, snapshot, directories)
+    reported = _reported_holders(names, found, views, snapshot)
     found += [holder for holder in reported if has_fresh_report(holder, snapshot)]
-    found += _holders_by_pods(names, found, snapshot, directories)
+    found += _holders_by_pods(names, found, snapshot)
     if not any(_may_hold(holder) for holder in found):
         found += [holder for holder in reported if not has_fresh_report(holder, snapshot)]
     return tuple(found)
@@ -103,18 +101,17 @@ def _of_one_image(
     local: tuple[Mapping, ...],
     views: tuple[ImageView, ...],
     snapshot: Snapshot,
-    directories: Directories,
 ) -> list[Holder]:
     """Return the mappings of an image on this node, then its other watchers."""
     matched = match_watchers(local, views, snapshot.node)
     taken = {(id(view), watcher) for view, watcher in matched.values()}
     found = [
-        local_holder(mapping, names, views, snapshot, directories, watch=matched.get(mapping))
+        local_holder(mapping, names, views, snapshot, watch=matched.get(mapping))
         for mapping in local
     ]
     for view in views:
         remote = [
-            _remote_holder(watcher, names, view, snapshot, directories, transient=transient)
+            _remote_holder(watcher, names, view, snapshot, transient=transient)
             for watcher, transient in _watches_of(view)
             if (id(view), watcher) not in taken
         ]
@@ -125,7 +122,6 @@ def _of_one_image(
 def _of_other_images(
     names: VolumeNames,
     snapshot: Snapshot,
-    directories: Directories,
     others: tuple[Mapping, ...],
 ) -> list[Holder]:
     """Return the devices that serve the volume and are of another image, and its other watchers."""
@@ -133,7 +129,7 @@ def _of_other_images(
     for image in dict.fromkeys(identity_of_mapping(mapping) for mapping in others):
         theirs = tuple(mapping for mapping in others if identity_of_mapping(mapping) == image)
         views = () if image is None else views_of(image, snapshot.ceph)
-        holders = _of_one_image(names, theirs, views, snapshot, directories)
+        holders = _of_one_image(names, theirs, views, snapshot)
         view = views[0] if len(views) == 1 else None
         found += [replace(holder, other_image=image, other_view=view) for holder in holders]
     return found
@@ -258,7 +254,6 @@ def local_holder(
     names: VolumeNames,
     views: tuple[ImageView, ...],
     snapshot: Snapshot,
-    directories: Directories,
     *,
     watch: tuple[ImageView, Watcher] | None,
 ) -> Holder:
@@ -267,7 +262,7 @@ def local_holder(
     if node is None:
         msg = "a local mapping needs the node that shows it"
         raise ValueError(msg)
-    names, found = known_names(mapping, names, directories)
+    names, found = known_names(mapping, names, node)
     fsid = mapping.fsid or (names.image.fsid if names.image is not None else None)
     view = next((candidate for candidate in views if fsid is None or candidate.fsid == fsid), None)
     watcher = None if watch is None else watch[1]
@@ -308,7 +303,6 @@ def _remote_holder(
     names: VolumeNames,
     view: ImageView,
     snapshot: Snapshot,
-    directories: Directories,
     *,
     transient: bool,
 ) -> Holder:
@@ -327,7 +321,7 @@ def _remote_holder(
     elif publisher is not None:
         node = publisher.name
     return replace(
-        _holder_elsewhere(node, names, snapshot, directories),
+        _holder_elsewhere(node, names, snapshot),
         kind=_kind_of(watcher, daemon),
         confidence=_confidence(node, publisher),
         watcher=watcher,
@@ -351,7 +345,7 @@ def _node_in_metadata(
     address of its client with the nonce, so an entry of an earlier client does not match. Another
     Kubernetes cluster with the same image has another handle, and may have Nodes of the same names.
     """
-    nodes = {candidate.name for candidate in nodes_of(snapshot.kubernetes)}
+    nodes = kube_index(snapshot.kubernetes).node_by_name
     found = {
         named[1]
         for key, value in metadata_of(view)
@@ -365,16 +359,14 @@ def _node_in_metadata(
     return found.pop() if len(found) == 1 and own not in found else None
 
 
-def _holder_elsewhere(
-    node: str | None, names: VolumeNames, snapshot: Snapshot, directories: Directories
-) -> Holder:
+def _holder_elsewhere(node: str | None, names: VolumeNames, snapshot: Snapshot) -> Holder:
     """Return a holder for a node whose mapping was not observed, from the API and this node."""
     is_local = node is not None and snapshot.node is not None and node == snapshot.node.node_name
     node_object = node_named(node, snapshot)
     unseen = NotObserved(reason="can be observed only on its own node")
     found = VolumeDirectories(unseen, unseen)
     if is_local:
-        found = directories_of_volume(None, names, directories)
+        found = directories_of_volume(None, names, snapshot.node)
     return Holder(
         kind=HolderKind.UNKNOWN,
         node=node,
@@ -407,19 +399,22 @@ def published_client(
     Within a cluster, client id and nonce never belong to another client. The node is therefore
     certain, even if the report is old. The published mapping is only as recent as the report.
     """
-    kube = snapshot.kubernetes
-    for node in () if kube is None else observed_of(kube.published):
-        theirs = [
-            mapping
-            for mapping in observed_of(node.mappings)
-            if _is_client_of(mapping, watcher, view)
-        ]
-        if theirs:
-            of_image = [entry for entry in theirs if _is_of(entry, view)]
-            # A client that maps the image twice holds the watch for its writable mapping.
-            of_image.sort(key=lambda entry: entry.read_only is True)
-            return node, next(iter(of_image), None)
-    return None, None
+    client = client_of(watcher.client, watcher.address)
+    found = [
+        entry
+        for entry in index_of(snapshot).reports.by_client.get(client, ())
+        if entry.mapping.fsid == view.fsid
+    ]
+    if not found:
+        return None, None
+    first = found[0].number
+    theirs = (entry.mapping for entry in found if entry.number == first)
+    # A client that maps the image twice holds the watch for its writable mapping.
+    of_image = sorted(
+        (mapping for mapping in theirs if _is_of(mapping, view)),
+        key=lambda mapping: mapping.read_only is True,
+    )
+    return found[0].node, next(iter(of_image), None)
 
 
 def claimants(
@@ -433,17 +428,15 @@ def claimants(
     """
     if client is None or address is None:
         return ()
-
-    def has_client(mapping: Mapping | PublishedMapping) -> bool:
-        return mapping.fsid == fsid and _is_client(mapping, client, address)
-
-    node, kube = snapshot.node, snapshot.kubernetes
+    index, node = index_of(snapshot), snapshot.node
+    key = client_of(client, address)
     found = {
-        report.name
-        for report in (() if kube is None else observed_of(kube.published))
-        if any(map(has_client, observed_of(report.mappings)))
+        entry.node.name
+        for entry in index.reports.by_client.get(key, ())
+        if entry.mapping.fsid == fsid
     }
-    if node is not None and any(map(has_client, mappings_of(node))):
+    here = index.node.mappings_by_client.get(key, ())
+    if node is not None and any(mapping.fsid == fsid for mapping in here):
         found.add(node.node_name)
     return tuple(sorted(found)) if len(found) > 1 else ()
 
@@ -455,23 +448,12 @@ def _is_of(mapping: PublishedMapping, view: ImageView) -> bool:
     return mapping.image_id == view.image_id
 
 
-def _is_client_of(mapping: PublishedMapping, watcher: Watcher, view: ImageView) -> bool:
-    return mapping.fsid == view.fsid and _has_client(mapping, watcher)
-
-
 def _has_client(mapping: PublishedMapping, watcher: Watcher) -> bool:
     """Return whether a reported mapping has the client of a watch, within one cluster."""
-    return _is_client(mapping, watcher.client, watcher.address)
-
-
-def _is_client(
-    mapping: Mapping | PublishedMapping, client: int | None, address: EntityAddress
-) -> bool:
-    """Return whether a mapping has a client, within one cluster."""
     return (
         mapping.client_address is not None
-        and mapping.client_id == client
-        and same_client(mapping.client_address, address)
+        and mapping.client_id == watcher.client
+        and same_client(mapping.client_address, watcher.address)
     )
 
 
@@ -510,7 +492,6 @@ def _reported_holders(
     found: list[Holder],
     views: tuple[ImageView, ...],
     snapshot: Snapshot,
-    directories: Directories,
 ) -> list[Holder]:
     """Return the mappings of the image that agents of other nodes report and that have no watch.
 
@@ -519,7 +500,7 @@ def _reported_holders(
     mappings.
     """
     return [
-        _reported_holder(node, mapping, names, views, snapshot, directories)
+        _reported_holder(node, mapping, names, views, snapshot)
         for node, mapping in reported_mappings(names, snapshot)
         if not any(
             _has_image(holder, _other_image(mapping, names)) and _is_the_same(holder, node, mapping)
@@ -556,7 +537,6 @@ def _reported_holder(
     names: VolumeNames,
     views: tuple[ImageView, ...],
     snapshot: Snapshot,
-    directories: Directories,
 ) -> Holder:
     other = _other_image(mapping, names)
     if other is not None:
@@ -565,7 +545,7 @@ def _reported_holder(
     view = next((view for view in views if fsid in (None, view.fsid)), None)
     claimed_by = claimants(mapping.client_id, mapping.client_address, mapping.fsid, snapshot)
     return replace(
-        _holder_elsewhere(node.name, names, snapshot, directories),
+        _holder_elsewhere(node.name, names, snapshot),
         other_image=other,
         other_view=None if other is None else view,
         watcher=None if other is None else _watch_of_client(mapping, view),
@@ -648,9 +628,7 @@ def daemon_of(watcher: Watcher, view: ImageView, snapshot: Snapshot) -> ServiceA
     )
 
 
-def _holders_by_pods(
-    names: VolumeNames, found: list[Holder], snapshot: Snapshot, directories: Directories
-) -> list[Holder]:
+def _holders_by_pods(names: VolumeNames, found: list[Holder], snapshot: Snapshot) -> list[Holder]:
     """Return as holders the nodes on which a pod of the volume runs and no holder was observed.
 
     Read-only mappings take no watch, and a mapping may have lost its watch.
@@ -658,10 +636,10 @@ def _holders_by_pods(
     seen = {holder.node for holder in found if not holder.transient and holder.node is not None}
     nodes = {
         pod.node_name
-        for pod in users_of(names, snapshot.kubernetes)
+        for pod in users_of(names, snapshot)
         if pod.node_name is not None and runs(pod)
     }
-    return [_holder_elsewhere(node, names, snapshot, directories) for node in sorted(nodes - seen)]
+    return [_holder_elsewhere(node, names, snapshot) for node in sorted(nodes - seen)]
 
 
 def runs(pod: Pod) -> bool:
@@ -779,13 +757,8 @@ def node_at(ip: str, snapshot: Snapshot) -> str | None:
 
     If two nodes have the address, the right one is unknown: return None.
     """
-    has_spellings = ":" in ip
-    found = {
-        candidate.name
-        for candidate in nodes_of(snapshot.kubernetes)
-        if ip in candidate.internal_ips
-        or (has_spellings and any(same_ip(ip, own) for own in candidate.internal_ips))
-    }
+    named = kube_index(snapshot.kubernetes).nodes_by_ip.get(spelled(ip), ())
+    found = {candidate.name for candidate in named}
     node = snapshot.node
     own = () if node is None else observed_of(node.addresses)
     if not found and node is not None and any(same_ip(ip, own_ip) for own_ip in own):

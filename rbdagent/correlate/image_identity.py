@@ -6,33 +6,25 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rbdagent.errors import ParseError
 from rbdagent.model import (
     CephView,
     ClusterView,
-    CsiImageMeta,
     CsiSource,
     EntityAddress,
     ImageIdentity,
     ImagePresence,
-    ImageSpec,
     ImageView,
     KubeletView,
     KubeView,
     Mapping,
-    Node,
     NodeView,
     NotObserved,
     PersistentVolume,
     Pod,
     PodVolumeDirectory,
     StagingDirectory,
-    Target,
-    TargetKind,
-    VolumeData,
     observed_of,
 )
-from rbdagent.parse.handle import parse_volume_handle
 from rbdagent.parse.volume import image_of
 
 if TYPE_CHECKING:
@@ -103,20 +95,11 @@ def identity_of_view(view: ImageView) -> ImageIdentity:
 
 def mappings_of(node: NodeView | None) -> tuple[Mapping, ...]:
     """Return the observed mappings in order of their device; empty if they were not observed."""
-    return _in_order(() if node is None else observed_of(node.mappings))
+    return in_order(() if node is None else observed_of(node.mappings))
 
 
-def mappings_named(name: str, node: NodeView | None) -> tuple[Mapping, ...]:
-    """Return the observed mappings of images with a name, in order of their device."""
-    mappings = () if node is None else observed_of(node.mappings)
-    return _in_order(
-        mapping
-        for mapping in mappings
-        if not isinstance(mapping.spec, NotObserved) and mapping.spec.name == name
-    )
-
-
-def _in_order(mappings: Iterable[Mapping]) -> tuple[Mapping, ...]:
+def in_order(mappings: Iterable[Mapping]) -> tuple[Mapping, ...]:
+    """Return mappings in order of their device."""
     return tuple(
         sorted(mappings, key=lambda mapping: (mapping.kind, mapping.device_id, mapping.device))
     )
@@ -135,24 +118,12 @@ def staging_on(node: NodeView | None) -> tuple[StagingDirectory, ...]:
 
 def pod_volumes_on(node: NodeView | None) -> tuple[PodVolumeDirectory, ...]:
     """Return the observed directories of volumes below kubelet's ``pods`` on a node."""
-    kubelet = None if node is None else node.kubelet
+    return () if node is None else pod_volumes_of(node.kubelet)
+
+
+def pod_volumes_of(kubelet: KubeletView | NotObserved) -> tuple[PodVolumeDirectory, ...]:
+    """Return the observed directories of volumes below kubelet's ``pods``."""
     return observed_of(kubelet.pod_volumes) if isinstance(kubelet, KubeletView) else ()
-
-
-def volumes_of(kube: KubeView | None) -> tuple[PersistentVolume, ...]:
-    """Return the observed PVs in order of their names."""
-    volumes = () if kube is None else observed_of(kube.persistent_volumes)
-    return tuple(sorted(volumes, key=lambda volume: volume.name))
-
-
-def pods_of(kube: KubeView | None) -> tuple[Pod, ...]:
-    """Return the observed pods in order of their names."""
-    return by_name(() if kube is None else observed_of(kube.pods))
-
-
-def uids_of_pods(kube: KubeView | None) -> frozenset[str | None]:
-    """Return the uids of the observed pods."""
-    return frozenset(pod.ref.uid for pod in (() if kube is None else observed_of(kube.pods)))
 
 
 def by_name(pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -163,11 +134,6 @@ def by_name(pods: Iterable[Pod]) -> tuple[Pod, ...]:
 def are_pods_observed(kube: KubeView | None) -> bool:
     """Return whether pods were observed; the lists may still be those of one node or namespace."""
     return kube is not None and not isinstance(kube.pods, NotObserved)
-
-
-def nodes_of(kube: KubeView | None) -> tuple[Node, ...]:
-    """Return the observed Node objects."""
-    return () if kube is None else observed_of(kube.nodes)
 
 
 def are_all_nodes_observed(kube: KubeView | None) -> bool:
@@ -181,143 +147,6 @@ def volume_image(volume: PersistentVolume) -> ImageIdentity | None:
     return None if isinstance(image, NotObserved) else image
 
 
-def images_of(
-    target: Target, node: NodeView | None, kube: KubeView | None
-) -> tuple[ImageIdentity, ...]:
-    """Return the images of a target, before Ceph is queried (the fsid may be None).
-
-    A pod may have several images, an unbound claim has none. Without a target (``list``), return
-    the images of all mappings of the node.
-    """
-    match target.kind:
-        case TargetKind.IMAGE:
-            found = [ImageIdentity(spec=target.image, fsid=None)] if target.image else []
-        case TargetKind.DEVICE:
-            found = _images_of_devices(
-                mapping for mapping in mappings_of(node) if names(target, mapping)
-            )
-        case TargetKind.NONE:
-            found = _images_of_devices(mappings_of(node))
-        case _:
-            found = _images_of_objects(target, node, kube)
-    return tuple(dict.fromkeys(found))
-
-
-def names(target: Target, mapping: Mapping) -> bool:
-    """Return whether a device target means this mapping; ``rbd0`` is the same as ``/dev/rbd0``."""
-    return target.name.removeprefix("/dev/") == mapping.kernel_name
-
-
-def _images_of_devices(mappings: Iterable[Mapping]) -> list[ImageIdentity]:
-    return [image for mapping in mappings if (image := identity_of_mapping(mapping)) is not None]
-
-
-def _images_of_objects(
-    target: Target, node: NodeView | None, kube: KubeView | None
-) -> list[ImageIdentity]:
-    volumes = target_volumes(target, kube)
-    found = [image for candidate in volumes if (image := volume_image(candidate)) is not None]
-    if target.kind is TargetKind.PERSISTENT_VOLUME and not volumes:
-        found += _images_of_name(target.name, node)
-    for volume in volumes:
-        if isinstance(image_of(volume), NotObserved) and isinstance(volume.source, CsiSource):
-            found += _images_of_handle(volume.source.volume_handle, node)
-    if target.kind is TargetKind.POD:
-        inline = (source for pod in target_pods(target, kube) for source in pod.inline_images)
-        found += [ImageIdentity(spec=source.spec, fsid=None) for source in inline]
-    if target.kind is TargetKind.VOLUME_HANDLE and not found:
-        found += _images_of_handle(target.name, node)
-    return found
-
-
-def _images_of_name(name: str, node: NodeView | None) -> list[ImageIdentity]:
-    """Resolve a PV's name without the API: a pod directory on the node contains it."""
-    found: list[ImageIdentity] = []
-    for entry in pod_volumes_on(node):
-        data = entry.volume_data
-        if entry.persistent_volume != name or not isinstance(data, VolumeData):
-            continue
-        if data.volume_handle is not None:
-            found += _images_of_handle(data.volume_handle, node)
-    return found
-
-
-def _images_of_handle(handle: str, node: NodeView | None) -> list[ImageIdentity]:
-    """Resolve a handle without its PV: by the stash, by the cookie of an nbd, by the pool id."""
-    found = [ImageIdentity(spec=stash.spec, fsid=None) for stash in _stashes_of(handle, node)]
-    for mapping in mappings_of(node):
-        if mapping.nbd is not None and mapping.nbd.backend == handle:
-            found += _images_of_devices([mapping])
-    return found or _image_by_handle_text(handle)
-
-
-def _stashes_of(handle: str, node: NodeView | None) -> list[CsiImageMeta]:
-    return [
-        directory.stash
-        for directory in staging_on(node)
-        if directory.volume_handle == handle and isinstance(directory.stash, CsiImageMeta)
-    ]
-
-
-def _image_by_handle_text(handle: str) -> list[ImageIdentity]:
-    try:
-        parsed = parse_volume_handle(handle)
-    except ParseError:
-        return []
-    name = f"csi-vol-{parsed.uuid}"
-    spec = ImageSpec(pool="", name=name)
-    return [ImageIdentity(spec=spec, fsid=None, pool_id=parsed.pool_id)]
-
-
-def target_pods(target: Target, kube: KubeView | None) -> tuple[Pod, ...]:
-    """Return the pod that a pod target names."""
-    if target.kind is not TargetKind.POD:
-        return ()
-    wanted = (target.namespace, target.name)
-    return tuple(pod for pod in pods_of(kube) if (pod.ref.namespace, pod.ref.name) == wanted)
-
-
-def target_claims(target: Target, kube: KubeView | None) -> tuple[tuple[str, str], ...]:
-    """Return namespace and name of the claims of a claim or pod target."""
-    if target.kind is TargetKind.CLAIM:
-        return ((target.namespace, target.name),)
-    return tuple(
-        (pod.ref.namespace, claim) for pod in target_pods(target, kube) for claim in pod.claims
-    )
-
-
-def target_volumes(target: Target, kube: KubeView | None) -> tuple[PersistentVolume, ...]:
-    """Return the PVs of a PV, claim, pod or handle target."""
-    volumes = volumes_of(kube)
-    if target.kind is TargetKind.PERSISTENT_VOLUME:
-        return tuple(volume for volume in volumes if volume.name == target.name)
-    if target.kind is TargetKind.VOLUME_HANDLE:
-        return tuple(
-            volume
-            for volume in volumes
-            if isinstance(volume.source, CsiSource) and volume.source.volume_handle == target.name
-        )
-    found: list[PersistentVolume] = []
-    for namespace, name in target_claims(target, kube):
-        found += volumes_of_claim(namespace, name, volumes, kube)
-    return tuple(dict.fromkeys(found))
-
-
-def volumes_of_claim(
-    namespace: str, name: str, volumes: tuple[PersistentVolume, ...], kube: KubeView | None
-) -> list[PersistentVolume]:
-    """Return the PV of a claim from a list: by the claim's volumeName, else by the claimRef."""
-    for claim in () if kube is None else observed_of(kube.claims):
-        if (claim.ref.namespace, claim.ref.name) == (namespace, name):
-            return [volume for volume in volumes if volume.name == claim.volume_name]
-    return [
-        volume
-        for volume in volumes
-        if volume.claim is not None
-        and (volume.claim.namespace, volume.claim.name) == (namespace, name)
-    ]
-
-
 # --------------------------------------------------------------------------------------------------
 # Across clusters
 # --------------------------------------------------------------------------------------------------
@@ -325,10 +154,13 @@ def volumes_of_claim(
 
 def clusters_of(ceph: CephView | None) -> tuple[ClusterView, ...]:
     """Return the configured clusters in order of their names, one that is named twice once."""
-    if ceph is None:
-        return ()
+    return () if ceph is None else distinct(ceph.clusters)
+
+
+def distinct(clusters: Iterable[ClusterView]) -> tuple[ClusterView, ...]:
+    """Return clusters in order of their names, one that is named twice once."""
     found: list[ClusterView] = []
-    for cluster in sorted(ceph.clusters, key=lambda cluster: cluster.name):
+    for cluster in sorted(clusters, key=lambda cluster: cluster.name):
         if not any(_is_one_cluster(cluster, other) for other in found):
             found.append(cluster)
     return tuple(found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.image_identity import nodes_of
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import Node, NotObserved, OtherMachine, Snapshot, SourceState
 
@@ -46,7 +46,7 @@ def is_its_node(snapshot: Snapshot) -> bool | NotObserved:
 
 def _node_of_machine(node: NodeView, snapshot: Snapshot) -> Node | None:
     """Return the Node with the boot id of the observed machine."""
-    nodes = nodes_of(snapshot.kubernetes)
+    nodes = kube_index(snapshot.kubernetes).nodes
     return next((found for found in nodes if found.boot_id == node.boot_id), None)
 
 

@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.image_identity import (
-    identity_of_mapping,
-    may_be,
-    same_image,
-    uids_of_pods,
-    volume_image,
-    volumes_of,
+from rbdagent.correlate.directories import (
+    mounts_of,
+    openers_of,
+    paths_of_volumes,
+    pod_uids_on,
+    unbacked_in,
 )
-from rbdagent.correlate.volume_names import (
-    VolumeIndex,
-    VolumeNames,
-    knows_every_pod_on,
-    source_not_observed,
-    was_mapped_for,
-)
+from rbdagent.correlate.image_identity import identity_of_mapping, in_order, may_be, same_image
+from rbdagent.correlate.index import kube_index, node_index
+from rbdagent.correlate.names import VolumeNames
+from rbdagent.correlate.volume_names import knows_every_pod_on, source_not_observed, was_mapped_for
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
@@ -29,11 +25,10 @@ from rbdagent.model import (
     ImageIdentity,
     InFlight,
     KubeletView,
+    KubeView,
     Mapping,
-    Mount,
     NodeView,
     NotObserved,
-    OpenFile,
     PersistentVolume,
     PodVolumeDirectory,
     ProcessRef,
@@ -47,7 +42,6 @@ from rbdagent.model import (
     first_unobserved,
     observed_of,
 )
-from rbdagent.parse.kubelet import VolumePath, pod_uid_of_path, volume_of_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -58,16 +52,6 @@ MAPPER_PREFIX = "luks-rbd-"
 """Prefix of the name that ceph-csi gives a LUKS mapping; the volume handle follows."""
 _PROVISIONED_NAMES = ("csi-vol-", "kubernetes-dynamic-pvc-")
 _PROVISIONED_KEYS = ("csi.storage.k8s.io/", "csi.ceph.com/", ".rbd.csi.ceph.com/")
-
-
-def mounts_of(mapping: Mapping | None) -> tuple[Mount, ...]:
-    """Return the observed mounts."""
-    return () if mapping is None else observed_of(mapping.mounts)
-
-
-def openers_of(mapping: Mapping | None) -> tuple[OpenFile, ...]:
-    """Return the observed openers."""
-    return () if mapping is None else observed_of(mapping.openers)
 
 
 def stacked_on(mapping: Mapping | None) -> tuple[BlockHolder, ...]:
@@ -90,77 +74,6 @@ def kubelet_process(snapshot: Snapshot) -> ProcessRef | NotObserved | None:
     return derived(kubelet_of(snapshot), lambda kubelet: kubelet.process)
 
 
-class Directories(NamedTuple):
-    """Index of kubelet's directories by their path and by every name that their volume may have.
-
-    Each mapping needs several lookups, and a node may have many mappings.
-    """
-
-    staging: dict[str, list[StagingDirectory]] | NotObserved
-    pod_volumes: dict[str, list[PodVolumeDirectory]] | NotObserved
-    devices: dict[str, list[Mapping]]
-    """The devices that are mounted at the paths of a volume, by its name in these paths: the name
-    of the PV, or the hash of the handle."""
-
-
-def directories_of(snapshot: Snapshot) -> Directories:
-    """Index the directories that kubelet keeps on the node."""
-    kubelet = kubelet_of(snapshot)
-    return Directories(
-        staging=derived(kubelet, lambda view: _by_name(view.staging, _names_of_staging)),
-        pod_volumes=derived(kubelet, lambda view: _by_name(view.pod_volumes, _names_of_pod_volume)),
-        devices=_devices_by_path(snapshot.node),
-    )
-
-
-def _devices_by_path(node: NodeView | None) -> dict[str, list[Mapping]]:
-    found: dict[str, list[Mapping]] = {}
-    for mapping in () if node is None else observed_of(node.mappings):
-        for path in paths_of_volumes(mapping):
-            devices = found.setdefault(path.persistent_volume or path.handle_hash or "", [])
-            if mapping not in devices[-1:]:
-                devices.append(mapping)
-    return found
-
-
-def paths_of_volumes(mapping: Mapping) -> list[VolumePath]:
-    """Return the volumes at whose paths a device, or its node, is mounted.
-
-    Only mounts of the host count: a container can create any path in its own mount namespace.
-    """
-    return [
-        path
-        for mount in observed_of(mapping.mounts)
-        if mount.namespace.is_host and (path := volume_of_path(mount.path)) is not None
-    ]
-
-
-def _by_name(
-    directories: tuple[_D, ...] | NotObserved, words_of: Callable[[_D], Iterable[str | None]]
-) -> dict[str, list[_D]] | NotObserved:
-    if isinstance(directories, NotObserved):
-        return directories
-    found: dict[str, list[_D]] = {}
-    for directory in directories:
-        for word in words_of(directory):
-            if word is not None:
-                found.setdefault(word, []).append(directory)
-    return found
-
-
-def _names_of_staging(directory: StagingDirectory) -> Iterable[str | None]:
-    stash = directory.stash
-    named = stash.spec.name if isinstance(stash, CsiImageMeta) else None
-    names = (directory.volume_handle, directory.handle_hash, directory.persistent_volume)
-    return {directory.path, *names, named}
-
-
-def _names_of_pod_volume(directory: PodVolumeDirectory) -> Iterable[str | None]:
-    data = directory.volume_data
-    handle = data.volume_handle if isinstance(data, VolumeData) else None
-    return {directory.path, directory.persistent_volume, handle}
-
-
 def _directories_named(index: dict[str, list[_D]], words: Iterable[str]) -> list[_D]:
     """Return the directories that one of the words may name, in order of their paths."""
     found = {id(directory): directory for word in words for directory in index.get(word, ())}
@@ -176,9 +89,10 @@ class VolumeDirectories(NamedTuple):
 
 
 def directories_of_volume(
-    mapping: Mapping | None, names: VolumeNames, directories: Directories
+    mapping: Mapping | None, names: VolumeNames, node: NodeView | None
 ) -> VolumeDirectories:
     """Return the directories of the volume on this node."""
+    directories = node_index(node).directories
     mounted, known = _mounted_in(mapping), _Known.of(names)
     return VolumeDirectories(
         staging=_belonging(directories.staging, mounted, known, _stages),
@@ -266,7 +180,7 @@ def _publishes(directory: PodVolumeDirectory, known: _Known) -> bool:
 
 
 def leftovers_of(
-    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot, directories: Directories
+    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot
 ) -> tuple[PodVolumeDirectory, ...]:
     """Return the pod directories whose pod is not in the API and that are not mount points.
 
@@ -276,27 +190,17 @@ def leftovers_of(
     node, kube = snapshot.node, snapshot.kubernetes
     if node is None or not knows_every_pod_on(kube, node.node_name):
         return ()
-    uids = uids_of_pods(kube)
-    uids |= frozenset(() if mapping is None else pod_uids_on(mapping))
-    mounted = _mounted_in(mapping)
+    known = kube_index(kube).pod_by_uid
+    using = frozenset(() if mapping is None else pod_uids_on(mapping))
+    mounted, directories = _mounted_in(mapping), node_index(node).directories
     found = _belonging(directories.pod_volumes, mounted, _Known.of(names), _publishes)
     return tuple(
         directory
         for directory in observed_of(found)
-        if directory.pod_uid not in uids and directory.path not in mounted
+        if directory.pod_uid not in known
+        and directory.pod_uid not in using
+        and directory.path not in mounted
     )
-
-
-def pod_uids_on(mapping: Mapping) -> tuple[str, ...]:
-    """Return the uids of the pods to which mounts and openers of the device belong."""
-    uids = [mount.namespace.process.pod_uid for mount in mounts_of(mapping)]
-    uids += [
-        opener.process.pod_uid
-        for opener in openers_of(mapping)
-        if opener.process.pid != mapping.server_pid
-    ]
-    uids += [pod_uid_of_path(mount.path) for mount in mounts_of(mapping)]
-    return tuple(sorted({uid for uid in uids if uid is not None}))
 
 
 def unknown_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
@@ -308,7 +212,7 @@ def unknown_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
     node = snapshot.node
     if node is None or not knows_every_pod_on(snapshot.kubernetes, node.node_name):
         return ()
-    known = uids_of_pods(snapshot.kubernetes)
+    known = kube_index(snapshot.kubernetes).pod_by_uid
     return tuple(uid for uid in pod_uids_on(mapping) if uid not in known)
 
 
@@ -371,9 +275,7 @@ def _names_it(argument: str, words: frozenset[str]) -> bool:
     return any(word in parts for word in words if len(word) > 1)
 
 
-def names_without_volume(
-    names: VolumeNames, target: Target, directories: Directories
-) -> VolumeNames:
+def names_without_volume(names: VolumeNames, target: Target, node: NodeView | None) -> VolumeNames:
     """Return the names of a volume whose PV the API does not have, with those that the node has.
 
     A PV that was deleted by force leaves the device and kubelet's directories, which name the PV
@@ -384,24 +286,24 @@ def names_without_volume(
     by_handle = {("", target.name)} if target.kind is TargetKind.VOLUME_HANDLE else set()
     by_name = {target.name} if target.kind is TargetKind.PERSISTENT_VOLUME else set()
     names = replace(names, handles=names.handles | by_handle, former_volumes=frozenset(by_name))
-    names, found = known_names(None, names, directories)
+    names, found = known_names(None, names, node)
     return replace(names, former_volumes=names.former_volumes | _volumes_in(found))
 
 
 def known_names(
-    mapping: Mapping | None, names: VolumeNames, directories: Directories
+    mapping: Mapping | None, names: VolumeNames, node: NodeView | None
 ) -> tuple[VolumeNames, VolumeDirectories]:
     """Return the names with the handles that only the node has, and the volume's directories.
 
     If the API is down or the PV is deleted, no other source than vol_data.json has the handle. The
     handle of a staging directory leads to the directories of pods.
     """
-    found = directories_of_volume(mapping, names, directories)
+    found = directories_of_volume(mapping, names, node)
     handles = names.handles | {*_handles_in(found)}
     if handles == names.handles:
         return names, found
     names = replace(names, handles=handles)
-    return names, directories_of_volume(mapping, names, directories)
+    return names, directories_of_volume(mapping, names, node)
 
 
 def _handles_in(found: VolumeDirectories) -> Iterator[tuple[str, str]]:
@@ -414,12 +316,12 @@ def _handles_in(found: VolumeDirectories) -> Iterator[tuple[str, str]]:
             yield data.driver, data.volume_handle
 
 
-def volumes_on_node(mapping: Mapping, directories: Directories) -> frozenset[str]:
+def volumes_on_node(mapping: Mapping, node: NodeView | None) -> frozenset[str]:
     """Return the PVs that kubelet's directories of a mapping name, without use of the API."""
     backend = mapping.nbd.backend if mapping.nbd is not None else None
     handles = frozenset() if backend is None else frozenset({("", backend)})
     names = VolumeNames(image=identity_of_mapping(mapping), handles=handles)
-    _, found = known_names(mapping, names, directories)
+    _, found = known_names(mapping, names, node)
     return _volumes_in(found)
 
 
@@ -509,11 +411,6 @@ def sibling_devices(mapping: Mapping, node: NodeView) -> tuple[str, ...]:
     )
 
 
-def unbacked_in(node: NodeView | None) -> tuple[UnbackedMount, ...]:
-    """Return the observed containers whose mount of a volume is on another device."""
-    return () if node is None else observed_of(node.unbacked)
-
-
 def unbacked_of(names: VolumeNames, node: NodeView | None) -> tuple[UnbackedMount, ...]:
     """Return the containers whose mount of this volume is on another device."""
     return tuple(
@@ -533,12 +430,27 @@ def unbacked_on(snapshot: Snapshot) -> tuple[UnbackedMount, ...]:
 
     Other drivers use the same directories: a PV that is not in the API may belong to one of them.
     """
-    volumes = {volume.name for volume in volumes_of(snapshot.kubernetes) if volume_image(volume)}
+    volumes = kube_index(snapshot.kubernetes).images
     return tuple(
         directory
         for directory in unbacked_in(snapshot.node)
         if directory.persistent_volume in volumes
     )
+
+
+def mapped_here(names: VolumeNames, node: NodeView | None) -> tuple[Mapping, ...]:
+    """Return the devices of the observed node that map the volume's image, in their order."""
+    index, image = node_index(node), names.image
+    found = [
+        mapping
+        for handle in names.volume_handles
+        for mapping in index.mappings_by_backend.get(handle, ())
+    ]
+    if image is not None:
+        found += index.mappings_by_image.get(image.spec.name, ())
+        found += index.mappings_by_image_id.get(image.image_id or "", ())
+    every = {id(mapping): mapping for mapping in found}.values()
+    return in_order(mapping for mapping in every if maps(mapping, names))
 
 
 def maps(mapping: Mapping, names: VolumeNames) -> bool:
@@ -558,18 +470,17 @@ def maps(mapping: Mapping, names: VolumeNames) -> bool:
     return mapped is not None and same_image(image, mapped)
 
 
-def volumes_of_paths(mapping: Mapping, index: VolumeIndex) -> Iterator[PersistentVolume]:
+def volumes_of_paths(mapping: Mapping, kube: KubeView | None) -> Iterator[PersistentVolume]:
     """Yield the PVs at whose paths a device is mounted."""
+    index = kube_index(kube)
     for path in paths_of_volumes(mapping):
-        if path.persistent_volume in index.by_name:
-            yield index.by_name[path.persistent_volume]
+        if path.persistent_volume in index.volume_by_name:
+            yield index.volume_by_name[path.persistent_volume]
         if path.handle is not None:
-            yield from index.by_handle.get(path.handle, ())
+            yield from index.volumes_by_handle.get(path.handle, ())
 
 
-def serving(
-    mappings: tuple[Mapping, ...], names: VolumeNames, directories: Directories
-) -> tuple[Mapping, ...]:
+def serving(names: VolumeNames, node: NodeView | None) -> tuple[Mapping, ...]:
     """Return the devices that are of a PV of the volume, whatever image its name leads to today.
 
     A PV contains the name of an image, not its id. If the image was renamed while it was mapped,
@@ -577,16 +488,16 @@ def serving(
     mounted at the paths of the PV. And sysfs still shows the name with which it was mapped: only a
     map sets ``spec->image_name`` (drivers/block/rbd.c).
     """
-    words = names.persistent_volumes | names.handle_hashes
-    mounted = [mapping for word in words for mapping in directories.devices.get(word, ())]
-    images = names.image_names
-    return tuple(
+    index = node_index(node)
+    found = [
         mapping
-        for mapping in mappings
-        if mapping in mounted
-        or (
-            not isinstance(mapping.spec, NotObserved)
-            and mapping.spec.name in images
-            and was_mapped_for(identity_of_mapping(mapping), names)
-        )
-    )
+        for word in names.persistent_volumes | names.handle_hashes
+        for mapping in index.directories.devices.get(word, ())
+    ]
+    found += [
+        mapping
+        for name in names.image_names
+        for mapping in index.mappings_by_image.get(name, ())
+        if was_mapped_for(identity_of_mapping(mapping), names)
+    ]
+    return in_order({id(mapping): mapping for mapping in found}.values())

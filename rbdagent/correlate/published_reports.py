@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.image_identity import are_mappings_observed, same_image
+from rbdagent.correlate.image_identity import same_image
+from rbdagent.correlate.index import index_of
 from rbdagent.correlate.volume_names import was_mapped_for
 from rbdagent.model import NotObserved, PublishedMapping, PublishedNode, Snapshot, observed_of
 from rbdagent.parse import labels
@@ -17,7 +18,7 @@ from rbdagent.parse.times import age
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rbdagent.correlate.volume_names import VolumeNames
+    from rbdagent.correlate.names import VolumeNames
     from rbdagent.model import ImageView
 
 STALE: Final = timedelta(minutes=10)
@@ -33,23 +34,32 @@ def is_fresh(report: PublishedNode, now: str) -> bool:
     return since is not None and -SKEW <= since <= STALE
 
 
-def reports(snapshot: Snapshot) -> Iterator[PublishedNode]:
-    """Yield the reports of the nodes whose mappings this snapshot did not observe."""
-    node, kube = snapshot.node, snapshot.kubernetes
-    own = node.node_name if node is not None and are_mappings_observed(node) else None
-    for report in () if kube is None else observed_of(kube.published):
-        if report.name != own:
-            yield report
-
-
 def reported_mappings(
     names: VolumeNames, snapshot: Snapshot
 ) -> Iterator[tuple[PublishedNode, PublishedMapping]]:
     """Yield the mappings of the image that agents of other nodes report, fresh or stale."""
-    for report in reports(snapshot):
-        for mapping in observed_of(report.mappings) if report.mappings else ():
-            if _is_mapping_of(mapping, names):
-                yield report, mapping
+    reports = index_of(snapshot).reports
+    found = [
+        entry for name in names.persistent_volumes for entry in reports.by_volume.get(name, ())
+    ]
+    images = names.image_names | (frozenset() if names.image is None else {names.image.spec.name})
+    found += [entry for name in images for entry in reports.by_image.get(name, ())]
+    if names.image is not None and names.image.image_id:
+        found += reports.by_image_id.get(names.image.image_id, ())
+    for entry in sorted({entry[:2]: entry for entry in found}.values(), key=lambda one: one[:2]):
+        if reports.is_of_another(entry.node) and _is_mapping_of(entry.mapping, names):
+            yield entry.node, entry.mapping
+
+
+def moved_mappings(
+    names: VolumeNames, snapshot: Snapshot
+) -> Iterator[tuple[PublishedNode, PublishedMapping]]:
+    """Yield the reported mappings that may be of an image whose pool was renamed."""
+    reports = index_of(snapshot).reports
+    number = None if names.image is None else names.image.image_id
+    for entry in reports.by_image_id.get(number or "", ()):
+        if reports.is_of_another(entry.node) and may_have_moved(entry.mapping, names):
+            yield entry.node, entry.mapping
 
 
 def lookup_of(names: VolumeNames) -> Lookup:

@@ -12,25 +12,22 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.cluster_index import (
+from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, volume_image
+from rbdagent.correlate.index import (
     ClientKey,
-    ClusterIndex,
+    Index,
     Key,
     PublishedEntry,
     Views,
+    attachments_about,
     by_each,
     client_of,
     clients_in,
     keys_of_volume,
 )
-from rbdagent.correlate.image_identity import (
-    identity_of_mapping,
-    mappings_of,
-    names,
-    volume_image,
-)
+from rbdagent.correlate.names import handle_of, key_of
 from rbdagent.correlate.node_usage import volumes_of_paths
-from rbdagent.correlate.volume_names import handle_of, key_of
+from rbdagent.correlate.resolve import names
 from rbdagent.model import (
     CephView,
     ImageIdentity,
@@ -90,7 +87,7 @@ class _Objects(NamedTuple):
     words: frozenset[str]
 
 
-def part_of(index: ClusterIndex, target: Target) -> Snapshot:
+def part_of(index: Index, target: Target) -> Snapshot:
     """Return the part for a target; if it lacks an object of the target, so does the whole."""
     seed = _seed(index, target)
     objects = _objects(index, seed)
@@ -106,7 +103,7 @@ def part_of(index: ClusterIndex, target: Target) -> Snapshot:
     )
 
 
-def is_on_observed_node(index: ClusterIndex, target: Target) -> bool:
+def is_on_observed_node(index: Index, target: Target) -> bool:
     """Return whether the observed node has an object or a pod of a target."""
     node = index.snapshot.node
     objects = _objects(index, _seed(index, target))
@@ -115,28 +112,28 @@ def is_on_observed_node(index: ClusterIndex, target: Target) -> bool:
     return node is not None and any(user.node_name == node.node_name for user in objects.users)
 
 
-def _is_local(index: ClusterIndex, target: Target, objects: _Objects) -> bool:
+def _is_local(index: Index, target: Target, objects: _Objects) -> bool:
     """Return whether the observed node shows an object of a target."""
     if target.kind is TargetKind.DEVICE:
         return True
-    return not objects.words.isdisjoint(index.here.words)
+    return not objects.words.isdisjoint(index.node.words)
 
 
-def images_of_target(index: ClusterIndex, target: Target) -> tuple[ImageIdentity, ...]:
+def images_of_target(index: Index, target: Target) -> tuple[ImageIdentity, ...]:
     """Return the images of a target."""
     seed = _seed(index, target)
     found = (image for volume in seed.volumes if (image := volume_image(volume)) is not None)
     return tuple(dict.fromkeys((*found, *seed.images)))
 
 
-def contains_target(index: ClusterIndex, target: Target) -> bool:
+def contains_target(index: Index, target: Target) -> bool:
     """Return whether the snapshot contains the object that a target names."""
     key = (target.namespace, target.name)
     match target.kind:
         case TargetKind.CLAIM:
-            return key in index.claims.by_key
+            return key in index.kube.claim_by_key
         case TargetKind.POD:
-            return key in index.pods.by_key
+            return key in index.kube.pod_by_key
         case TargetKind.IMAGE:
             objects = _objects(index, _seed(index, target))
             return bool(objects.volumes or objects.users or any(objects.views))
@@ -163,32 +160,32 @@ def _without_gaps_of(source: Source) -> Source:
 # --------------------------------------------------------------------------------------------------
 
 
-def _seed(index: ClusterIndex, target: Target) -> _Seed:
+def _seed(index: Index, target: Target) -> _Seed:
     key = (target.namespace, target.name)
     match target.kind:
         case TargetKind.CLAIM:
             return _Seed(volumes=tuple(_volumes_of_claim(index, key)), claims=(key,))
         case TargetKind.POD:
-            return _seed_of_pod(index, index.pods.by_key.get(key))
+            return _seed_of_pod(index, index.kube.pod_by_key.get(key))
         case TargetKind.PERSISTENT_VOLUME:
-            return _Seed(volumes=tuple(_known(index.volumes.by_name, {target.name})))
+            return _Seed(volumes=tuple(_known(index.kube.volume_by_name, {target.name})))
         case TargetKind.DEVICE:
             return _seed_of_device(index, target)
     images = [] if target.image is None else [ImageIdentity(spec=target.image, fsid=None)]
-    handles = [pair for pair in index.volumes.joins.by_handle if pair[1] == target.name]
+    handles = index.kube.handles_by_value.get(target.name, [])
     return _Seed(images=tuple(images), volumes=tuple(_volumes_of_handles(index, handles)))
 
 
-def _volumes_of_claim(index: ClusterIndex, key: Key) -> list[PersistentVolume]:
+def _volumes_of_claim(index: Index, key: Key) -> list[PersistentVolume]:
     """Return the PV by the claim's volumeName; if there is no claim, the PVs by their claimRef."""
-    claim = index.claims.by_key.get(key)
+    claim = index.kube.claim_by_key.get(key)
     if claim is None:
-        return index.volumes.by_claim.get(key, [])
-    volume = index.volumes.by_name.get(claim.volume_name or "")
+        return index.kube.volumes_by_claim.get(key, [])
+    volume = index.kube.volume_by_name.get(claim.volume_name or "")
     return [] if volume is None else [volume]
 
 
-def _seed_of_pod(index: ClusterIndex, pod: Pod | None) -> _Seed:
+def _seed_of_pod(index: Index, pod: Pod | None) -> _Seed:
     if pod is None:
         return _Seed()
     claims = tuple((pod.ref.namespace, claim) for claim in pod.claims)
@@ -202,7 +199,7 @@ def _seed_of_pod(index: ClusterIndex, pod: Pod | None) -> _Seed:
     )
 
 
-def _seed_of_device(index: ClusterIndex, target: Target) -> _Seed:
+def _seed_of_device(index: Index, target: Target) -> _Seed:
     mapping = next(
         (candidate for candidate in mappings_of(index.snapshot.node) if names(target, candidate)),
         None,
@@ -213,7 +210,7 @@ def _seed_of_device(index: ClusterIndex, target: Target) -> _Seed:
     backend = mapping.nbd.backend if mapping.nbd is not None else None
     return _Seed(
         images=() if image is None else (image,),
-        handles=tuple(key for key in index.volumes.joins.by_handle if key[1] == backend),
+        handles=tuple(index.kube.handles_by_value.get(backend or "", ())),
     )
 
 
@@ -222,11 +219,11 @@ def _seed_of_device(index: ClusterIndex, target: Target) -> _Seed:
 # --------------------------------------------------------------------------------------------------
 
 
-def _objects(index: ClusterIndex, seed: _Seed) -> _Objects:
+def _objects(index: Index, seed: _Seed) -> _Objects:
     volumes = dict.fromkeys((*seed.volumes, *_volumes_of_handles(index, seed.handles)))
     images = frozenset(_image_names((*volumes,), seed.images))
     volumes |= dict.fromkeys(
-        volume for name in images for volume, _ in index.volumes.joins.by_image_name.get(name, ())
+        volume for name in images for volume, _ in index.kube.volumes_by_image.get(name, ())
     )
     handles = {pair for volume in volumes if (pair := handle_of(volume.source)) is not None}
     volumes |= dict.fromkeys(_volumes_of_handles(index, handles))
@@ -234,7 +231,7 @@ def _objects(index: ClusterIndex, seed: _Seed) -> _Objects:
     ids = {image.image_id for image in seed.images if image.image_id}
     ids |= _ids_in(_all_views_named(index, images, ids))
     for device in _devices(index, volumes, images, ids):
-        volumes |= dict.fromkeys(volumes_of_paths(device, index.volumes.joins))
+        volumes |= dict.fromkeys(volumes_of_paths(device, index.snapshot.kubernetes))
     handles = {pair for volume in volumes if (pair := handle_of(volume.source)) is not None}
     volumes |= dict.fromkeys(_volumes_of_handles(index, handles))
     images |= frozenset(_image_names((*volumes,), ()))
@@ -265,15 +262,15 @@ def _objects(index: ClusterIndex, seed: _Seed) -> _Objects:
 
 
 def _devices(
-    index: ClusterIndex,
+    index: Index,
     volumes: Iterable[PersistentVolume],
     images: Iterable[str],
     image_ids: Iterable[str],
 ) -> dict[Mapping, None]:
     """Return the devices of this node that have an image of the target, or serve its PVs."""
-    here = index.here
-    found = [device for name in images for device in here.of_image.get(name, ())]
-    found += [device for one in image_ids for device in here.of_image_id.get(one, ())]
+    here = index.node
+    found = [device for name in images for device in here.mappings_by_image.get(name, ())]
+    found += [device for one in image_ids for device in here.mappings_by_image_id.get(one, ())]
     for volume in volumes:
         handle = handle_of(volume.source)
         words = (volume.name,) if handle is None else (volume.name, staging_hash(handle[1]))
@@ -282,18 +279,18 @@ def _devices(
 
 
 def _reported_images(
-    index: ClusterIndex, volumes: Iterable[PersistentVolume], images: Iterable[str]
+    index: Index, volumes: Iterable[PersistentVolume], images: Iterable[str]
 ) -> Iterator[ImageIdentity]:
     """Yield the images that agents report for PVs, or by the names in them."""
-    known = index.published
-    entries = [entry for volume in volumes for entry in known.of_volume.get(volume.name, ())]
-    entries += [entry for name in images for entry in known.of_image.get(name, ())]
+    known = index.reports
+    entries = [entry for volume in volumes for entry in known.by_volume.get(volume.name, ())]
+    entries += [entry for name in images for entry in known.by_image.get(name, ())]
     yield from (image for entry in entries if (image := entry.mapping.image) is not None)
 
 
-def _volumes_of_handles(index: ClusterIndex, handles: Iterable[Key]) -> Iterator[PersistentVolume]:
+def _volumes_of_handles(index: Index, handles: Iterable[Key]) -> Iterator[PersistentVolume]:
     for handle in handles:
-        yield from index.volumes.joins.by_handle.get(handle, ())
+        yield from index.kube.volumes_by_handle.get(handle, ())
 
 
 def _image_names(
@@ -307,38 +304,38 @@ def _image_names(
         yield image.spec.name
 
 
-def _claims_of(index: ClusterIndex, volumes: Iterable[PersistentVolume]) -> Iterator[Key]:
+def _claims_of(index: Index, volumes: Iterable[PersistentVolume]) -> Iterator[Key]:
     """Yield the claims by claimRef of a PV and by volumeName of a claim; either may be wrong."""
     for volume in volumes:
         if volume.claim is not None:
             yield key_of(volume.claim)
-        for claim in index.claims.of_volume.get(volume.name, ()):
+        for claim in index.kube.claims_by_volume.get(volume.name, ()):
             yield key_of(claim.ref)
 
 
 def _users(
-    index: ClusterIndex,
+    index: Index,
     seed: _Seed,
     claims: Iterable[Key],
     handles: Iterable[Key],
     images: Iterable[str],
 ) -> tuple[Pod, ...]:
-    pods = index.pods
+    pods = index.kube
     found = dict.fromkeys(seed.pods)
     for claim in claims:
-        found |= dict.fromkeys(pods.of_claim.get(claim, ()))
+        found |= dict.fromkeys(pods.pods_by_claim.get(claim, ()))
     for handle in {*handles, *seed.handles}:
-        found |= dict.fromkeys(pods.of_handle.get(handle, ()))
+        found |= dict.fromkeys(pods.pods_by_handle.get(handle, ()))
     for image in images:
-        found |= dict.fromkeys(pods.of_image.get(image, ()))
+        found |= dict.fromkeys(pods.pods_by_image.get(image, ()))
     return (*found,)
 
 
 def _all_views_named(
-    index: ClusterIndex, images: Iterable[str], image_ids: set[str]
+    index: Index, images: Iterable[str], image_ids: set[str]
 ) -> tuple[tuple[tuple[int, ImageView], ...], ...]:
     """Return, for each cluster, the numbered views of the images."""
-    return tuple(_views_named(views, images, image_ids) for views in index.views)
+    return tuple(_views_named(views, images, image_ids) for views in index.ceph.views)
 
 
 def _ids_in(views: Iterable[tuple[tuple[int, ImageView], ...]]) -> set[str]:
@@ -364,7 +361,7 @@ def _number(numbered: tuple[int, object]) -> int:
 # --------------------------------------------------------------------------------------------------
 
 
-def _ceph(index: ClusterIndex, objects: _Objects) -> CephView | None:
+def _ceph(index: Index, objects: _Objects) -> CephView | None:
     ceph = index.snapshot.ceph
     if ceph is None:
         return None
@@ -386,19 +383,21 @@ def _ceph(index: ClusterIndex, objects: _Objects) -> CephView | None:
 
 
 def _kube(
-    index: ClusterIndex, kube: KubeView, seed: _Seed, objects: _Objects, *, is_local: bool
+    index: Index, kube: KubeView, seed: _Seed, objects: _Objects, *, is_local: bool
 ) -> KubeView:
     published, attachments = _published(index, objects), _attachments(index, objects)
-    pods = dict.fromkeys((*objects.users, *(index.here.pods if is_local else ())))
+    pods = dict.fromkeys((*objects.users, *(_pods_here(index) if is_local else ())))
     volumes = dict.fromkeys((*objects.volumes, *_further_volumes(index, objects)))
     attached = {
         attachment.persistent_volume for attachment in attachments if attachment.persistent_volume
     }
-    volumes |= dict.fromkeys(_known(index.volumes.by_name, attached))
+    volumes |= dict.fromkeys(_known(index.kube.volume_by_name, attached))
     if not objects.volumes:
         # The owner of the image is unknown: it may be any pod on a node that holds the image.
         nodes = {entry.node.name for entry in published} | _nodes_of(index, objects)
-        pods |= dict.fromkeys(pod for node in nodes for pod in index.pods.on_node.get(node, ()))
+        pods |= dict.fromkeys(
+            pod for node in nodes for pod in index.kube.pods_on_node.get(node, ())
+        )
         volumes |= dict.fromkeys(_volumes_of_pods(index, pods))
     claims = {*objects.claims, *_claims_of_pods(pods), *_claims_of(index, volumes)}
     return replace(
@@ -407,7 +406,7 @@ def _kube(
         persistent_volumes=_instead(
             kube.persistent_volumes, sorted(volumes, key=lambda volume: volume.name)
         ),
-        claims=_instead(kube.claims, _known(index.claims.by_key, claims)),
+        claims=_instead(kube.claims, _known(index.kube.claim_by_key, claims)),
         pods=_instead(kube.pods, sorted(pods, key=lambda pod: key_of(pod.ref))),
         attachments=_instead(
             kube.attachments,
@@ -433,16 +432,16 @@ def _known(index: dict[_K, _T], keys: Iterable[_K]) -> list[_T]:
     return [index[key] for key in sorted(keys) if key in index]
 
 
-def _further_volumes(index: ClusterIndex, objects: _Objects) -> Iterator[PersistentVolume]:
+def _further_volumes(index: Index, objects: _Objects) -> Iterator[PersistentVolume]:
     """Yield the PVs that name the claims or that the claims name, and the PVs that nearly fit."""
     for key in objects.claims:
-        yield from index.volumes.by_claim.get(key, ())
-        claim = index.claims.by_key.get(key)
+        yield from index.kube.volumes_by_claim.get(key, ())
+        claim = index.kube.claim_by_key.get(key)
         if claim is None:
             continue
-        yield from _known(index.volumes.by_name, {claim.volume_name or ""})
+        yield from _known(index.kube.volume_by_name, {claim.volume_name or ""})
         if claim.phase != "Bound":
-            yield from index.volumes.shelf.nearest(claim)
+            yield from index.kube.shortlist.nearest(claim)
 
 
 def _claims_of_pods(pods: Iterable[Pod]) -> Iterator[Key]:
@@ -451,47 +450,55 @@ def _claims_of_pods(pods: Iterable[Pod]) -> Iterator[Key]:
             yield pod.ref.namespace, name
 
 
-def _volumes_of_pods(index: ClusterIndex, pods: Iterable[Pod]) -> Iterator[PersistentVolume]:
+def _volumes_of_pods(index: Index, pods: Iterable[Pod]) -> Iterator[PersistentVolume]:
     for key in _claims_of_pods(pods):
-        yield from index.volumes.by_claim.get(key, ())
+        yield from index.kube.volumes_by_claim.get(key, ())
 
 
-def _attachments(index: ClusterIndex, objects: _Objects) -> list[VolumeAttachment]:
+def _attachments(index: Index, objects: _Objects) -> list[VolumeAttachment]:
     """Return the attachments by the PV that they name, and by the PV that gives their name."""
-    known, names = index.attachments, [volume.name for volume in objects.volumes]
     found = (
         attachment
-        for name in names
-        for attachment in (*known.of_volume.get(name, ()), *known.odd_of.get(name, ()))
+        for volume in objects.volumes
+        for attachment in attachments_about(volume, index.kube)
     )
     return list(dict.fromkeys(found))
 
 
-def _witnesses(index: ClusterIndex, objects: _Objects) -> Iterator[VolumeAttachment]:
+def _pods_here(index: Index) -> Iterator[Pod]:
+    """Yield the pods of the observed node, and the pods whose uid occurs on it."""
+    node, kube = index.snapshot.node, index.kube
+    yield from () if node is None else kube.pods_on_node.get(node.node_name, ())
+    yield from (kube.pod_by_uid[uid] for uid in index.node.pod_uids if uid in kube.pod_by_uid)
+
+
+def _witnesses(index: Index, objects: _Objects) -> Iterator[VolumeAttachment]:
     """Yield any attachment of each driver: it shows that volumes of the driver are attached."""
     for volume in objects.volumes:
         handle = handle_of(volume.source)
         if handle is not None:
-            yield from _known(index.attachments.of_driver, {handle[0]})
+            yield from _known(index.kube.attachment_of_driver, {handle[0]})
 
 
-def _events(index: ClusterIndex, seed: _Seed) -> Iterator[KubeEvent]:
+def _events(index: Index, seed: _Seed) -> Iterator[KubeEvent]:
     """Yield the events of the PVs, claims and pods of the target."""
     claims = {*seed.claims, *(key_of(volume.claim) for volume in seed.volumes if volume.claim)}
-    pods = {key_of(pod.ref) for key in claims for pod in index.pods.of_claim.get(key, ())}
+    pods = {key_of(pod.ref) for key in claims for pod in index.kube.pods_by_claim.get(key, ())}
     pods |= {key_of(pod.ref) for pod in seed.pods}
     volumes = {key for volume in seed.volumes for key in keys_of_volume(volume)}
     for key in sorted(claims | pods | volumes):
-        yield from index.events.get(key, ())
+        yield from index.kube.events_by_subject.get(key, ())
 
 
-def _workloads(index: ClusterIndex, pods: Iterable[Pod]) -> Iterable[Workload]:
+def _workloads(index: Index, pods: Iterable[Pod]) -> Iterable[Workload]:
     """Return the controllers of pods, and the controllers of those controllers."""
     found: dict[Key, Workload] = {}
     keys = {(pod.ref.namespace, owner) for pod in pods for owner in pod.owners}
     while keys:
         new = {
-            key: index.workloads[key] for key in sorted(keys - {*found}) if key in index.workloads
+            key: index.kube.workloads[key]
+            for key in sorted(keys - {*found})
+            if key in index.kube.workloads
         }
         found |= new
         keys = {(pod.ref.namespace, owner) for pod in new.values() for owner in pod.owners}
@@ -516,7 +523,7 @@ class WantedReports(NamedTuple):
     """Clients that watch an image, and their clusters: one mapping of a client proves its node."""
 
 
-def wanted_reports(index: ClusterIndex, targets: Iterable[Target]) -> WantedReports:
+def wanted_reports(index: Index, targets: Iterable[Target]) -> WantedReports:
     """Return what the mappings that the parts for these targets contain have in common with them.
 
     The parts also contain what :func:`with_common_only` keeps.
@@ -549,49 +556,49 @@ def _watchers(objects: _Objects) -> Iterator[tuple[ImageView, Watcher]]:
                 yield view, watcher
 
 
-def _nodes_of(index: ClusterIndex, objects: _Objects) -> set[str]:
+def _nodes_of(index: Index, objects: _Objects) -> set[str]:
     """Return the nodes of the pods, and the nodes that have the address of a watcher."""
     ips = {spelled(watcher.address.ip) for _, watcher in _watchers(objects)}
-    nodes = {node.name for ip in ips for node in index.nodes.by_ip.get(ip, ())}
+    nodes = {node.name for ip in ips for node in index.kube.nodes_by_ip.get(ip, ())}
     return nodes | {user.node_name for user in objects.users if user.node_name}
 
 
-def _published(index: ClusterIndex, objects: _Objects) -> list[PublishedEntry]:
+def _published(index: Index, objects: _Objects) -> list[PublishedEntry]:
     """Return the reports of agents about the images, and about the clients that watch them."""
-    known, wanted = index.published, _wanted(objects)
-    entries = [entry for name in wanted.volumes for entry in known.of_volume.get(name, ())]
-    entries += [entry for name in wanted.images for entry in known.of_image.get(name, ())]
-    entries += [entry for one in wanted.image_ids for entry in known.of_image_id.get(one, ())]
+    known, wanted = index.reports, _wanted(objects)
+    entries = [entry for name in wanted.volumes for entry in known.by_volume.get(name, ())]
+    entries += [entry for name in wanted.images for entry in known.by_image.get(name, ())]
+    entries += [entry for one in wanted.image_ids for entry in known.by_image_id.get(one, ())]
     for client, fsid in wanted.clients:
-        theirs = [one for one in known.of_client.get(client, ()) if one.mapping.fsid == fsid]
+        theirs = [one for one in known.by_client.get(client, ()) if one.mapping.fsid == fsid]
         # One of each node: the client of one node in the reports of two is a finding.
         entries += {entry.number: entry for entry in reversed(theirs)}.values()
     return [*entries, *_disputed(index, objects, entries)]
 
 
 def _disputed(
-    index: ClusterIndex, objects: _Objects, entries: Iterable[PublishedEntry]
+    index: Index, objects: _Objects, entries: Iterable[PublishedEntry]
 ) -> Iterator[PublishedEntry]:
     """Yield the reports of other nodes about the clients of the target's mappings."""
-    known = index.published
+    known = index.reports
     if not known.disputed:
         return
     here = _devices(index, objects.volumes, objects.images, objects.image_ids)
-    common = (mapping for report in known.reports for mapping in observed_of(report.mappings))
+    common = (mapping for report in known.common for mapping in observed_of(report.mappings))
     theirs = {*clients_in((*here, *(entry.mapping for entry in entries), *common))}
     for client, fsid in theirs & known.disputed:
-        yield from (one for one in known.of_client.get(client, ()) if one.mapping.fsid == fsid)
+        yield from (one for one in known.by_client.get(client, ()) if one.mapping.fsid == fsid)
 
 
-def _reports(index: ClusterIndex, entries: Iterable[PublishedEntry]) -> tuple[PublishedNode, ...]:
+def _reports(index: Index, entries: Iterable[PublishedEntry]) -> tuple[PublishedNode, ...]:
     """Return the reports of all nodes, with these mappings and those that any target may need.
 
     A recent report of a node counts even if it contains nothing about the target.
     """
     by_node: dict[int, list[PublishedEntry]] = by_each((entry.number, entry) for entry in entries)
     if not by_node:
-        return index.published.reports
-    found = list(index.published.reports)
+        return index.reports.common
+    found = list(index.reports.common)
     for number, theirs in by_node.items():
         common = observed_of(found[number].mappings)
         wanted = {id(one) for one in (*common, *(entry.mapping for entry in theirs))}

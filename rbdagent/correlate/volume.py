@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from msgspec import Struct
 
 from rbdagent.correlate.holders import holders_of, local_holder
 from rbdagent.correlate.image_identity import (
+    by_name,
     clusters_of,
     identity_of_mapping,
-    images_of,
-    mappings_of,
-    names,
-    pods_of,
     settled,
-    target_claims,
-    target_volumes,
     views_of,
     volume_image,
 )
+from rbdagent.correlate.index import kube_index, node_index
+from rbdagent.correlate.names import VolumeNames, key_of
 from rbdagent.correlate.node_usage import (
-    Directories,
-    directories_of,
     known_names,
     leftovers_of,
-    maps,
+    mapped_here,
     names_without_volume,
     serving,
     unbacked_of,
     volumes_of_paths,
 )
 from rbdagent.correlate.published_reports import reported_mappings
+from rbdagent.correlate.resolve import images_of, names, target_claims, target_volumes
 from rbdagent.correlate.volume_names import (
-    VolumeIndex,
-    VolumeNames,
     attachments_of,
-    claim_named,
-    events_in,
     events_of,
-    index_of,
-    key_of,
     names_of,
     oldest_first,
     users_of,
@@ -50,7 +38,6 @@ from rbdagent.model import (
     ImageIdentity,
     ImageView,
     KubeEvent,
-    KubeView,
     Mapping,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -87,57 +74,32 @@ def uses_of_node(snapshot: Snapshot) -> NodeUses:
     )
 
 
-class Indexed(NamedTuple):
-    """A snapshot and its indexes: a node with many mappings needs many lookups."""
-
-    snapshot: Snapshot
-    volumes: VolumeIndex
-    directories: Directories
-    mappings: tuple[Mapping, ...]
-
-
-def indexed(snapshot: Snapshot, directories: Directories | None = None) -> Indexed:
-    """Index the PVs and kubelet's directories of a snapshot; reuse the index of directories."""
-    return Indexed(
-        snapshot=snapshot,
-        volumes=index_of(snapshot.kubernetes),
-        directories=directories or directories_of(snapshot),
-        mappings=mappings_of(snapshot.node),
-    )
-
-
-def correlate(snapshot: Snapshot, directories: Directories | None = None) -> Volume:
+def correlate(snapshot: Snapshot) -> Volume:
     """Join all facts about the target of a snapshot.
 
     For a pod with several RBD volumes, use the volume that its warning events name, else the first
     by name; the others are in ``further_volumes``.
-
-    Args:
-        snapshot: the snapshot.
-        directories: the directories of its node, if several snapshots have the same node.
     """
-    index = indexed(snapshot, directories)
     chosen = _chosen_volumes(snapshot)
     image = volume_image(chosen[0]) if chosen else None
     if image is None:
         image = next(iter(images_of(snapshot.target, snapshot.node, snapshot.kubernetes)), None)
         unnamed = _unnamed_device(snapshot)
         if image is None and unnamed is not None:
-            return _use_of_mapping(unnamed, index)
+            return _use_of_mapping(unnamed, snapshot)
     # The answer about a device is about the image of the device only.
     is_device = snapshot.target.kind is TargetKind.DEVICE
-    return _use(image, chosen, index, snapshot.target, with_others=not is_device)
+    return _use(image, chosen, snapshot, snapshot.target, with_others=not is_device)
 
 
 def correlate_node(snapshot: Snapshot) -> tuple[Volume, ...]:
     """Join all facts about every image that this node has mapped: one use for each image."""
     found: list[Volume] = []
     seen: set[Mapping] = set()
-    index = indexed(snapshot)
-    for mapping in index.mappings:
+    for mapping in node_index(snapshot.node).mappings:
         if mapping in seen:
             continue
-        use = _use_of_mapping(mapping, index)
+        use = _use_of_mapping(mapping, snapshot)
         seen |= {holder.mapping for holder in use.holders if holder.mapping is not None}
         found.append(use)
     return tuple(found)
@@ -148,13 +110,9 @@ def correlate_waiting(snapshot: Snapshot) -> tuple[Volume, ...]:
 
     Return one use for each pod and volume: its target is the pod, and its PV is the PV of the pod.
     """
-    waits = waited_for(snapshot)
-    if not waits:
-        return ()
-    index = indexed(snapshot)
     return tuple(
-        _use(volume_image(volume), (volume,), index, _target_of(pod), with_others=True)
-        for pod, volume in waits
+        _use(volume_image(volume), (volume,), snapshot, _target_of(pod), with_others=True)
+        for pod, volume in waited_for(snapshot)
     )
 
 
@@ -170,8 +128,8 @@ def images_to_identify(snapshot: Snapshot) -> tuple[ImageIdentity, ...]:
     named += [] if target.image is None else [ImageIdentity(spec=target.image, fsid=None)]
     if not named or target.kind is TargetKind.DEVICE:
         return ()
-    known = names_of(named[0], volumes, kube)
-    served = serving(mappings_of(snapshot.node), known, directories_of(snapshot))
+    known = names_of(named[0], volumes, snapshot)
+    served = serving(known, snapshot.node)
     found = [image for device in served if (image := identity_of_mapping(device)) is not None]
     found += [
         mapping.image
@@ -210,7 +168,7 @@ def further_volumes(use: Volume, snapshot: Snapshot) -> tuple[PersistentVolume, 
 def _chosen_volumes(snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
     """Return the PVs of the target: RBD volumes first, of these first those with warning events."""
     volumes = target_volumes(snapshot.target, snapshot.kubernetes)
-    events = events_in(snapshot.kubernetes)
+    events = kube_index(snapshot.kubernetes).events
     warned = " ".join(event.message for event in events if event.type == "Warning")
     ranked = sorted(
         volumes,
@@ -230,62 +188,57 @@ def _unnamed_device(snapshot: Snapshot) -> Mapping | None:
     if snapshot.target.kind is not TargetKind.DEVICE:
         return None
     return next(
-        (mapping for mapping in mappings_of(snapshot.node) if names(snapshot.target, mapping)), None
+        (
+            mapping
+            for mapping in node_index(snapshot.node).mappings
+            if names(snapshot.target, mapping)
+        ),
+        None,
     )
 
 
-def _use_of_mapping(mapping: Mapping, index: Indexed) -> Volume:
-    snapshot = index.snapshot
+def _use_of_mapping(mapping: Mapping, snapshot: Snapshot) -> Volume:
     target = Target(argument=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
     if snapshot.target.kind is not TargetKind.NONE:
         target = snapshot.target
-    image, chosen = _image_and_volumes_of(mapping, index.volumes)
+    image, chosen = _image_and_volumes_of(mapping, snapshot)
     if image is None:
         unknown = VolumeNames(image=None, volumes_seen=False)
-        holder = local_holder(mapping, unknown, (), snapshot, index.directories, watch=None)
         return Volume(
             target=target,
             image=None,
             image_view=None,
             persistent_volume=None,
-            holders=(holder,),
+            holders=(local_holder(mapping, unknown, (), snapshot, watch=None),),
         )
-    return _use(image, chosen, index, target, with_others=False)
+    return _use(image, chosen, snapshot, target, with_others=False)
 
 
-def names_of_mapping(mapping: Mapping, index: Indexed) -> VolumeNames:
+def names_of_mapping(mapping: Mapping, snapshot: Snapshot) -> VolumeNames:
     """Return every name of a mapping's image, according to the API and to the node."""
-    image, chosen = _image_and_volumes_of(mapping, index.volumes)
-    names = names_of(image, chosen, index.snapshot.kubernetes, index.volumes, index.snapshot.ceph)
-    return known_names(mapping, names, index.directories)[0]
+    names = names_of(*_image_and_volumes_of(mapping, snapshot), snapshot)
+    return known_names(mapping, names, snapshot.node)[0]
 
 
 def _image_and_volumes_of(
-    mapping: Mapping, index: VolumeIndex
+    mapping: Mapping, snapshot: Snapshot
 ) -> tuple[ImageIdentity | None, tuple[PersistentVolume, ...]]:
     """Return the image of a mapping, and the PVs that the cookie of an nbd device names."""
-    chosen = _volumes_by_backend(mapping, index)
+    kube = kube_index(snapshot.kubernetes)
+    backend = mapping.nbd.backend if mapping.nbd is not None else None
+    chosen = tuple(
+        volume
+        for handle in kube.handles_by_value.get(backend or "", ())
+        for volume in kube.volumes_by_handle[handle]
+    )
     image = identity_of_mapping(mapping)
     return (volume_image(chosen[0]) if image is None and chosen else image), chosen
-
-
-def _volumes_by_backend(mapping: Mapping, index: VolumeIndex) -> tuple[PersistentVolume, ...]:
-    """Return the PVs whose handle is the cookie of an nbd device."""
-    backend = mapping.nbd.backend if mapping.nbd is not None else None
-    if backend is None:
-        return ()
-    return tuple(
-        volume
-        for (_, handle), volumes in index.by_handle.items()
-        if handle == backend
-        for volume in volumes
-    )
 
 
 def _use(
     image: ImageIdentity | None,
     chosen: tuple[PersistentVolume, ...],
-    index: Indexed,
+    snapshot: Snapshot,
     target: Target,
     *,
     with_others: bool,
@@ -295,31 +248,29 @@ def _use(
     Args:
         image: None if it is unknown.
         chosen: the PVs of the target.
-        index: the snapshot.
+        snapshot: the facts.
         target: of the answer.
         with_others: whether devices of other images count that serve a PV of this image.
     """
-    snapshot, kube = index.snapshot, index.snapshot.kubernetes
-    known = names_of(image, chosen, kube, index.volumes, snapshot.ceph)
+    known = names_of(image, chosen, snapshot)
     views: tuple[ImageView, ...] = ()
     if image is not None:
         # A target that is only an image name may mean an image in any cluster, so do not choose.
-        by_name = target.kind is TargetKind.IMAGE
-        volume = known.volumes[0] if known.volumes and not by_name else None
+        is_named = target.kind is TargetKind.IMAGE
+        volume = known.volumes[0] if known.volumes and not is_named else None
         asked, image = image, settled(image, volume, snapshot.node, snapshot.ceph)
         if image != asked:
-            known = names_of(image, chosen, kube, index.volumes, snapshot.ceph)
+            known = names_of(image, chosen, snapshot)
         views = views_of(image, snapshot.ceph)
-    local = tuple(mapping for mapping in index.mappings if maps(mapping, known))
-    more = _volumes_at_paths(local, known, index.volumes)
+    local = mapped_here(known, snapshot.node)
+    more = _volumes_at_paths(local, known, snapshot)
     if more:
-        known = names_of(image, (*chosen, *more), kube, index.volumes, snapshot.ceph)
+        known = names_of(image, (*chosen, *more), snapshot)
     others: tuple[Mapping, ...] = ()
     if with_others:
-        known = names_without_volume(known, target, index.directories)
-        served = serving(index.mappings, known, index.directories)
-        others = tuple(mapping for mapping in served if mapping not in local)
-    users = users_of(known, kube)
+        known = names_without_volume(known, target, snapshot.node)
+        others = tuple(one for one in serving(known, snapshot.node) if one not in local)
+    users = users_of(known, snapshot)
     volumes = known.volumes
     return Volume(
         target=target,
@@ -328,44 +279,38 @@ def _use(
         persistent_volume=volumes[0] if volumes else None,
         other_volumes=volumes[1:],
         claim=_claim_of(known, snapshot, target),
-        holders=()
-        if image is None
-        else holders_of(known, local, views, snapshot, index.directories, others),
+        holders=() if image is None else holders_of(known, local, views, snapshot, others),
         pods=users,
         waiting_pods=tuple(
             pod
-            for pod in users or _pods_without_volume(known, target, kube)
+            for pod in users or _pods_without_volume(known, target, snapshot)
             if pod.phase == "Pending" and pod.deleting_since is None
         ),
         attachments=attachments_of(known, snapshot),
         events=_events(known, users, snapshot),
         unbacked=unbacked_of(known, snapshot.node),
-        leftovers=_leftovers(known, (*local, *others), index),
+        leftovers=_leftovers(known, (*local, *others), snapshot),
     )
 
 
 def _volumes_at_paths(
-    local: tuple[Mapping, ...], known: VolumeNames, index: VolumeIndex
+    local: tuple[Mapping, ...], known: VolumeNames, snapshot: Snapshot
 ) -> tuple[PersistentVolume, ...]:
     """Return the PVs at whose paths a mapping is mounted, and that the name of its image lacks."""
     found = dict.fromkeys(
-        volume for mapping in local for volume in volumes_of_paths(mapping, index)
+        volume for mapping in local for volume in volumes_of_paths(mapping, snapshot.kubernetes)
     )
     return tuple(volume for volume in found if volume not in known.volumes)
 
 
-def _pods_without_volume(
-    known: VolumeNames, target: Target, kube: KubeView | None
-) -> tuple[Pod, ...]:
+def _pods_without_volume(known: VolumeNames, target: Target, snapshot: Snapshot) -> tuple[Pod, ...]:
     """Return the pods that wait for the target's claim, if it has no PV or does not exist."""
     if known.volumes or known.image is not None:
         return ()
-    wanted = {*target_claims(target, kube)}
-    return tuple(
-        pod
-        for pod in pods_of(kube)
-        if not wanted.isdisjoint((pod.ref.namespace, name) for name in pod.claims)
-    )
+    kube = kube_index(snapshot.kubernetes)
+    claims = target_claims(target, snapshot.kubernetes)
+    found = (pod for claim in claims for pod in kube.pods_by_claim.get(claim, ()))
+    return by_name({id(pod): pod for pod in found}.values())
 
 
 def _claim_of(
@@ -379,7 +324,7 @@ def _claim_of(
         wanted = [key_of(volume.claim) for volume in known.volumes if volume.claim is not None]
     else:
         wanted = [*target_claims(target, kube)]
-    found = (claim_named(key, kube) for key in wanted)
+    found = (kube_index(kube).claim_by_key.get(key) for key in wanted)
     return next((claim for claim in found if claim is not None), None)
 
 
@@ -387,19 +332,15 @@ def _events(
     known: VolumeNames, users: tuple[Pod, ...], snapshot: Snapshot
 ) -> tuple[KubeEvent, ...]:
     """Return the events of the volume; with a target, the API was queried only for its events."""
-    kube = snapshot.kubernetes
     if snapshot.target.kind is TargetKind.NONE:
-        return events_of(known, users, kube)
-    return oldest_first(events_in(kube))
+        return events_of(known, users, snapshot)
+    return oldest_first(kube_index(snapshot.kubernetes).events)
 
 
 def _leftovers(
-    known: VolumeNames, local: tuple[Mapping, ...], index: Indexed
+    known: VolumeNames, local: tuple[Mapping, ...], snapshot: Snapshot
 ) -> tuple[PodVolumeDirectory, ...]:
     """Return the pod directories that are leftovers for every mapping."""
-    found = [
-        leftovers_of(mapping, known, index.snapshot, index.directories)
-        for mapping in local or (None,)
-    ]
+    found = [leftovers_of(mapping, known, snapshot) for mapping in local or (None,)]
     common = set(found[0]).intersection(*found[1:])
     return tuple(sorted(common, key=lambda leftover: leftover.path))

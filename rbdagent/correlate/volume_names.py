@@ -5,20 +5,10 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from rbdagent.correlate.image_identity import (
-    are_pods_observed,
-    by_name,
-    clusters_of,
-    pods_of,
-    same_image,
-    volume_image,
-    volumes_of,
-)
+from rbdagent.correlate.image_identity import are_pods_observed, by_name, same_image, volume_image
+from rbdagent.correlate.index import Key, index_of
+from rbdagent.correlate.names import VolumeNames, handle_of, key_of
 from rbdagent.model import (
-    CephView,
-    CsiSource,
     ImageIdentity,
     ImageSpec,
     InTreeRbdSource,
@@ -26,90 +16,20 @@ from rbdagent.model import (
     KubeView,
     Node,
     NotObserved,
-    ObjectRef,
     PersistentVolume,
-    PersistentVolumeClaim,
     Pod,
     Snapshot,
     Source,
     Volume,
     VolumeAttachment,
-    VolumeSource,
     derived,
     observed_of,
 )
-from rbdagent.parse.handle import attachment_name, in_use_name, migrated_handle, staging_hash
-from rbdagent.parse.volume import DRIVER_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-class VolumeNames(Struct, frozen=True, kw_only=True):
-    """The names of one volume; ``volumes[0]`` is the PV that the output names."""
-
-    image: ImageIdentity | None
-    volumes: tuple[PersistentVolume, ...] = ()
-    claims: frozenset[tuple[str, str]] = frozenset()
-    """Namespace and name of every claim that is bound to a PV of it, or may be bound to one."""
-    former_claims: frozenset[tuple[str, str]] = frozenset()
-    """Lost claims that name a PV of it that now belongs to another claim: a pod that ran with such
-    a claim may still have the volume mounted."""
-    monitors: frozenset[str] = frozenset()
-    """IP addresses of the monitors of its cluster; empty if they are unknown."""
-    handles: frozenset[tuple[str, str]] = frozenset()
-    """(driver, volume handle); the driver is empty if only the handle is known."""
-    former_volumes: frozenset[str] = frozenset()
-    """The names of PVs that the API does not have: of the target, or of kubelet's directories."""
-    volumes_seen: bool = True
-    """Whether the API returned its PVs, or has none; if not, the owner of the image is unknown."""
-
-    @property
-    def persistent_volumes(self) -> frozenset[str]:
-        """The names of the PVs."""
-        return frozenset(volume.name for volume in self.volumes) | self.former_volumes
-
-    @property
-    def volume_handles(self) -> frozenset[str]:
-        """The handles without their drivers."""
-        return frozenset(handle for _, handle in self.handles)
-
-    @property
-    def handle_hashes(self) -> frozenset[str]:
-        """The names of the staging directories of the handles."""
-        return frozenset(staging_hash(handle) for handle in self.volume_handles)
-
-    @property
-    def image_names(self) -> frozenset[str]:
-        """The names of the images in the PVs."""
-        images = (volume_image(volume) for volume in self.volumes)
-        return frozenset(image.spec.name for image in images if image is not None)
-
-    @property
-    def in_use_names(self) -> frozenset[str]:
-        """The names under which ``node.status.volumesInUse`` lists it."""
-        found = {in_use_name(driver, handle) for driver, handle in self.handles}
-        found |= {
-            f"kubernetes.io/rbd/{volume.source.spec.pool}:{volume.source.spec.name}"
-            for volume in self.volumes
-            if isinstance(volume.source, InTreeRbdSource)
-        }
-        return frozenset(found)
-
-    @property
-    def attached_handles(self) -> frozenset[tuple[str, str]]:
-        """(driver, volume handle) under which it may be attached."""
-        return self.handles | {
-            (DRIVER_SUFFIX, migrated_handle(source.monitors, source.spec.pool, source.spec.name))
-            for source in (volume.source for volume in self.volumes)
-            if isinstance(source, InTreeRbdSource)
-        }
-
-    def attachment_names(self, node: str) -> frozenset[str]:
-        """The names that a VolumeAttachment of it to ``node`` may have."""
-        return frozenset(
-            attachment_name(handle, driver, node) for driver, handle in self.attached_handles
-        )
+    from rbdagent.correlate.index import KubeIndex
 
 
 def source_not_observed(source: Source, what: str) -> NotObserved:
@@ -118,54 +38,19 @@ def source_not_observed(source: Source, what: str) -> NotObserved:
     return NotObserved(reason=f"{what}: {reason}", hint=source.hint)
 
 
-class VolumeIndex(Struct, frozen=True, kw_only=True):
-    """Index of the PVs by image name, handle and name, as a node with many mappings needs."""
-
-    by_image_name: dict[str, tuple[tuple[PersistentVolume, ImageIdentity], ...]]
-    by_handle: dict[tuple[str, str], tuple[PersistentVolume, ...]]
-    by_name: dict[str | None, PersistentVolume]
-    images: dict[str, ImageIdentity]
-    """The image of each PV that has a known one, by the name of the PV."""
-
-
-def index_of(kube: KubeView | None) -> VolumeIndex:
-    """Index the observed PVs; every list is in order of their names."""
-    by_image: dict[str, list[tuple[PersistentVolume, ImageIdentity]]] = {}
-    by_handle: dict[tuple[str, str], list[PersistentVolume]] = {}
-    images: dict[str, ImageIdentity] = {}
-    volumes = volumes_of(kube)
-    for volume in volumes:
-        image, handle = volume_image(volume), handle_of(volume.source)
-        if image is not None:
-            images[volume.name] = image
-            by_image.setdefault(image.spec.name, []).append((volume, image))
-        if handle is not None:
-            by_handle.setdefault(handle, []).append(volume)
-    return VolumeIndex(
-        by_image_name={name: tuple(found) for name, found in by_image.items()},
-        by_handle={handle: tuple(found) for handle, found in by_handle.items()},
-        by_name={volume.name: volume for volume in volumes},
-        images=images,
-    )
-
-
 def names_of(
-    image: ImageIdentity | None,
-    chosen: tuple[PersistentVolume, ...],
-    kube: KubeView | None,
-    index: VolumeIndex | None = None,
-    ceph: CephView | None = None,
+    image: ImageIdentity | None, chosen: tuple[PersistentVolume, ...], snapshot: Snapshot
 ) -> VolumeNames:
     """Return every name of an image; the PVs of the target (``chosen``) come first."""
-    index = index_of(kube) if index is None else index
+    kube = index_of(snapshot).kube
     further: set[PersistentVolume] = set()
     if image is not None:
         # A PV never contains an image id: only the name decides.
-        named = index.by_image_name.get(image.spec.name, ())
+        named = kube.volumes_by_image.get(image.spec.name, ())
         further |= {candidate for candidate, theirs in named if same_image(image, theirs)}
     for volume in chosen:
         handle = handle_of(volume.source)
-        further |= set(index.by_handle.get(handle, ())) if handle is not None else set()
+        further |= set(kube.volumes_by_handle.get(handle, ())) if handle is not None else set()
     others = sorted(further.difference(chosen), key=lambda candidate: candidate.name)
     volumes = (*chosen, *others)
     return VolumeNames(
@@ -173,11 +58,11 @@ def names_of(
         volumes=volumes,
         claims=frozenset(_claims_of(volumes, kube)),
         former_claims=frozenset(_former_claims_of(volumes, kube)),
-        monitors=_monitors_of(image, ceph),
+        monitors=_monitors_of(image, snapshot),
         handles=frozenset(
             pair for candidate in volumes if (pair := handle_of(candidate.source)) is not None
         ),
-        volumes_seen=bool(volumes) or knows_every_volume_of(image, kube),
+        volumes_seen=bool(volumes) or knows_every_volume_of(image, snapshot.kubernetes),
     )
 
 
@@ -218,53 +103,33 @@ def knows_every_volume_of(image: ImageIdentity | None, kube: KubeView | None) ->
     return kube.volumes_complete or (image is not None and str(image.spec) in kube.searched)
 
 
-def handle_of(source: VolumeSource) -> tuple[str, str] | None:
-    """Return driver and volume handle of a CSI source."""
-    return (source.driver, source.volume_handle) if isinstance(source, CsiSource) else None
-
-
-def _claims_of(
-    volumes: Iterable[PersistentVolume], kube: KubeView | None
-) -> Iterable[tuple[str, str]]:
+def _claims_of(volumes: Iterable[PersistentVolume], kube: KubeIndex) -> Iterable[Key]:
     """Return the claims that PVs name, and the claims that are bound to them or name a free one.
 
     A claim that names the PV of another claim proves nothing: a user writes volumeName. Only the PV
     controller sets the phase of a claim to Bound.
     """
     yield from (key_of(volume.claim) for volume in volumes if volume.claim is not None)
-    for claim, volume in _claims_naming(volumes, kube):
-        if volume.claim is None or claim.phase == "Bound":
-            yield key_of(claim.ref)
+    for volume in volumes:
+        for claim in kube.claims_by_volume.get(volume.name, ()):
+            if volume.claim is None or claim.phase == "Bound":
+                yield key_of(claim.ref)
 
 
-def _former_claims_of(
-    volumes: Iterable[PersistentVolume], kube: KubeView | None
-) -> Iterable[tuple[str, str]]:
-    for claim, volume in _claims_naming(volumes, kube):
-        if volume.claim is not None and claim.phase == "Lost":
-            yield key_of(claim.ref)
+def _former_claims_of(volumes: Iterable[PersistentVolume], kube: KubeIndex) -> Iterable[Key]:
+    for volume in volumes:
+        for claim in kube.claims_by_volume.get(volume.name, ()):
+            if volume.claim is not None and claim.phase == "Lost":
+                yield key_of(claim.ref)
 
 
-def _claims_naming(
-    volumes: Iterable[PersistentVolume], kube: KubeView | None
-) -> Iterable[tuple[PersistentVolumeClaim, PersistentVolume]]:
-    by_name = {volume.name: volume for volume in volumes}
-    for claim in () if kube is None else observed_of(kube.claims):
-        volume = by_name.get(claim.volume_name or "")
-        if volume is not None:
-            yield claim, volume
-
-
-def key_of(ref: ObjectRef) -> tuple[str, str]:
-    """Return namespace and name of an object."""
-    return (ref.namespace, ref.name)
-
-
-def _monitors_of(image: ImageIdentity | None, ceph: CephView | None) -> frozenset[str]:
+def _monitors_of(image: ImageIdentity | None, snapshot: Snapshot) -> frozenset[str]:
     """Return the monitor addresses of an image's cluster; of all clusters if it is unknown."""
     fsid = image.fsid if image is not None else None
     clusters = [
-        cluster for cluster in clusters_of(ceph) if fsid is None or cluster.fsid in {None, fsid}
+        cluster
+        for cluster in index_of(snapshot).ceph.clusters
+        if fsid is None or cluster.fsid in {None, fsid}
     ]
     if any(isinstance(cluster.monitors, NotObserved) for cluster in clusters):
         return frozenset()
@@ -272,38 +137,9 @@ def _monitors_of(image: ImageIdentity | None, ceph: CephView | None) -> frozense
     return frozenset(daemon.address.ip for daemon in found)
 
 
-def claims_of(kube: KubeView | None) -> tuple[PersistentVolumeClaim, ...]:
-    """Return the observed claims in order of their names."""
-    claims = () if kube is None else observed_of(kube.claims)
-    return tuple(sorted(claims, key=lambda claim: (claim.ref.namespace, claim.ref.name)))
-
-
-def claim_named(key: tuple[str, str], kube: KubeView | None) -> PersistentVolumeClaim | None:
-    """Return the observed claim with this namespace and name; None if there is none."""
-    claims = () if kube is None else observed_of(kube.claims)
-    return next((claim for claim in claims if key_of(claim.ref) == key), None)
-
-
 def are_claims_observed(kube: KubeView | None) -> bool:
     """Return whether claims were observed; a view of one target has only the claims of it."""
     return kube is not None and not isinstance(kube.claims, NotObserved)
-
-
-def uses(pod: Pod, names: VolumeNames) -> bool:
-    """Return whether a pod uses the volume: by claim, or by an inline volume."""
-    claims = [(pod.ref.namespace, claim) for claim in pod.claims]
-    if not names.claims.isdisjoint(claims):
-        return True
-    if not names.former_claims.isdisjoint(claims) and _has_run(pod):
-        return True
-    if any(handle_of(source) in names.handles for source in pod.inline_volumes):
-        return True
-    image = names.image
-    return image is not None and any(
-        same_image(image, ImageIdentity(spec=source.spec, fsid=None))
-        and _may_be_its_cluster(source, names.monitors)
-        for source in pod.inline_images
-    )
 
 
 def _has_run(pod: Pod) -> bool:
@@ -334,24 +170,26 @@ def _ip_of(monitor: str) -> str | None:
         return None
 
 
-def users_of(names: VolumeNames, kube: KubeView | None) -> tuple[Pod, ...]:
+def users_of(names: VolumeNames, snapshot: Snapshot) -> tuple[Pod, ...]:
     """Return the pods that use the volume, on all nodes."""
-    pods = () if kube is None else observed_of(kube.pods)
-    claims = {name for _, name in names.claims | names.former_claims}
-    return by_name(pod for pod in pods if _may_use(pod, claims) and uses(pod, names))
+    kube = index_of(snapshot).kube
+    found = [pod for claim in names.claims for pod in kube.pods_by_claim.get(claim, ())]
+    for claim in names.former_claims:
+        found += [pod for pod in kube.pods_by_claim.get(claim, ()) if _has_run(pod)]
+    for handle in names.handles:
+        found += kube.pods_by_handle.get(handle, ())
+    if names.image is not None:
+        named = kube.pods_by_image.get(names.image.spec.name, ())
+        found += [pod for pod in named if _names_it(pod, names.image, names.monitors)]
+    return by_name({id(pod): pod for pod in found}.values())
 
 
-def _may_use(pod: Pod, claims: set[str]) -> bool:
-    """Return False for almost all pods: an agent asks this for each pod and each mapping."""
-    return bool(pod.inline_volumes or pod.inline_images) or not claims.isdisjoint(pod.claims)
-
-
-def pods_naming(claim: ObjectRef, kube: KubeView | None) -> tuple[Pod, ...]:
-    """Return the pods that name a claim."""
-    return tuple(
-        pod
-        for pod in pods_of(kube)
-        if pod.ref.namespace == claim.namespace and claim.name in pod.claims
+def _names_it(pod: Pod, image: ImageIdentity, monitors: frozenset[str]) -> bool:
+    """Return whether a pod has an inline volume with the image."""
+    return any(
+        same_image(image, ImageIdentity(spec=source.spec, fsid=None))
+        and _may_be_its_cluster(source, monitors)
+        for source in pod.inline_images
     )
 
 
@@ -366,13 +204,13 @@ def pods_on(
         return kube.pods
     if node is None:
         return NotObserved(reason="pods of this client: its node is unknown")
-    doubt = _doubt(node, names, kube)
+    doubt = _doubt(node, names, snapshot, kube)
     if doubt:
         return NotObserved(reason=doubt)
-    return tuple(pod for pod in users_of(names, kube) if pod.node_name == node)
+    return tuple(pod for pod in users_of(names, snapshot) if pod.node_name == node)
 
 
-def _doubt(node: str, names: VolumeNames, kube: KubeView) -> str:
+def _doubt(node: str, names: VolumeNames, snapshot: Snapshot, kube: KubeView) -> str:
     """Return why further pods may use the volume; an empty string if there can be none."""
     if not names.volumes_seen:
         return (
@@ -381,7 +219,7 @@ def _doubt(node: str, names: VolumeNames, kube: KubeView) -> str:
         )
     if not covers(kube, node, names):
         return f"pods on {node}: the list of pods covers {kube.pods_scope} only"
-    homeless = _homeless_pod(node, names, kube)
+    homeless = _homeless_pod(node, names, index_of(snapshot).kube)
     if homeless is None:
         return ""
     pod, claim = homeless
@@ -391,25 +229,20 @@ def _doubt(node: str, names: VolumeNames, kube: KubeView) -> str:
     )
 
 
-def _homeless_pod(node: str, names: VolumeNames, kube: KubeView) -> tuple[Pod, str] | None:
+def _homeless_pod(node: str, names: VolumeNames, kube: KubeIndex) -> tuple[Pod, str] | None:
     """Return a pod on the node whose claim has no PV, if the image has no PV either.
 
     After a PV was deleted by force, nothing leads from the claim to the image.
     """
     if names.volumes:
         return None
-    bound = {
-        (volume.claim.namespace, volume.claim.name)
-        for volume in volumes_of(kube)
-        if volume.claim is not None
-    }
     return next(
         (
             (pod, claim)
-            for pod in pods_of(kube)
-            if pod.node_name == node
+            for pod in kube.pods_on_node.get(node, ())
             for claim in pod.claims
-            if (pod.ref.namespace, claim) not in bound | names.claims
+            if (key := (pod.ref.namespace, claim)) not in kube.volumes_by_claim
+            and key not in names.claims
         ),
         None,
     )
@@ -462,14 +295,15 @@ def attachments_of(
         return NotObserved(
             reason="VolumeAttachments of this image: PersistentVolumes were not observed"
         )
-    volumes = names.persistent_volumes
-    nodes = {attachment.node_name for attachment in kube.attachments}
-    named = {name for node in nodes for name in names.attachment_names(node)}
-    found = [
+    index = index_of(snapshot).kube
+    every = [
         attachment
-        for attachment in kube.attachments
-        if attachment.persistent_volume in volumes or attachment.name in named
+        for volume in names.persistent_volumes
+        for attachment in index.attachments_by_volume.get(volume, ())
     ]
+    for handle in names.attached_handles:
+        every += index.attachments_named_after(handle)
+    found = [*{id(attachment): attachment for attachment in every}.values()]
     # Of two attachments of one node that differ, the younger comes first: it claims more.
     found.sort(key=lambda entry: entry.created_at or "9", reverse=True)
     return tuple(sorted(found, key=lambda entry: (entry.name, entry.deleting_since or "")))
@@ -504,7 +338,7 @@ def node_named(name: str | None, snapshot: Snapshot) -> Node | NotObserved | Non
         return kube.nodes
     if name is None:
         return NotObserved(reason="the client's node is unknown")
-    found = next((node for node in kube.nodes if node.name == name), None)
+    found = index_of(snapshot).kube.node_by_name.get(name)
     if found or kube.nodes_complete or name in kube.searched:
         return found
     return NotObserved(reason=f"Node {name}: it was not requested")
@@ -518,18 +352,13 @@ def in_volumes_in_use(node: Node | NotObserved | None, names: VolumeNames) -> bo
     )
 
 
-def events_in(kube: KubeView | None) -> tuple[KubeEvent, ...]:
-    """Return the observed events."""
-    return () if kube is None else observed_of(kube.events)
-
-
 def are_events_observed(kube: KubeView | None) -> bool:
     """Return whether events were observed; only then, an empty result means no event."""
     return kube is not None and not isinstance(kube.events, NotObserved)
 
 
 def events_of(
-    names: VolumeNames, users: tuple[Pod, ...], kube: KubeView | None
+    names: VolumeNames, users: tuple[Pod, ...], snapshot: Snapshot
 ) -> tuple[KubeEvent, ...]:
     """Return the events about the volume, newest last.
 
@@ -539,7 +368,7 @@ def events_of(
     texts = names.persistent_volumes | image_texts(names)
     found = [
         event
-        for event in events_in(kube)
+        for event in index_of(snapshot).kube.events
         if (event.kind == "PersistentVolume" and event.subject.name in names.persistent_volumes)
         or (
             event.kind == "PersistentVolumeClaim"

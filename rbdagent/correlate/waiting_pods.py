@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from rbdagent.correlate.holders import waits_for_volumes
-from rbdagent.correlate.image_identity import (
-    mappings_of,
-    pods_of,
-    volume_image,
-    volumes_of,
-    volumes_of_claim,
-)
-from rbdagent.correlate.node_usage import maps
-from rbdagent.correlate.volume_names import VolumeNames, handle_of, key_of
+from rbdagent.correlate.image_identity import volume_image
+from rbdagent.correlate.index import kube_index
+from rbdagent.correlate.names import key_of, names_of_volume
+from rbdagent.correlate.node_usage import mapped_here
 
 if TYPE_CHECKING:
     from rbdagent.model import ImageIdentity, PersistentVolume, Pod, Snapshot
@@ -29,14 +26,13 @@ def waited_for(snapshot: Snapshot) -> tuple[tuple[Pod, PersistentVolume], ...]:
     node, kube = snapshot.node, snapshot.kubernetes
     if node is None:
         return ()
-    here = node.node_name
-    pods = [pod for pod in pods_of(kube) if pod.node_name == here and waits_for_volumes(pod)]
-    volumes = volumes_of(kube) if pods else ()
+    index = kube_index(kube)
     found = (
         (pod, volume)
-        for pod in pods
+        for pod in index.pods_on_node.get(node.node_name, ())
+        if waits_for_volumes(pod)
         for claim in pod.claims
-        for volume in volumes_of_claim(pod.ref.namespace, claim, volumes, kube)
+        for volume in index.volumes_of_claim((pod.ref.namespace, claim))
         if volume.phase == "Bound" and volume_image(volume) is not None
         if volume.claim is not None and key_of(volume.claim) == (pod.ref.namespace, claim)
     )
@@ -45,17 +41,10 @@ def waited_for(snapshot: Snapshot) -> tuple[tuple[Pod, PersistentVolume], ...]:
 
 def images_waited_for(snapshot: Snapshot) -> tuple[ImageIdentity, ...]:
     """Return the images of these PVs that this node does not map: Ceph was not queried for them."""
-    mapped = mappings_of(snapshot.node)
     found = (
         image
         for _, volume in waited_for(snapshot)
         if (image := volume_image(volume)) is not None
-        and not any(maps(entry, _names(image, volume)) for entry in mapped)
+        and not mapped_here(replace(names_of_volume(volume), image=image), snapshot.node)
     )
     return tuple(dict.fromkeys(found))
-
-
-def _names(image: ImageIdentity, volume: PersistentVolume) -> VolumeNames:
-    handle = handle_of(volume.source)
-    handles = frozenset() if handle is None else frozenset({handle})
-    return VolumeNames(image=image, volumes=(volume,), handles=handles)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
-from rbdagent.correlate.cluster_index import ClusterIndex, cluster_index_of
+from rbdagent.correlate.index import Index, index_of
 from rbdagent.correlate.snapshot_slice import part_of
 from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.lifecycle.targets import EVERYTHING, Scope, subjects_of
@@ -70,7 +70,7 @@ def report_cluster(snapshot: Snapshot, scope: Scope = EVERYTHING) -> ClusterRepo
         snapshot: a snapshot of the whole cluster, see `CollectScope.EVERYTHING`.
         scope: the namespace and labels of the volumes to diagnose.
     """
-    index = cluster_index_of(snapshot)
+    index = index_of(snapshot)
     subjects, suspicion = subjects_of(index, scope), Triage(index)
     suspects = (target for target in subjects.targets if suspicion.falls_on(target))
     affected = without_repetition(affected_objects(index, suspects))
@@ -110,11 +110,11 @@ def is_empty(found: ClusterReport) -> bool:
     return not (found.claims or found.volumes or found.pods or found.others)
 
 
-def affected_objects(index: ClusterIndex, targets: Iterable[Target]) -> Iterator[AffectedObject]:
+def affected_objects(index: Index, targets: Iterable[Target]) -> Iterator[AffectedObject]:
     """Yield the targets that have a finding of severity WARNING or above."""
     for target in targets:
         part = part_of(index, target)
-        lifecycle = among_all(lifecycle_of(correlate(part, index.here.directories), part), part)
+        lifecycle = among_all(lifecycle_of(correlate(part), part), part)
         serious = serious_findings(lifecycle)
         if serious:
             yield AffectedObject(

@@ -12,8 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate.cluster_index import (
-    blocklisted_nonces,
+from rbdagent.correlate.index import (
     client_of,
     clients_in,
     disputed_clients,
@@ -26,13 +25,13 @@ from rbdagent.lifecycle.triage import Triage, targets_to_diagnose
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rbdagent.correlate.cluster_index import ClientKey, ClusterClient, ClusterIndex
+    from rbdagent.correlate.index import ClientKey, ClusterClient, Index
     from rbdagent.lifecycle.targets import Scope
     from rbdagent.model import PublishedMapping, PublishedNode, Target
 
 
 def suspicious_reports(
-    index: ClusterIndex, scope: Scope, reports: Iterable[PublishedNode]
+    index: Index, scope: Scope, reports: Iterable[PublishedNode]
 ) -> tuple[PublishedNode, ...]:
     """Return all reports with only the mappings that can make a target a suspect.
 
@@ -41,7 +40,9 @@ def suspicious_reports(
         scope: of the targets.
         reports: of all agents; they are read twice.
     """
-    triage, disputed = Triage(index), disputed_clients(reports, index.snapshot.node)
+    node = index.snapshot.node
+    here = None if node is None else node.node_name
+    triage, disputed = Triage(index), disputed_clients(reports, here, index.node.mappings)
     return _reduced(
         index,
         reports,
@@ -56,7 +57,7 @@ def _is_disputed(mapping: PublishedMapping, disputed: frozenset[ClusterClient]) 
 
 
 def needed_reports(
-    index: ClusterIndex, scope: Scope, reports: Iterable[PublishedNode]
+    index: Index, scope: Scope, reports: Iterable[PublishedNode]
 ) -> tuple[PublishedNode, ...]:
     """Return all reports with only the mappings in the parts of suspects.
 
@@ -75,10 +76,10 @@ def needed_reports(
 
 
 def _in_parts(
-    index: ClusterIndex, targets: Sequence[Target], reports: Iterable[PublishedNode]
+    index: Index, targets: Sequence[Target], reports: Iterable[PublishedNode]
 ) -> tuple[PublishedNode, ...]:
     """Return all reports with only the mappings in the parts that an index has for targets."""
-    wanted = _Wanted(wanted_reports(index, targets), index.published.disputed)
+    wanted = _Wanted(wanted_reports(index, targets), index.reports.disputed)
     return _reduced(index, reports, wanted.has)
 
 
@@ -115,11 +116,11 @@ class _Wanted:
 
 
 def _reduced(
-    index: ClusterIndex,
+    index: Index,
     reports: Iterable[PublishedNode],
     is_kept: Callable[[str, PublishedMapping], bool],
 ) -> tuple[PublishedNode, ...]:
-    nonces = blocklisted_nonces(index.snapshot.ceph)
+    nonces = index.ceph.blocklisted_nonces
     return tuple(
         with_common_only(report, nonces, partial(is_kept, report.name)) for report in reports
     )

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.correlate.holders import is_finished
-from rbdagent.correlate.image_identity import are_watchers_observed, pods_of
-from rbdagent.correlate.volume_names import names_of, pods_naming, users_of
+from rbdagent.correlate.image_identity import are_watchers_observed
+from rbdagent.correlate.index import kube_index
+from rbdagent.correlate.names import key_of
+from rbdagent.correlate.volume_names import names_of, users_of
 from rbdagent.model import (
     DetachPath,
     Diagnosis,
@@ -89,17 +91,16 @@ def _blocks_first(finding: Finding) -> tuple[int, int]:
 
 def _pod_of(use: Volume, snapshot: Snapshot) -> Pod | None:
     """Return the pod of the target, else a pod that waits, else a pod that uses the volume."""
-    pods = pods_of(snapshot.kubernetes)
+    kube = kube_index(snapshot.kubernetes)
     target = use.target
     if target.kind is TargetKind.POD:
-        wanted = (target.namespace, target.name)
-        return next((pod for pod in pods if (pod.ref.namespace, pod.ref.name) == wanted), None)
+        return kube.pod_by_key.get((target.namespace, target.name))
     if use.waiting_pods:
         return use.waiting_pods[0]
     if use.claim is not None and use.persistent_volume is None:
-        return next(iter(pods_naming(use.claim.ref, snapshot.kubernetes)), None)
-    names = names_of(use.image, volumes_of_use(use), snapshot.kubernetes, ceph=snapshot.ceph)
-    users = users_of(names, snapshot.kubernetes)
+        return next(iter(kube.pods_by_claim.get(key_of(use.claim.ref), ())), None)
+    names = names_of(use.image, volumes_of_use(use), snapshot)
+    users = users_of(names, snapshot)
     remaining = [pod for pod in users if pod.deleting_since is None]
     return next(iter(remaining or users), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, same_image
-from rbdagent.correlate.volume_names import key_of
+from rbdagent.correlate.names import key_of
 from rbdagent.model import (
     ImageIdentity,
     NotObserved,
@@ -21,7 +21,7 @@ from rbdagent.parse.selector import meets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
 
-    from rbdagent.correlate.cluster_index import ClusterIndex, Key
+    from rbdagent.correlate.index import Index, Key
     from rbdagent.model import PersistentVolume, PersistentVolumeClaim, Pod, Selector
 
 _AT_PEACE: Final = frozenset(
@@ -87,22 +87,22 @@ class Subjects(NamedTuple):
     """Number of PVs of other drivers, which are not targets."""
 
 
-def subjects_of(index: ClusterIndex, scope: Scope = EVERYTHING) -> Subjects:
+def subjects_of(index: Index, scope: Scope = EVERYTHING) -> Subjects:
     """Return all targets in a scope.
 
     The claim is the target for a PV if both name each other. A pod is a target as well: it may
     depend on several volumes, or on a claim that does not exist. PVs of other drivers are left out,
     and so are claims and pods that have only such PVs.
     """
-    claims = [claim for claim in index.claims.by_key.values() if _is_in_scope(claim, index, scope)]
-    claims = [claim for claim in claims if not _is_of_others(index, key_of(claim.ref))]
-    volumes = [
-        volume for volume in index.volumes.all_volumes if _is_volume_in_scope(volume, index, scope)
+    claims = [
+        claim for claim in index.kube.claim_by_key.values() if _is_in_scope(claim, index, scope)
     ]
+    claims = [claim for claim in claims if not _is_of_others(index, key_of(claim.ref))]
+    volumes = [volume for volume in index.kube.volumes if _is_volume_in_scope(volume, index, scope)]
     ours = [volume for volume in volumes if not isinstance(volume.source, OtherSource)]
     pods = [
         pod
-        for pod in index.pods.by_key.values()
+        for pod in index.kube.pod_by_key.values()
         if _has_volumes(pod, index) and _is_pod_in_scope(pod, index, scope)
     ]
     targets = [_target(TargetKind.CLAIM, claim.ref.namespace, claim.ref.name) for claim in claims]
@@ -132,45 +132,45 @@ def _target(kind: TargetKind, namespace: str, name: str) -> Target:
     return Target(argument=f"{kind}/{namespace}/{name}", kind=kind, name=name, namespace=namespace)
 
 
-def _is_in_scope(claim: PersistentVolumeClaim, index: ClusterIndex, scope: Scope) -> bool:
-    users = index.pods.of_claim.get(key_of(claim.ref), ())
+def _is_in_scope(claim: PersistentVolumeClaim, index: Index, scope: Scope) -> bool:
+    users = index.kube.pods_by_claim.get(key_of(claim.ref), ())
     return scope.holds(claim.ref.namespace, claim.labels, *(user.labels for user in users))
 
 
-def _is_pod_in_scope(pod: Pod, index: ClusterIndex, scope: Scope) -> bool:
-    claims = (index.claims.by_key.get((pod.ref.namespace, name)) for name in pod.claims)
+def _is_pod_in_scope(pod: Pod, index: Index, scope: Scope) -> bool:
+    claims = (index.kube.claim_by_key.get((pod.ref.namespace, name)) for name in pod.claims)
     known = (claim.labels for claim in claims if claim is not None)
     return scope.holds(pod.ref.namespace, pod.labels, *known)
 
 
-def _is_volume_in_scope(volume: PersistentVolume, index: ClusterIndex, scope: Scope) -> bool:
+def _is_volume_in_scope(volume: PersistentVolume, index: Index, scope: Scope) -> bool:
     if scope.is_all:
         return True
     if volume.claim is None:
         return False
-    claim = index.claims.by_key.get(key_of(volume.claim))
+    claim = index.kube.claim_by_key.get(key_of(volume.claim))
     if claim is not None:
         return _is_in_scope(claim, index, scope)
     return scope.holds(volume.claim.namespace, ())
 
 
-def _is_reported_by_its_claim(volume: PersistentVolume, index: ClusterIndex) -> bool:
-    claim = None if volume.claim is None else index.claims.by_key.get(key_of(volume.claim))
+def _is_reported_by_its_claim(volume: PersistentVolume, index: Index) -> bool:
+    claim = None if volume.claim is None else index.kube.claim_by_key.get(key_of(volume.claim))
     return claim is not None and claim.volume_name == volume.name
 
 
-def _is_of_others(index: ClusterIndex, key: Key) -> bool:
+def _is_of_others(index: Index, key: Key) -> bool:
     """Return whether the volume of a claim belongs to another driver."""
-    claim = index.claims.by_key.get(key)
+    claim = index.kube.claim_by_key.get(key)
     if claim is None:
-        volumes = index.volumes.by_claim.get(key, [])
+        volumes = index.kube.volumes_by_claim.get(key, [])
     else:
-        volume = index.volumes.by_name.get(claim.volume_name or "")
+        volume = index.kube.volume_by_name.get(claim.volume_name or "")
         volumes = [] if volume is None else [volume]
     return bool(volumes) and all(isinstance(volume.source, OtherSource) for volume in volumes)
 
 
-def _has_volumes(pod: Pod, index: ClusterIndex) -> bool:
+def _has_volumes(pod: Pod, index: Index) -> bool:
     if pod.inline_images or pod.inline_volumes:
         return True
     return any(not _is_of_others(index, (pod.ref.namespace, name)) for name in pod.claims)
@@ -181,10 +181,10 @@ def _has_volumes(pod: Pod, index: ClusterIndex) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def _devices(index: ClusterIndex) -> Iterator[Target]:
+def _devices(index: Index) -> Iterator[Target]:
     """Yield the devices of the observed node whose image has no PV, one device for each image."""
     seen: set[ImageIdentity] = set()
-    handles = {handle for _, handle in index.volumes.joins.by_handle}
+    handles = {handle for _, handle in index.kube.volumes_by_handle}
     for mapping in mappings_of(index.snapshot.node):
         image = identity_of_mapping(mapping)
         if image is None or image in seen or _has_volume(image, index):
@@ -195,7 +195,7 @@ def _devices(index: ClusterIndex) -> Iterator[Target]:
         yield Target(argument=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
 
 
-def _images(index: ClusterIndex) -> Iterator[Target]:
+def _images(index: Index) -> Iterator[Target]:
     """Yield the images without a PV for which agents of other nodes report an unhealthy verdict."""
     kube = index.snapshot.kubernetes
     own = None if index.snapshot.node is None else index.snapshot.node.node_name
@@ -207,14 +207,14 @@ def _images(index: ClusterIndex) -> Iterator[Target]:
             yield Target(argument=str(spec), kind=TargetKind.IMAGE, image=spec)
 
 
-def _is_lost(mapping: PublishedMapping, index: ClusterIndex) -> bool:
+def _is_lost(mapping: PublishedMapping, index: Index) -> bool:
     image = mapping.image
     if image is None or mapping.verdict in _AT_PEACE:
         return False
     return not _has_volume(image, index)
 
 
-def _has_volume(image: ImageIdentity, index: ClusterIndex) -> bool:
+def _has_volume(image: ImageIdentity, index: Index) -> bool:
     """Return whether an observed PV names the image; False also if PVs were not observed."""
-    named = index.volumes.joins.by_image_name.get(image.spec.name, ())
+    named = index.kube.volumes_by_image.get(image.spec.name, ())
     return any(same_image(image, theirs) for _, theirs in named)

@@ -10,13 +10,6 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.cluster_index import (
-    ClusterIndex,
-    Key,
-    clients_in,
-    keys_of_volume,
-    names_in_status,
-)
 from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.image_identity import (
     are_all_nodes_observed,
@@ -25,8 +18,16 @@ from rbdagent.correlate.image_identity import (
     same_image,
     volume_image,
 )
+from rbdagent.correlate.index import (
+    Index,
+    Key,
+    attachments_about,
+    clients_in,
+    keys_of_volume,
+)
+from rbdagent.correlate.names import handle_of, key_of, names_of_volume
 from rbdagent.correlate.snapshot_slice import images_of_target
-from rbdagent.correlate.volume_names import are_claims_observed, handle_of, key_of
+from rbdagent.correlate.volume_names import are_claims_observed
 from rbdagent.lifecycle.targets import Scope, subjects_of
 from rbdagent.model import (
     CsiSource,
@@ -63,7 +64,7 @@ _OF_CONTAINERS: Final = frozenset({"Unhealthy", "BackOff"})
 class Triage:
     """Checks whether targets are healthy; facts that many targets share are computed once."""
 
-    def __init__(self, index: ClusterIndex) -> None:
+    def __init__(self, index: Index) -> None:
         """Read from the indexed snapshot the facts that all checks need."""
         self._whole = index
         kube = index.snapshot.kubernetes
@@ -81,10 +82,10 @@ class Triage:
             case TargetKind.CLAIM:
                 return not self._is_claim_healthy(key)
             case TargetKind.PERSISTENT_VOLUME:
-                volume = index.volumes.by_name.get(target.name)
+                volume = index.kube.volume_by_name.get(target.name)
                 return volume is None or not self._is_volume_healthy(volume)
             case TargetKind.POD:
-                pod = index.pods.by_key.get(key)
+                pod = index.kube.pod_by_key.get(key)
                 return pod is None or not self._is_pod_healthy(pod)
             case _:
                 return True
@@ -95,7 +96,7 @@ class Triage:
         """Return whether a claim is healthy; the result is kept for the checks of its pods."""
         known = self._peace.get(key)
         if known is None:
-            claim = self._whole.claims.by_key.get(key)
+            claim = self._whole.kube.claim_by_key.get(key)
             known = self._peace[key] = claim is not None and self._is_bound_claim_healthy(claim)
         return known
 
@@ -106,7 +107,7 @@ class Triage:
         kube = index.snapshot.kubernetes
         if kube is None or isinstance(kube.persistent_volumes, NotObserved):
             return all(self._is_user_healthy(user, None) for user in self._users(key))
-        volume = index.volumes.by_name.get(claim.volume_name or "")
+        volume = index.kube.volume_by_name.get(claim.volume_name or "")
         if volume is None or volume.claim is None or volume.claim.uid != claim.ref.uid:
             return False
         if (claim.requested_bytes or 0) > (volume.capacity_bytes or 0) > 0:
@@ -117,7 +118,7 @@ class Triage:
             return False
         is_mutual = key_of(volume.claim) == key
         # No other PV names the claim. _is_volume_at_peace checks that no other claim names its PV.
-        is_alone = len(index.volumes.by_claim.get(key, ())) == 1
+        is_alone = len(index.kube.volumes_by_claim.get(key, ())) == 1
         return is_mutual and is_alone and self._is_volume_healthy(volume)
 
     def _is_volume_healthy(self, volume: PersistentVolume) -> bool:
@@ -127,7 +128,9 @@ class Triage:
             volume
         ):
             return False
-        claims = [key_of(claim.ref) for claim in self._whole.claims.of_volume.get(volume.name, ())]
+        claims = [
+            key_of(claim.ref) for claim in self._whole.kube.claims_by_volume.get(volume.name, ())
+        ]
         if volume.claim is None:
             # A free PV is healthy; any other PV that names no claim is not.
             is_attached = any(self._attachments_of(volume))
@@ -141,16 +144,18 @@ class Triage:
 
     def _is_only_itself(self, volume: PersistentVolume) -> bool:
         """Return whether no other PV and no inline volume of a pod has its image name or handle."""
-        joins, pods = self._whole.volumes.joins, self._whole.pods
+        kube = self._whole.kube
         image, handle = self._image(volume), handle_of(volume.source)
-        if image is None or len(joins.by_image_name.get(image.spec.name, ())) != 1:
+        if image is None or len(kube.volumes_by_image.get(image.spec.name, ())) != 1:
             return False
-        if handle is not None and (len(joins.by_handle[handle]) != 1 or handle in pods.of_handle):
+        if handle is not None and (
+            len(kube.volumes_by_handle[handle]) != 1 or handle in kube.pods_by_handle
+        ):
             return False
-        return image.spec.name not in pods.of_image
+        return image.spec.name not in kube.pods_by_image
 
     def _image(self, volume: PersistentVolume) -> ImageIdentity | None:
-        return self._whole.volumes.joins.images.get(volume.name)
+        return self._whole.kube.images.get(volume.name)
 
     def _is_observed_outside_api(self, volume: PersistentVolume) -> bool:
         """Return whether the observed node or Ceph shows the volume: the rules judge that."""
@@ -158,9 +163,9 @@ class Triage:
         words = {volume.name}
         words |= {image.spec.name} if image is not None else set()
         words |= {handle[1], staging_hash(handle[1])} if handle is not None else set()
-        if not words.isdisjoint(self._whole.here.words):
+        if not words.isdisjoint(self._whole.node.words):
             return True
-        return any(word in views.by_name for views in self._whole.views for word in words)
+        return any(word in views.by_name for views in self._whole.ceph.views for word in words)
 
     def _is_use_healthy(self, volume: PersistentVolume, users: Iterable[Pod]) -> bool:
         driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
@@ -184,14 +189,18 @@ class Triage:
 
     def _listing(self, volume: PersistentVolume) -> set[str]:
         """Return the nodes whose status lists the volume as in use or attached."""
-        listing = self._whole.nodes.listing
-        return {node for name in names_in_status(volume) for node in listing.get(name, ())}
+        kube = self._whole.kube
+        return {
+            node.name
+            for name in names_of_volume(volume).in_use_names
+            for node in (*kube.nodes_using.get(name, ()), *kube.nodes_attaching.get(name, ()))
+        }
 
     def _is_reported_healthy(self, volume: PersistentVolume, nodes: set[str]) -> bool:
         """Return whether agents report it only as in use, and only on the nodes of its pods."""
-        known, image = self._whole.published, self._image(volume)
-        told = [*known.of_volume.get(volume.name, ())]
-        told += [] if image is None else known.of_image.get(image.spec.name, ())
+        known, image = self._whole.reports, self._image(volume)
+        told = [*known.by_volume.get(volume.name, ())]
+        told += [] if image is None else known.by_image.get(image.spec.name, ())
         return all(
             _is_plain_use(report.mapping, volume)
             and report.node.name in nodes
@@ -216,27 +225,25 @@ class Triage:
 
     def _volumes_of(self, mapping: PublishedMapping) -> Iterator[PersistentVolume]:
         """Yield the PVs that :meth:`_is_reported_healthy` compares with the report of a mapping."""
-        known = self._whole.volumes
-        named = known.by_name.get(mapping.persistent_volume or "")
+        known = self._whole.kube
+        named = known.volume_by_name.get(mapping.persistent_volume or "")
         if named is not None:
             yield named
         image = "" if mapping.spec is None else mapping.spec.name
-        yield from (volume for volume, _ in known.joins.by_image_name.get(image, ()))
+        yield from (volume for volume, _ in known.volumes_by_image.get(image, ()))
 
     def _nodes_using(self, claim: ObjectRef) -> set[str]:
         return _nodes_of(user for user in self._users(key_of(claim)) if not is_finished(user))
 
     def _attachments_of(self, volume: PersistentVolume) -> Iterator[VolumeAttachment]:
-        known = self._whole.attachments
-        yield from known.of_volume.get(volume.name, ())
-        yield from known.odd_of.get(volume.name, ())
+        return attachments_about(volume, self._whole.kube)
 
     def _is_attachment_healthy(self, attachment: VolumeAttachment, nodes: set[str]) -> bool:
         if attachment.deleting_since is not None or not attachment.attached:
             return False
         if attachment.attach_error or attachment.detach_error:
             return False
-        if attachment.name in self._whole.attachments.odd:
+        if attachment.name in self._whole.kube.misnamed_attachments:
             return False
         if attachment.node_name == self._own or not self._is_well(attachment.node_name, None):
             return False
@@ -263,18 +270,20 @@ class Triage:
         return self._is_well(pod.node_name, driver)
 
     def _is_well(self, node: str, driver: str | None) -> bool:
-        csi = self._whole.nodes.csi.get(node)
+        csi = self._whole.kube.csi_nodes.get(node)
         if driver is not None and csi is not None and driver not in csi.drivers:
             return False
         return node in self._well or (
-            not self._nodes_seen and node not in self._whole.nodes.by_name
+            not self._nodes_seen and node not in self._whole.kube.node_by_name
         )
 
     def _users(self, key: Key) -> list[Pod]:
-        return self._whole.pods.of_claim.get(key, [])
+        return self._whole.kube.pods_by_claim.get(key, [])
 
     def _complains(self, key: Key) -> bool:
-        return any(_is_complaint(event) for event in self._whole.events.get(key, ()))
+        return any(
+            _is_complaint(event) for event in self._whole.kube.events_by_subject.get(key, ())
+        )
 
     # Order ---------------------------------------------------------------------------------------
 
@@ -283,7 +292,7 @@ class Triage:
         key = (target.namespace, target.name)
         pods = self._users(key) if target.kind is TargetKind.CLAIM else []
         if target.kind is TargetKind.POD:
-            pods = [self._whole.pods.by_key[key]]
+            pods = [self._whole.kube.pod_by_key[key]]
         return any(pod.phase == "Pending" or pod.deleting_since is not None for pod in pods)
 
 
@@ -303,16 +312,16 @@ def _is_complaint(event: KubeEvent) -> bool:
     return event.type == "Warning" and event.reason not in _OF_CONTAINERS
 
 
-def _healthy_nodes(index: ClusterIndex) -> Iterable[str]:
+def _healthy_nodes(index: Index) -> Iterable[str]:
     listed, ranges = _blocklisted(index)
-    for node in index.nodes.by_name.values():
+    for node in index.kube.node_by_name.values():
         ips = {spelled(ip) for ip in node.internal_ips}
         is_hit = not ips.isdisjoint(listed) or any(_is_within(ip, ranges) for ip in ips)
         if node.ready is True and not node.out_of_service and not is_hit:
             yield node.name
 
 
-def _blocklisted(index: ClusterIndex) -> tuple[set[str], list[str]]:
+def _blocklisted(index: Index) -> tuple[set[str], list[str]]:
     """Return the addresses and ranges of which at least one client is on a blocklist."""
     entries = [
         entry
@@ -330,14 +339,14 @@ def _is_within(ip: str, ranges: list[str]) -> bool:
         return bool(ranges)
 
 
-def targets_to_diagnose(index: ClusterIndex, scope: Scope) -> tuple[Target, ...]:
+def targets_to_diagnose(index: Index, scope: Scope) -> tuple[Target, ...]:
     """Return the targets that the rules must judge, targets of waiting or ending pods first."""
     suspicion = Triage(index)
     found = [target for target in subjects_of(index, scope).targets if suspicion.falls_on(target)]
     return tuple(sorted(found, key=lambda target: not suspicion.waits(target)))
 
 
-def images_to_query(index: ClusterIndex, scope: Scope) -> tuple[ImageIdentity, ...]:
+def images_to_query(index: Index, scope: Scope) -> tuple[ImageIdentity, ...]:
     """Return the images of the suspects in the same order: their watchers are further evidence."""
     found = targets_to_diagnose(index, scope)
     return tuple(

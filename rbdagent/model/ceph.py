@@ -164,7 +164,7 @@ class ClusterView(Stored, frozen=True, kw_only=True):
     """Names that are similar to a target that was not found."""
 
 
-class CephView(Stored, frozen=True, kw_only=True):
+class CephView(Stored, frozen=True, kw_only=True, dict=True):
     """Every configured cluster."""
 
     clusters: tuple[ClusterView, ...]

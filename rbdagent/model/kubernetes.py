@@ -419,7 +419,7 @@ class DriverPod(Stored, frozen=True, kw_only=True):
     """Names of provisioners in the arguments and the environment of its containers."""
 
 
-class KubeView(Stored, frozen=True, kw_only=True):
+class KubeView(Stored, frozen=True, kw_only=True, dict=True):
     """The objects of the API; each kind may be missing independently (403 for one resource)."""
 
     server: str

@@ -346,7 +346,7 @@ class NodeLogs(Stored, frozen=True, kw_only=True, tag=True):
     kernel: LogExcerpt | NotObserved
 
 
-class NodeView(Stored, frozen=True, kw_only=True):
+class NodeView(Stored, frozen=True, kw_only=True, dict=True):
     """The facts observed on one node."""
 
     node_name: str

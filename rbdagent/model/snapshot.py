@@ -106,7 +106,7 @@ class OtherMachine(Stored, frozen=True, kw_only=True):
         )
 
 
-class Snapshot(Stored, frozen=True, kw_only=True):
+class Snapshot(Stored, frozen=True, kw_only=True, dict=True):
     """All facts that were observed at one time: the only input of the pure core, and a file."""
 
     observed_at: str

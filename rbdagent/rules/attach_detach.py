@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, over_ssh, template
 from rbdagent.correlate.holders import needs_volumes
-from rbdagent.correlate.image_identity import volumes_of
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.volume_names import (
     are_events_observed,
     knows_every_volume_of,
@@ -727,7 +727,7 @@ def _is_of_gone_volume(attachment: VolumeAttachment, case: RuleContext) -> bool:
         return False
     known = {volume.name for volume in volumes_of_use(case.use)}
     return attachment.persistent_volume not in known and all(
-        volume.name != attachment.persistent_volume for volume in volumes_of(kube)
+        volume.name != attachment.persistent_volume for volume in kube_index(kube).volumes
     )
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.commands import command, kubectl, over_ssh
+from rbdagent.correlate.index import KubeIndex, kube_index
 from rbdagent.model import (
     Command,
     Finding,
@@ -24,7 +25,6 @@ from rbdagent.model import (
     Verdict,
     Volume,
     VolumeAttachment,
-    observed_of,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
@@ -43,6 +43,11 @@ class RuleContext(Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
     holder_verdicts: tuple[HolderVerdict, ...]
     verdict: Verdict
+
+    @property
+    def kube(self) -> KubeIndex:
+        """The objects of Kubernetes by their names."""
+        return kube_index(self.snapshot.kubernetes)
 
     @property
     def volume(self) -> str:
@@ -247,10 +252,7 @@ def pods_on(node: str) -> Command:
 
 def pod_by_uid(uid: str | None, case: RuleContext) -> Pod | None:
     """Return the pod with that uid; None without it."""
-    kube = case.snapshot.kubernetes
-    if uid is None or kube is None:
-        return None
-    return next((pod for pod in observed_of(kube.pods) if pod.ref.uid == uid), None)
+    return case.kube.pod_by_uid.get(uid or "")
 
 
 def agent_findings(

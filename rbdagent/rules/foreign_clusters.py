@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import metadata_of
-from rbdagent.correlate.image_identity import volumes_of
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.volume_names import knows_every_volume_of, node_named
 from rbdagent.model import (
     Command,
@@ -305,7 +305,7 @@ def _names_another(case: RuleContext) -> bool:
 
 def _volumes(case: RuleContext) -> tuple[PersistentVolume, ...]:
     """Return the PVs of the image; without one, all that were observed."""
-    return volumes_of_use(case.use) or volumes_of(case.snapshot.kubernetes)
+    return volumes_of_use(case.use) or kube_index(case.snapshot.kubernetes).volumes
 
 
 def _written(case: RuleContext) -> tuple[str, ...]:

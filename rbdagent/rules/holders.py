@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.blocklist import removal_of
+from rbdagent.correlate.directories import mounts_of, pod_uids_on
 from rbdagent.correlate.holders import cluster_with, is_ceph_daemon, is_terminated, runs
 from rbdagent.correlate.image_identity import (
     are_watchers_observed,
@@ -14,7 +15,7 @@ from rbdagent.correlate.image_identity import (
     identity_of_mapping,
     volume_image,
 )
-from rbdagent.correlate.node_usage import kubelet_process, mounts_of, pod_uids_on
+from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,

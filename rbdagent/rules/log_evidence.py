@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.image_identity import pods_of
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.log_names import log_names_of
 from rbdagent.model import (
     LifecycleStep,
@@ -126,7 +126,7 @@ def _is_here(finding: Finding, case: RuleContext) -> bool:
             holder_verdict.holder.is_local for holder_verdict in case.holder_verdicts
         ) or any(pod.node_name == case.here for pod in pods)
     if kind == "pod":
-        nodes = {str(pod.ref): pod.node_name for pod in pods_of(case.snapshot.kubernetes)}
+        nodes = {str(pod.ref): pod.node_name for pod in kube_index(case.snapshot.kubernetes).pods}
         return nodes.get(name, case.here) == case.here
     return finding.subject == f"node {case.here}" or finding.subject.endswith(f" on {case.here}")
 

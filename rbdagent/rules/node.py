@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rbdagent.commands import command
 from rbdagent.correlate.image_identity import (
     identity_of_mapping,
-    mappings_named,
     mappings_of,
     same_image,
-    volumes_of,
 )
+from rbdagent.correlate.index import kube_index, node_index
 from rbdagent.correlate.node_usage import kubelet_of, maps_in_flight
 from rbdagent.model import (
     Command,
@@ -282,7 +281,7 @@ def of_node(snapshot: Snapshot) -> Iterator[Finding]:
         yield _without_kubelet(kubelet, node.node_name, Severity.WARNING)
     drivers = {
         volume.source.driver
-        for volume in volumes_of(snapshot.kubernetes)
+        for volume in kube_index(snapshot.kubernetes).volumes
         if isinstance(volume.source, CsiSource)
     }
     for plugin in observed_of(kubelet.sockets):
@@ -667,7 +666,7 @@ def same_name_other_image(case: RuleContext) -> Iterator[Finding]:
     image = case.use.image
     if image is None or (image.fsid is None and image.image_id is None):
         return
-    for mapping in mappings_named(image.spec.name, case.snapshot.node):
+    for mapping in node_index(case.snapshot.node).mappings_by_image.get(image.spec.name, ()):
         other = identity_of_mapping(mapping)
         if other is None or other.spec.pool != image.spec.pool or same_image(image, other):
             continue

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import Template, command, filled, kubectl, template
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import runs
-from rbdagent.correlate.image_identity import (
-    are_all_nodes_observed,
-    are_watchers_observed,
-)
+from rbdagent.correlate.image_identity import are_all_nodes_observed, are_watchers_observed
 from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (

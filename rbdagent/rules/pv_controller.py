@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rbdagent.commands import command, kubectl
-from rbdagent.correlate.image_identity import are_all_nodes_observed, target_claims
+from rbdagent.correlate.image_identity import are_all_nodes_observed
+from rbdagent.correlate.index import kube_index
+from rbdagent.correlate.names import VolumeNames, key_of
 from rbdagent.correlate.pv_matching import Candidate, Why, candidates, objections, size_text
+from rbdagent.correlate.resolve import target_claims
 from rbdagent.correlate.unknown_watchers import strangers
-from rbdagent.correlate.volume_names import (
-    VolumeNames,
-    are_claims_observed,
-    claims_of,
-    covers_claims,
-    pods_naming,
-)
+from rbdagent.correlate.volume_names import are_claims_observed, covers_claims
 from rbdagent.model import (
     Command,
     Holder,
@@ -84,7 +81,9 @@ def claims_of_target(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
     if target.kind is TargetKind.POD:
         wanted = target_claims(target, kube)
         found += [
-            claim for claim in claims_of(kube) if (claim.ref.namespace, claim.ref.name) in wanted
+            claim
+            for claim in kube_index(kube).claims
+            if (claim.ref.namespace, claim.ref.name) in wanted
         ]
     return tuple(dict.fromkeys(found))
 
@@ -131,7 +130,7 @@ def observed_volumes(case: RuleContext) -> tuple[PersistentVolume, ...]:
 def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | NotObserved | None:
     """Return the existing claim that a PV of the target names, whatever its uid."""
     kube, kind = case.snapshot.kubernetes, case.snapshot.target.kind
-    for claim in claims_of(kube):
+    for claim in kube_index(kube).claims:
         if (claim.ref.namespace, claim.ref.name) == (ref.namespace, ref.name):
             return claim
     if not are_claims_observed(kube) or kind is TargetKind.DEVICE:
@@ -143,7 +142,7 @@ def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | No
 
 def users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
     """Return the pods that name a claim."""
-    return pods_naming(claim.ref, case.snapshot.kubernetes)
+    return tuple(case.kube.pods_by_claim.get(key_of(claim.ref), ()))
 
 
 def live_users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, template
-from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
+from rbdagent.correlate.image_identity import are_all_nodes_observed
+from rbdagent.correlate.index import kube_index
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -291,7 +292,7 @@ def _nodes_for(volume: PersistentVolume, kube: KubeView) -> tuple[str, ...] | No
     """Return the nodes that a PV may be used on; None if not all nodes were observed."""
     if not are_all_nodes_observed(kube):
         return None
-    return tuple(sorted(node.name for node in nodes_of(kube) if fits(volume, node)))
+    return tuple(sorted(node.name for node in kube_index(kube).nodes if fits(volume, node)))
 
 
 def _ties(volume: PersistentVolume) -> tuple[NodeTerm, ...]:

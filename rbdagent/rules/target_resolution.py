@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, with_note
-from rbdagent.correlate.image_identity import target_pods
+from rbdagent.correlate.names import handle_of
+from rbdagent.correlate.resolve import target_pods
 from rbdagent.correlate.volume import further_volumes
-from rbdagent.correlate.volume_names import handle_of
 from rbdagent.model import (
     CsiSource,
     Finding,

@@ -18,11 +18,10 @@ from rbdagent.correlate.image_identity import (
     mappings_of,
     same_image,
     views_of,
-    volumes_of,
 )
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import driver_registered
 from rbdagent.correlate.volume_names import (
-    VolumeNames,
     covers_claims,
     in_volumes_in_use,
     names_of,
@@ -46,6 +45,8 @@ from rbdagent.verdicts.evidence import pod_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rbdagent.correlate.names import VolumeNames
 
 PATIENCE_S: Final = 180.0
 """Seconds. kubelet's back-off ends after 2m2s (maxDurationBeforeRetry in
@@ -111,10 +112,12 @@ def follow(act: UnmapRecord, snapshot: Snapshot, *, waited_s: float) -> Followup
 
 def _after(act: UnmapRecord, snapshot: Snapshot) -> _After:
     kube = snapshot.kubernetes
-    own = tuple(volume for volume in volumes_of(kube) if volume.name == act.persistent_volume)
+    own = tuple(
+        volume for volume in kube_index(kube).volumes if volume.name == act.persistent_volume
+    )
     return _After(
         act=act,
-        names=names_of(act.identity.image, own, kube, ceph=snapshot.ceph),
+        names=names_of(act.identity.image, own, snapshot),
         node=snapshot.node.node_name if snapshot.node is not None else "",
         snapshot=snapshot,
     )
@@ -215,6 +218,6 @@ def _waited_for(after: _After) -> Iterator[str]:
     kube = after.snapshot.kubernetes
     if kube is None or not covers_claims(kube, after.names):
         return
-    for pod in users_of(after.names, kube):
+    for pod in users_of(after.names, after.snapshot):
         if pod.node_name not in (None, after.node) and waits_for_volumes(pod):
             yield f"{pod.ref} on {pod.node_name} still waits for it"

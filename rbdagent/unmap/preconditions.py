@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from rbdagent.correlate.directories import mounts_of, openers_of
 from rbdagent.correlate.holders import needs_volumes
-from rbdagent.correlate.image_identity import mappings_of, pods_of
+from rbdagent.correlate.image_identity import mappings_of
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.machine import is_its_node
-from rbdagent.correlate.node_usage import (
-    MAPPER_PREFIX,
-    kubelet_process,
-    mounts_of,
-    openers_of,
-    stacked_on,
-)
+from rbdagent.correlate.node_usage import MAPPER_PREFIX, kubelet_process, stacked_on
 from rbdagent.correlate.volume_names import knows_every_pod_on
 from rbdagent.model import (
     COMMAND_LINES,
@@ -408,7 +404,7 @@ def _process(attempt: Attempt, process: ProcessRef) -> PreventingObject:
 
 
 def _pod(attempt: Attempt, uid: str) -> PreventingObject:
-    for pod in pods_of(attempt.snapshot.kubernetes):
+    for pod in kube_index(attempt.snapshot.kubernetes).pods:
         if pod.ref.uid == uid:
             return PreventingObject(kind="Pod", namespace=pod.ref.namespace, name=pod.ref.name)
     return PreventingObject(kind="Pod", name=uid)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.image_identity import are_all_nodes_observed, nodes_of
-from rbdagent.correlate.published_reports import is_fresh, is_nbd, may_have_moved, reports
+from rbdagent.correlate.image_identity import are_all_nodes_observed
+from rbdagent.correlate.index import index_of, once
+from rbdagent.correlate.published_reports import is_fresh, is_nbd, moved_mappings
 from rbdagent.correlate.volume_names import names_of_use, node_named
 from rbdagent.model import Node, NotObserved, PublishedNode, Verdict, observed_of
 from rbdagent.parse.foreign import foreign
@@ -28,18 +29,14 @@ _WARNINGS: Final = frozenset({"RBDConflict", "RBDUnwatched", "RBDReturnedDirty",
 
 def reporting_nodes(snapshot: Snapshot) -> frozenset[str]:
     """Return the other nodes whose agent has recently reported the image of each device."""
+    return once(snapshot, _reporting)
+
+
+def _reporting(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(
         report.name
-        for report in reports(snapshot)
+        for report in index_of(snapshot).reports.of_others
         if is_fresh(report, snapshot.observed_at) and _is_complete(report)
-    )
-
-
-def is_reporting(node: str, snapshot: Snapshot) -> bool:
-    """Return whether another node is one of the :func:`reporting_nodes`."""
-    return any(
-        report.name == node and is_fresh(report, snapshot.observed_at) and _is_complete(report)
-        for report in reports(snapshot)
     )
 
 
@@ -52,7 +49,7 @@ def is_hidden(node: str, snapshot: Snapshot) -> bool:
     if isinstance(found, Node) and found.ready is True:
         return False
     here = snapshot.node.node_name if snapshot.node is not None else None
-    return node != here and not is_reporting(node, snapshot)
+    return node != here and node not in reporting_nodes(snapshot)
 
 
 def _is_complete(report: PublishedNode) -> bool:
@@ -77,26 +74,28 @@ def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         return ("the nodes of the cluster",)
     if isinstance(kube.published, NotObserved):
         return (f"what agents of other nodes report ({kube.published.reason})",)
-    own = snapshot.node.node_name if snapshot.node is not None else None
-    others = [node for node in nodes_of(kube) if node.name != own]
     return (
-        *_unreported(others, snapshot),
-        *_without_node(snapshot),
+        *once(snapshot, _of_any_volume),
         *_in_another_pool(use, snapshot),
-        *_in_volumes_in_use(others, use),
+        *_in_volumes_in_use(use, snapshot),
         *_attached(use),
         *_warned_of(use, snapshot),
     )
 
 
-def _unreported(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
+def _of_any_volume(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return what was not observed of other nodes, whatever the volume."""
+    return (*_unreported(snapshot), *_without_node(snapshot))
+
+
+def _unreported(snapshot: Snapshot) -> Iterator[str]:
     """Yield a line about the nodes without a fresh report, unhealthy ones first.
 
     At most five nodes are named; many nodes without an agent are only counted.
     """
-    reporting = reporting_nodes(snapshot)
-    unreported = [node for node in others if node.name not in reporting]
-    last = {report.name: report for report in reports(snapshot)}
+    index, reporting = index_of(snapshot), {*reporting_nodes(snapshot), _own(snapshot)}
+    unreported = [node for node in index.kube.nodes if node.name not in reporting]
+    last = {report.name: report for report in index.reports.of_others}
     unreported.sort(key=lambda node: (node.ready is True and not node.out_of_service, node.name))
     states = [_state(node, last.get(node.name), snapshot) for node in unreported]
     more = len(unreported) - _MOST_NAMES
@@ -116,23 +115,20 @@ def _without_node(snapshot: Snapshot) -> Iterator[str]:
     A Node may be deleted while its machine runs, and the machine keeps what it has mapped. The
     report is garbage collected after its Node, and then nothing in the API shows the machine.
     """
-    names = {node.name for node in nodes_of(snapshot.kubernetes)}
-    for report in reports(snapshot):
-        if report.name not in names:
+    index = index_of(snapshot)
+    for report in index.reports.of_others:
+        if report.name not in index.kube.node_by_name:
             last = confirmed(report, snapshot.observed_at)
             yield f"what is mapped on {report.name} (it has no Node; its agent last {last})"
 
 
 def _in_another_pool(use: Volume, snapshot: Snapshot) -> Iterator[str]:
     """Yield the mappings that are of this image if its pool was renamed."""
-    names = names_of_use(use)
-    for report in reports(snapshot):
-        for mapping in observed_of(report.mappings):
-            if may_have_moved(mapping, names):
-                yield (
-                    f"whether {mapping.device} on {report.name} is this image: {mapping.spec} has "
-                    "the same name and id in a pool of another name"
-                )
+    for report, mapping in moved_mappings(names_of_use(use), snapshot):
+        yield (
+            f"whether {mapping.device} on {report.name} is this image: {mapping.spec} has the same "
+            "name and id in a pool of another name"
+        )
 
 
 def _state(node: Node, report: PublishedNode | None, snapshot: Snapshot) -> str:
@@ -147,12 +143,16 @@ def _state(node: Node, report: PublishedNode | None, snapshot: Snapshot) -> str:
     return f"{state}its agent last {confirmed(report, snapshot.observed_at)}{gap}"
 
 
-def _in_volumes_in_use(others: list[Node], use: Volume) -> Iterator[str]:
+def _in_volumes_in_use(use: Volume, snapshot: Snapshot) -> Iterator[str]:
     """Yield the nodes whose kubelet lists the volume: it has it mounted, or waits for it."""
-    names = names_of_use(use).in_use_names
-    for node in others:
-        if not names.isdisjoint(node.names_in_use):
-            yield f"whether {node.name} has it mapped: its kubelet lists it in volumesInUse"
+    listing = index_of(snapshot).kube.nodes_using
+    found = {node.name for name in names_of_use(use).in_use_names for node in listing.get(name, ())}
+    for node in sorted(found - {_own(snapshot)}):
+        yield f"whether {node} has it mapped: its kubelet lists it in volumesInUse"
+
+
+def _own(snapshot: Snapshot) -> str:
+    return "" if snapshot.node is None else snapshot.node.node_name
 
 
 def _attached(use: Volume) -> Iterator[str]:

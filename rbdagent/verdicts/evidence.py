@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from rbdagent.correlate.directories import mounts_of, openers_of
 from rbdagent.correlate.holders import is_finished, runs
-from rbdagent.correlate.node_usage import MAPPER_PREFIX, mounts_of, openers_of, stacked_on
+from rbdagent.correlate.node_usage import MAPPER_PREFIX, stacked_on
 from rbdagent.correlate.volume_names import knows_every_pod_on
 from rbdagent.model import (
     BlockHolder,

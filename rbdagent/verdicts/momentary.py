@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from rbdagent.correlate.directories import mounts_of, openers_of
 from rbdagent.correlate.holders import is_ceph_daemon
-from rbdagent.correlate.node_usage import mounts_of, openers_of, stacked_on
+from rbdagent.correlate.node_usage import stacked_on
 from rbdagent.model import BlockHolderKind, Verdict, observed_of
 from rbdagent.verdicts.evidence import hung_requests
 from rbdagent.verdicts.holder_verdict import is_watch_observed

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.correlate.node_usage import (
-    directories_of,
     directories_of_volume,
     kubelet_of,
     names_without_volume,
@@ -32,8 +31,7 @@ from rbdagent.parse.volume import DRIVER_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rbdagent.correlate.node_usage import Directories
-    from rbdagent.correlate.volume_names import VolumeNames
+    from rbdagent.correlate.names import VolumeNames
     from rbdagent.model import Diagnosis, NodeView, Snapshot, Volume
 
 
@@ -51,7 +49,7 @@ def listed_here(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     node = snapshot.node
     if node is None:
         return ()
-    names = names_without_volume(names_of_use(use), use.target, directories_of(snapshot))
+    names = names_without_volume(names_of_use(use), use.target, node)
     return tuple(_in_volumes_in_use(names, node, snapshot))
 
 
@@ -66,10 +64,9 @@ def left_here(use: Volume, snapshot: Snapshot, *, besides: str | None = None) ->
     node = snapshot.node
     if node is None:
         return ()
-    directories = directories_of(snapshot)
-    names = names_without_volume(names_of_use(use), use.target, directories)
+    names = names_without_volume(names_of_use(use), use.target, node)
     return (
-        *_in_directories(names, directories, besides),
+        *_in_directories(names, node, besides),
         *_in_containers(use, node),
         *_of_unknown_mounts(node),
     )
@@ -117,16 +114,14 @@ def _staged_volumes(found: Iterable[StagingDirectory]) -> Iterator[tuple[str, ..
             yield tuple(name for name in names if name)
 
 
-def _in_directories(
-    names: VolumeNames, directories: Directories, besides: str | None
-) -> Iterator[str]:
+def _in_directories(names: VolumeNames, node: NodeView, besides: str | None) -> Iterator[str]:
     """Yield kubelet's directories of the PVs.
 
     A staging directory without its mount point does not count: NodeUnstage removes the mount point
     after the umount, and no component removes the rest after kubelet has restarted (recording
     13-after-kubelet-restart).
     """
-    found = directories_of_volume(None, names, directories)
+    found = directories_of_volume(None, names, node)
     unseen = unobserved(
         (
             ("kubelet's staging directories", found.staging),

@@ -21,9 +21,9 @@ from rbdagent.correlate.image_identity import (
     copies_with,
     fsids_of,
 )
+from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.volume_names import (
     covers_claims,
-    handle_of,
     knows_every_volume_of,
     names_of,
     names_of_use,
@@ -50,7 +50,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.foreign import reported
-from rbdagent.verdicts.coverage import is_reporting, missing_of_nodes
+from rbdagent.verdicts.coverage import missing_of_nodes, reporting_nodes
 from rbdagent.verdicts.timing import age, age_text, is_young
 from rbdagent.verdicts.volume_traces import traces_here
 
@@ -321,7 +321,7 @@ def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
             node
             for node in attached
             if (node == local and _is_certain_here(use, node, snapshot))
-            or (node != local and is_unwatched and is_reporting(node, snapshot))
+            or (node != local and is_unwatched and node in reporting_nodes(snapshot))
         )
     )
 
@@ -409,7 +409,7 @@ def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         missing.append("PersistentVolumes")
     if kube is None or not are_pods_observed(kube):
         missing.append("pods")
-    elif volumes_of_use(use) and not covers_claims(kube, names_of(use.image, (), kube)):
+    elif volumes_of_use(use) and not covers_claims(kube, names_of(use.image, (), snapshot)):
         missing.append(PODS_ELSEWHERE)
     if isinstance(use.attachments, NotObserved) or kube is None or not kube.attachments_complete:
         missing.append("VolumeAttachments")

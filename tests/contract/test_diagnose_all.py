@@ -14,7 +14,7 @@ from rbdagent.cli import run
 from rbdagent.collect.kube.connection import Connection
 from rbdagent.collect.kube.list_cluster import observe_cluster
 from rbdagent.collector import _query_suspect_images
-from rbdagent.correlate.cluster_index import cluster_index_of
+from rbdagent.correlate.index import index_of
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -242,14 +242,14 @@ def without_ceph(maker: Maker) -> Snapshot:
 def test_ceph_is_queried_only_about_suspects() -> None:
     maker, ceph = Maker(Random(0)), Ceph()
     maker.pods[2] = replace(maker.pods[2], phase="Pending")
-    _query_suspect_images(cluster_index_of(without_ceph(maker)), (), ceph.ask)
+    _query_suspect_images(index_of(without_ceph(maker)), (), ceph.ask)
     assert ceph.asked == [["image-2"]]
 
 
 def test_ceph_is_queried_about_volumes_of_blocklisted_nodes() -> None:
     maker = Maker(Random(0))
     ceph = Ceph(BlocklistEntry(network=address("worker-2").ip, nonce=77))
-    _query_suspect_images(cluster_index_of(without_ceph(maker)), (), ceph.ask)
+    _query_suspect_images(index_of(without_ceph(maker)), (), ceph.ask)
     # Pods on worker-2 use data-1 and data-4.
     assert ceph.asked == [[], ["image-1", "image-4"]]
 
@@ -262,7 +262,7 @@ def test_suspects_above_the_limit_are_counted_as_not_observed(
     for number in range(5):
         maker.pods[number] = replace(maker.pods[number], phase="Unknown")
     maker.pods[4] = replace(maker.pods[4], phase="Pending")
-    _, source = _query_suspect_images(cluster_index_of(without_ceph(maker)), (), ceph.ask)
+    _, source = _query_suspect_images(index_of(without_ceph(maker)), (), ceph.ask)
     assert ceph.asked == [["image-4", "image-1"]]
     (gap,) = source.gaps
     assert gap.fact == "the holders of 3 more images that may have problems"
@@ -278,7 +278,7 @@ def test_ceph_that_does_not_answer_is_queried_once() -> None:
         asked.append(images)
         return None, FAILED
 
-    assert _query_suspect_images(cluster_index_of(without_ceph(Maker(Random(0)))), (), ask) == (
+    assert _query_suspect_images(index_of(without_ceph(Maker(Random(0)))), (), ask) == (
         None,
         FAILED,
     )

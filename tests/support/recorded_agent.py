@@ -12,7 +12,8 @@ from prometheus_client.exposition import generate_latest
 from rbdagent.agent.loop import CycleResult
 from rbdagent.agent.metrics import Metrics
 from rbdagent.correlate import uses_of_node
-from rbdagent.correlate.image_identity import mappings_of, volume_image, volumes_of
+from rbdagent.correlate.image_identity import mappings_of, volume_image
+from rbdagent.correlate.index import kube_index
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
     FreezeState,
@@ -98,7 +99,7 @@ def _refusals(
 def _images(snapshot: Snapshot) -> frozenset[str]:
     """Return the names of all images that the node has mapped, or that a PV refers to."""
     specs = [mapping.spec for mapping in mappings_of(snapshot.node)]
-    images = [volume_image(volume) for volume in volumes_of(snapshot.kubernetes)]
+    images = [volume_image(volume) for volume in kube_index(snapshot.kubernetes).volumes]
     mapped = {spec.name for spec in specs if not isinstance(spec, NotObserved)}
     return frozenset(mapped | {image.spec.name for image in images if image is not None})
 

@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rbdagent.correlate.cluster_index import (
-    ClusterIndex,
-    cluster_index_of,
-    with_ceph,
-    with_reports,
-)
+from rbdagent.correlate.index import Index, index_of, with_ceph, with_reports
 from rbdagent.correlate.snapshot_slice import part_of
 from rbdagent.lifecycle.cluster_report import report_cluster
 from rbdagent.lifecycle.needed_reports import needed_reports, suspicious_reports
@@ -97,10 +92,10 @@ def with_published(snapshot: Snapshot, reports: tuple[PublishedNode, ...]) -> Sn
     return replace(snapshot, kubernetes=replace(kube_of(snapshot), published=reports))
 
 
-def before_ceph(snapshot: Snapshot, scope: Scope) -> ClusterIndex:
+def before_ceph(snapshot: Snapshot, scope: Scope) -> Index:
     """Return the index with the reports that are kept before Ceph answers."""
     reports = observed_of(kube_of(snapshot).published)
-    index = cluster_index_of(replace(with_published(snapshot, ()), ceph=None))
+    index = index_of(replace(with_published(snapshot, ()), ceph=None))
     index = with_reports(index, suspicious_reports(index, scope, reports))
     return with_reports(index, needed_reports(index, scope, reports))
 
@@ -112,7 +107,7 @@ def reduced(snapshot: Snapshot, scope: Scope = Scope()) -> Snapshot:  # noqa: B0
     return with_published(snapshot, needed_reports(index, scope, reports))
 
 
-def parts_of_suspects(index: ClusterIndex, scope: Scope) -> dict[Target, Snapshot]:
+def parts_of_suspects(index: Index, scope: Scope) -> dict[Target, Snapshot]:
     return {target: part_of(index, target) for target in targets_to_diagnose(index, scope)}
 
 
@@ -122,7 +117,7 @@ def test_reduced_reports_lead_to_the_same_answer(snapshot: Snapshot, scope: Scop
     # The collector knows the namespace, and not the labels.
     fewer = reduced(snapshot, Scope(namespace=scope.namespace))
     assert report_cluster(fewer, scope) == report_cluster(snapshot, scope)
-    whole, part = cluster_index_of(snapshot), cluster_index_of(fewer)
+    whole, part = index_of(snapshot), index_of(fewer)
     assert subjects_of(part, scope) == subjects_of(whole, scope)
     assert parts_of_suspects(part, scope) == parts_of_suspects(whole, scope)
 
@@ -133,7 +128,7 @@ def test_ceph_and_the_logs_are_queried_about_the_same_targets(
     snapshot: Snapshot, scope: Scope
 ) -> None:
     before = before_ceph(snapshot, scope)
-    whole = cluster_index_of(replace(snapshot, ceph=None))
+    whole = index_of(replace(snapshot, ceph=None))
     assert parts_of_suspects(before, scope) == parts_of_suspects(whole, scope)
     for ceph in (None, snapshot.ceph):
         # The first answer has the blocklist, which may lead to further images.

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from rbdagent.collect.kube.list_target import _claim_names, _subjects, _using_pods
 from rbdagent.correlate import correlate
-from rbdagent.correlate.cluster_index import cluster_index_of
-from rbdagent.correlate.image_identity import target_claims, target_volumes
+from rbdagent.correlate.index import index_of, kube_index
+from rbdagent.correlate.names import key_of
 from rbdagent.correlate.pv_matching import candidates
 from rbdagent.correlate.pv_shortlist import KEPT, VolumeShortlist
+from rbdagent.correlate.resolve import target_claims, target_volumes
 from rbdagent.correlate.snapshot_slice import part_of
-from rbdagent.correlate.volume_names import claims_of, key_of
 from rbdagent.lifecycle.cluster_report import (
     affected_objects,
     among_all,
@@ -98,7 +98,7 @@ def alone(snapshot: Snapshot, target: Target) -> Snapshot:
     kube = kube_of(snapshot)
     wanted = set(target_claims(target, kube))
     volumes = target_volumes(target, kube)
-    claims = tuple(claim for claim in claims_of(kube) if key_of(claim.ref) in wanted)
+    claims = tuple(claim for claim in kube_index(kube).claims if key_of(claim.ref) in wanted)
     pods = _using_pods(target, volumes, claims, kube.pods)
     names = {*_subjects(volumes, claims), *pods, *wanted, *_claim_names(volumes, claims)}
     names |= {
@@ -135,7 +135,7 @@ def unfiltered(snapshot: Snapshot) -> CodesByTarget:
     A target is left out if targets of earlier kinds already have all of its findings.
     """
     found: CodesByTarget = {}
-    targets = subjects_of(cluster_index_of(snapshot)).targets
+    targets = subjects_of(index_of(snapshot)).targets
     for kind in BY_WHICH_NAME:
         before = {finding for serious in found.values() for finding in serious}
         for target in (target for target in targets if target.kind is kind):
@@ -153,7 +153,7 @@ def unfiltered(snapshot: Snapshot) -> CodesByTarget:
 @MANY
 @given(snapshot=CLUSTERS)
 def test_part_of_each_target_leads_to_the_same_life_as_the_whole(snapshot: Snapshot) -> None:
-    whole = cluster_index_of(snapshot)
+    whole = index_of(snapshot)
     for target in subjects_of(whole).targets:
         part = part_of(whole, target)
         assert life_in(part) == life_in(alone(snapshot, target)), target.argument
@@ -166,7 +166,7 @@ def test_events_of_the_same_second_keep_their_order_in_a_part() -> None:
         for kind, name in (("Pod", "web-0"), ("PersistentVolumeClaim", "data-0"))
     ]
     snapshot, target = maker.from_afar(), pvc("shop", "data-0")
-    part = life_in(part_of(cluster_index_of(snapshot), target))
+    part = life_in(part_of(index_of(snapshot), target))
     assert len(part.diagnosis.use.events) == 2
     assert part == life_in(alone(snapshot, target))
 
@@ -237,7 +237,7 @@ def test_part_has_what_the_client_of_a_blocklist_entry_has_mapped(
     change: dict[str, Any], text: str
 ) -> None:
     snapshot, target = reported(change), pvc("shop", "data-0")
-    life = life_in(part_of(cluster_index_of(snapshot), target))
+    life = life_in(part_of(index_of(snapshot), target))
     (finding,) = (finding for finding in life.findings if finding.code == "RBD306")
     assert text in finding.message
     assert life.findings == life_in(alone(snapshot, target)).findings
@@ -246,7 +246,7 @@ def test_part_has_what_the_client_of_a_blocklist_entry_has_mapped(
 def test_part_has_an_image_that_was_renamed_since_it_was_mapped() -> None:
     renamed = {"device": "/dev/rbd9", "spec": ImageSpec(pool="k8s", name="former")}
     snapshot, target = reported(renamed), pvc("shop", "data-0")
-    part = life_in(part_of(cluster_index_of(snapshot), target))
+    part = life_in(part_of(index_of(snapshot), target))
     devices = {holder.published.device for holder in part.diagnosis.use.holders if holder.published}
     assert devices == {"/dev/rbd0", "/dev/rbd9"}
 
@@ -282,7 +282,7 @@ def test_part_has_the_report_of_a_client_whose_id_another_agent_reports_as_its_o
         )
         for node in ("worker-1", "worker-2")
     ]
-    life = life_in(part_of(cluster_index_of(maker.from_afar()), target))
+    life = life_in(part_of(index_of(maker.from_afar()), target))
     (publisher,) = (
         holder.published_by.name for holder in life.diagnosis.use.holders if holder.published_by
     )
@@ -324,7 +324,7 @@ def test_rule_row_passes_triage_whatever_was_not_observed(seen: Snapshot) -> Non
 @MANY
 @given(snapshot=CLUSTERS)
 def test_each_rbd_claim_volume_and_pod_is_a_target(snapshot: Snapshot) -> None:
-    kube, whole = kube_of(snapshot), cluster_index_of(snapshot)
+    kube, whole = kube_of(snapshot), index_of(snapshot)
     given = {target.argument for target in subjects_of(whole).targets}
     others = {
         volume.name
@@ -347,7 +347,7 @@ def test_each_rbd_claim_volume_and_pod_is_a_target(snapshot: Snapshot) -> None:
 @MANY
 @given(snapshot=CLUSTERS)
 def test_part_observes_the_same_kinds_as_completely_as_the_whole(snapshot: Snapshot) -> None:
-    kube, whole = kube_of(snapshot), cluster_index_of(snapshot)
+    kube, whole = kube_of(snapshot), index_of(snapshot)
     for target in subjects_of(whole).targets:
         part = kube_of(part_of(whole, target))
         for name in KubeView.__struct_fields__:
@@ -369,7 +369,7 @@ def test_part_does_not_grow_with_the_cluster() -> None:
 
 def largest_part(made: Many) -> dict[str, int]:
     """Return the largest count of each kind in a part, except in parts of the observed node."""
-    whole, largest = cluster_index_of(made.snapshot), dict.fromkeys(KubeView.__struct_fields__, 0)
+    whole, largest = index_of(made.snapshot), dict.fromkeys(KubeView.__struct_fields__, 0)
     for target in subjects_of(whole).targets:
         if target.name.rpartition("-")[2] in {str(number) for number in range(HERE)}:
             continue
@@ -407,7 +407,7 @@ def test_part_of_an_unbound_claim_has_the_nearest_volumes_only(
         selector=wanted or None,
     )
     snapshot, target = maker.from_afar(), pvc("shop", "data-0")
-    part = part_of(cluster_index_of(snapshot), target)
+    part = part_of(index_of(snapshot), target)
     assert life_in(part) == life_in(alone(snapshot, target))
     assert len(observed_of(kube_of(part).persistent_volumes)) < len(maker.volumes)
 
@@ -502,7 +502,7 @@ def test_cluster_of_1000_volumes_has_each_kind_of_problem() -> None:
 
 def test_ceph_is_queried_for_few_healthy_images() -> None:
     made = many(volumes=2000, broken=200, seed=1)
-    whole = cluster_index_of(replace(made.snapshot, ceph=None))
+    whole = index_of(replace(made.snapshot, ceph=None))
     asked = images_to_query(whole, Scope())
     # The others: images of healthy but unusual volumes, and those that the observed node maps.
     assert len(asked) < len(made.broken) + HERE + 2000 // 10
@@ -517,7 +517,7 @@ def test_images_that_a_pod_waits_for_are_queried_first() -> None:
     ]
     maker.attachments += [replace(maker._attachment(1), detach_error="no", deleting_since=NOW)]
     maker.pods[3] = replace(maker.pods[3], phase="Pending")
-    whole = cluster_index_of(replace(maker.from_afar(), ceph=None))
+    whole = index_of(replace(maker.from_afar(), ceph=None))
     names = [image.spec.name for image in images_to_query(whole, Scope())]
     assert names == ["image-3", "image-1"]
 
@@ -527,7 +527,7 @@ def test_healthy_cluster_has_no_stuck_and_no_suspected_volume() -> None:
     found = report_cluster(snapshot)
     assert found.causes == ()
     assert (found.claims, found.volumes, found.pods) == (5, 5, 5)
-    assert images_to_query(cluster_index_of(snapshot), Scope()) == ()
+    assert images_to_query(index_of(snapshot), Scope()) == ()
 
 
 def test_volumes_of_other_drivers_are_skipped_and_counted() -> None:
@@ -680,7 +680,7 @@ def stuck_without_its_claim(message: str) -> list[str]:
         unschedulable=message,
     )
     maker.attachments = maker.attachments[1:]
-    whole = cluster_index_of(maker.from_afar())
+    whole = index_of(maker.from_afar())
     found = affected_objects(whole, subjects_of(whole).targets)
     return [item.life.diagnosis.use.target.argument for item in found]
 

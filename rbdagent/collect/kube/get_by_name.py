@@ -33,8 +33,8 @@ from rbdagent.correlate.image_identity import (
     identity_of_mapping,
     mappings_of,
 )
-from rbdagent.correlate.node_usage import directories_of, volumes_on_node
-from rbdagent.correlate.volume import indexed, names_of_mapping
+from rbdagent.correlate.node_usage import volumes_on_node
+from rbdagent.correlate.volume import names_of_mapping
 from rbdagent.model import (
     Gap,
     KubeView,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rbdagent.collect.kube.client import Api
-    from rbdagent.correlate.volume_names import VolumeNames
+    from rbdagent.correlate.names import VolumeNames
     from rbdagent.model import Pod
 
 Json = dict[str, Any]
@@ -253,8 +253,7 @@ class NamedReader:
         if every:
             view = replace(view, persistent_volumes=every)
         snapshot = self._snapshot(view)
-        index = indexed(snapshot)
-        return {mapping: names_of_mapping(mapping, index) for mapping in mappings_of(self._node)}
+        return {mapping: names_of_mapping(mapping, snapshot) for mapping in mappings_of(self._node)}
 
     def _snapshot(self, view: KubeView) -> Snapshot:
         return Snapshot(
@@ -308,13 +307,12 @@ class NamedReader:
         self._request(self._users, read.claim, is_unchanged)()
 
     def _names_of_volumes(self) -> set[str]:
-        directories = directories_of(self._snapshot(self._view()))
         names = {
             claim.volume_name for claim in observed_of(self._view().claims) if claim.volume_name
         }
         names |= self._before.volumes
         for mapping in mappings_of(self._node):
-            names |= volumes_on_node(mapping, directories)
+            names |= volumes_on_node(mapping, self._node)
         return names
 
     def _ask_volumes(self, names: Iterable[str]) -> None:
