@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound="Hashable")
 _V = TypeVar("_V")
+_S = TypeVar("_S", Snapshot, KubeView)
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -89,6 +90,13 @@ def index_of(snapshot: Snapshot) -> Index:
         ceph=ceph_index(snapshot.ceph),
         reports=once(snapshot, ReportIndex),
     )
+
+
+def derived_view(view: _S, **changes: object) -> _S:
+    """Return a view with other fields, on which nothing that is kept with it depends."""
+    other = replace(view, **changes)
+    vars(other).update(vars(view))
+    return other
 
 
 def kube_index(view: KubeView | None) -> KubeIndex:
@@ -127,9 +135,7 @@ def with_reports(index: Index, reports: tuple[PublishedNode, ...]) -> Index:
     kube = index.snapshot.kubernetes
     if kube is None:
         return index
-    other = replace(kube, published=reports)
-    # No list but that of the reports is another one.
-    vars(other)[KubeIndex.__qualname__] = index.kube
+    other = derived_view(kube, published=reports)
     return index_of(replace(index.snapshot, kubernetes=other))
 
 
@@ -157,7 +163,7 @@ class KubeIndex:
         self._attachments = () if view is None else observed_of(view.attachments)
         self.nodes = () if view is None else observed_of(view.nodes)
         self._csi_nodes = () if view is None else observed_of(view.csi_nodes)
-        self.events = () if view is None else observed_of(view.events)
+        self._events = () if view is None else observed_of(view.events)
         self._workloads = () if view is None else observed_of(view.workloads)
 
     # PersistentVolumes
@@ -369,7 +375,7 @@ class KubeIndex:
     @cached_property
     def events_by_subject(self) -> dict[Key, list[KubeEvent]]:
         """Events by the object that they are about, of any kind."""
-        return by_each((key_of(event.subject), event) for event in self.events)
+        return by_each((key_of(event.subject), event) for event in self._events)
 
     @cached_property
     def workloads(self) -> dict[Key, Workload]:
@@ -535,6 +541,7 @@ class PublishedEntry(NamedTuple):
     number: int
     place: int
     node: PublishedNode
+    """Without its mappings, and without what :func:`with_common_only` derives from them."""
     mapping: PublishedMapping
 
 
@@ -567,8 +574,9 @@ class ReportIndex:
     @cached_property
     def _entries(self) -> tuple[PublishedEntry, ...]:
         return tuple(
-            PublishedEntry(number, place, node, mapping)
+            PublishedEntry(number, place, head, mapping)
             for number, node in enumerate(self.nodes)
+            for head in (replace(node, mappings=(), every_client=True),)
             for place, mapping in enumerate(observed_of(node.mappings))
         )
 

@@ -10,19 +10,22 @@ from rbdagent.correlate.image_identity import (
     staging_on,
     volume_image,
 )
-from rbdagent.correlate.index import kube_index, node_index
+from rbdagent.correlate.index import derived_view, keys_of_volume, kube_index, node_index
+from rbdagent.correlate.names import key_of
 from rbdagent.errors import ParseError
 from rbdagent.model import (
     CsiImageMeta,
     CsiSource,
     ImageIdentity,
     ImageSpec,
+    KubeEvent,
     KubeView,
     Mapping,
     NodeView,
     NotObserved,
     PersistentVolume,
     Pod,
+    Snapshot,
     Target,
     TargetKind,
     VolumeData,
@@ -59,6 +62,34 @@ def images_of(
 def names(target: Target, mapping: Mapping) -> bool:
     """Return whether a device target means this mapping; ``rbd0`` is the same as ``/dev/rbd0``."""
     return target.name.removeprefix("/dev/") == mapping.kernel_name
+
+
+def about(target: Target, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot of a cluster as one about a target, with the events of that target only.
+
+    Everything else is the same, and so is what was worked out once.
+    """
+    kube = snapshot.kubernetes
+    if kube is not None and not isinstance(kube.events, NotObserved):
+        kube = derived_view(kube, events=_events_of(target, kube))
+    return derived_view(snapshot, target=target, kubernetes=kube)
+
+
+def _events_of(target: Target, kube: KubeView) -> tuple[KubeEvent, ...]:
+    """Return the events of the target's PVs and claims, and of all pods of these claims.
+
+    A claim or a pod may be deleted, and its events still exist.
+    """
+    index = kube_index(kube)
+    volumes = target_volumes(target, kube)
+    claims = {*target_claims(target, kube)}
+    claims |= {key_of(volume.claim) for volume in volumes if volume.claim is not None}
+    pods = (pod for claim in claims for pod in index.pods_by_claim.get(claim, ()))
+    subjects = {(target.namespace, target.name), *claims, *(key_of(pod.ref) for pod in pods)}
+    subjects |= {key for volume in volumes for key in keys_of_volume(volume)}
+    return tuple(
+        event for subject in subjects for event in index.events_by_subject.get(subject, ())
+    )
 
 
 def _images_of_devices(mappings: Iterable[Mapping]) -> list[ImageIdentity]:

@@ -602,7 +602,7 @@ def _reports(index: Index, entries: Iterable[PublishedEntry]) -> tuple[Published
     for number, theirs in by_node.items():
         common = observed_of(found[number].mappings)
         wanted = {id(one) for one in (*common, *(entry.mapping for entry in theirs))}
-        every = observed_of(theirs[0].node.mappings)
+        every = observed_of(index.reports.nodes[number].mappings)
         found[number] = replace(
             found[number], mappings=tuple(one for one in every if id(one) in wanted)
         )

@@ -25,9 +25,15 @@ from rbdagent.correlate.node_usage import (
     volumes_of_paths,
 )
 from rbdagent.correlate.published_reports import reported_mappings
-from rbdagent.correlate.resolve import images_of, names, target_claims, target_volumes
+from rbdagent.correlate.resolve import (
+    images_of,
+    names,
+    target_claims,
+    target_volumes,
+)
 from rbdagent.correlate.volume_names import (
     attachments_of,
+    events_in,
     events_of,
     names_of,
     oldest_first,
@@ -168,7 +174,7 @@ def further_volumes(use: Volume, snapshot: Snapshot) -> tuple[PersistentVolume, 
 def _chosen_volumes(snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
     """Return the PVs of the target: RBD volumes first, of these first those with warning events."""
     volumes = target_volumes(snapshot.target, snapshot.kubernetes)
-    events = kube_index(snapshot.kubernetes).events
+    events = events_in(snapshot.kubernetes)
     warned = " ".join(event.message for event in events if event.type == "Warning")
     ranked = sorted(
         volumes,
@@ -334,7 +340,7 @@ def _events(
     """Return the events of the volume; with a target, the API was queried only for its events."""
     if snapshot.target.kind is TargetKind.NONE:
         return events_of(known, users, snapshot)
-    return oldest_first(kube_index(snapshot.kubernetes).events)
+    return oldest_first(events_in(snapshot.kubernetes))
 
 
 def _leftovers(

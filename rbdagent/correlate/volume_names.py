@@ -357,6 +357,11 @@ def are_events_observed(kube: KubeView | None) -> bool:
     return kube is not None and not isinstance(kube.events, NotObserved)
 
 
+def events_in(kube: KubeView | None) -> tuple[KubeEvent, ...]:
+    """Return the observed events."""
+    return () if kube is None else observed_of(kube.events)
+
+
 def events_of(
     names: VolumeNames, users: tuple[Pod, ...], snapshot: Snapshot
 ) -> tuple[KubeEvent, ...]:
@@ -368,7 +373,7 @@ def events_of(
     texts = names.persistent_volumes | image_texts(names)
     found = [
         event
-        for event in index_of(snapshot).kube.events
+        for event in events_in(snapshot.kubernetes)
         if (event.kind == "PersistentVolume" and event.subject.name in names.persistent_volumes)
         or (
             event.kind == "PersistentVolumeClaim"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
 from rbdagent.correlate.index import Index, index_of
-from rbdagent.correlate.snapshot_slice import part_of
+from rbdagent.correlate.resolve import about
 from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.lifecycle.targets import EVERYTHING, Scope, subjects_of
 from rbdagent.lifecycle.triage import Triage
@@ -113,7 +113,7 @@ def is_empty(found: ClusterReport) -> bool:
 def affected_objects(index: Index, targets: Iterable[Target]) -> Iterator[AffectedObject]:
     """Yield the targets that have a finding of severity WARNING or above."""
     for target in targets:
-        part = part_of(index, target)
+        part = about(target, index.snapshot)
         lifecycle = among_all(lifecycle_of(correlate(part), part), part)
         serious = serious_findings(lifecycle)
         if serious:
