@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.parallel import Awaited, all_of, awaiting
-from rbdagent.correlate.image_identity import are_mappings_observed, copies_text, copies_with
+from rbdagent.correlate.image_identity import are_mappings_observed
+from rbdagent.correlate.views import copies_text, copies_with
 from rbdagent.errors import SourceError
 from rbdagent.model import (
     CephView,

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.correlate.image_identity import (
-    clusters_of,
-    copies_text,
-    copies_with,
     identity_of_mapping,
     mappings_of,
     same_image,
-    views_of,
 )
-from rbdagent.correlate.index import client_of, index_of, kube_index
+from rbdagent.correlate.index import ceph_index, client_of, index_of, kube_index
 from rbdagent.correlate.node_usage import (
     VolumeDirectories,
     directories_of_volume,
@@ -28,6 +24,7 @@ from rbdagent.correlate.node_usage import (
     unknown_pod_uids,
 )
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, reported_mappings
+from rbdagent.correlate.views import copies_text, copies_with, views_of
 from rbdagent.correlate.volume_names import (
     attachment_to,
     in_volumes_in_use,
@@ -705,7 +702,9 @@ def cluster_with(fsid: str | None, snapshot: Snapshot) -> ClusterView | None:
     """Return the cluster with that fsid; None if several clusters have it."""
     if fsid is None or copies_with(fsid, snapshot.ceph):
         return None
-    return next((cluster for cluster in clusters_of(snapshot.ceph) if cluster.fsid == fsid), None)
+    return next(
+        (cluster for cluster in ceph_index(snapshot.ceph).clusters if cluster.fsid == fsid), None
+    )
 
 
 def blocklisting(

@@ -9,7 +9,7 @@ that both are freed at once.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -49,7 +49,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.address import spelled
-from rbdagent.parse.handle import attachment_name
+from rbdagent.parse.handle import attachment_name, in_use_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -67,6 +67,8 @@ ClientKey = tuple[int | None, int, str]
 Id and nonce are unique in a cluster. Still, the report of a compromised agent may contain those of
 another node's client: it must not replace the report of that node.
 """
+_KEPT: Final = "kept"
+"""The attribute of a view that has the results of :func:`once`, by their functions."""
 ClusterClient = tuple[ClientKey, str | None]
 """A client, and the fsid of its cluster."""
 
@@ -95,7 +97,7 @@ def index_of(snapshot: Snapshot) -> Index:
 def derived_view(view: _S, **changes: object) -> _S:
     """Return a view with other fields, on which nothing that is kept with it depends."""
     other = replace(view, **changes)
-    vars(other).update(vars(view))
+    vars(other)[_KEPT] = vars(view).setdefault(_KEPT, {})
     return other
 
 
@@ -119,10 +121,10 @@ def once(view: _V, function: Callable[[_V], _T]) -> _T:
 
     The result must not refer to the view: else both live until the garbage is collected.
     """
-    kept: dict[str, _T] = vars(view)
-    if function.__qualname__ not in kept:
-        kept[function.__qualname__] = function(view)
-    return kept[function.__qualname__]
+    kept: dict[Callable[[_V], _T], _T] = vars(view).setdefault(_KEPT, {})
+    if function not in kept:
+        kept[function] = function(view)
+    return kept[function]
 
 
 def with_ceph(index: Index, ceph: CephView | None) -> Index:
@@ -366,6 +368,20 @@ class KubeIndex:
         return by_each((name, node) for node in self.nodes for name in node.names_attached)
 
     @cached_property
+    def _attaching(self) -> frozenset[str]:
+        return frozenset(name.partition("^")[0] for name in self.nodes_attaching)
+
+    def attaches(self, driver: str) -> bool:
+        """Return whether volumes of a driver are attached at all, to any node."""
+        head = in_use_name(driver, "").partition("^")[0]
+        return driver in self.attachment_of_driver or head in self._attaching
+
+    @cached_property
+    def registered_drivers(self) -> frozenset[str]:
+        """The drivers that any CSINode lists."""
+        return frozenset(driver for one in self._csi_nodes for driver in one.drivers)
+
+    @cached_property
     def csi_nodes(self) -> dict[str, CSINode]:
         """The CSINodes by the name of their Node."""
         return {csi_node.node_name: csi_node for csi_node in self._csi_nodes}
@@ -485,13 +501,6 @@ class NodeIndex:
 # --------------------------------------------------------------------------------------------------
 
 
-class Views(NamedTuple):
-    """The images of one cluster, with their positions."""
-
-    by_name: dict[str, list[tuple[int, ImageView]]]
-    by_id: dict[str, list[tuple[int, ImageView]]]
-
-
 class CephIndex:
     """The images of the clusters."""
 
@@ -507,7 +516,19 @@ class CephIndex:
     @cached_property
     def views(self) -> tuple[Views, ...]:
         """The images of each cluster, in the order of the view."""
-        return tuple(map(_views, self._clusters))
+        return tuple(map(Views, self._clusters))
+
+    def views_of(self, image: ImageIdentity) -> Iterator[list[ImageView]]:
+        """Yield for each distinct cluster, in order, the views that have the name or the id."""
+        views = {
+            id(cluster): found for cluster, found in zip(self._clusters, self.views, strict=True)
+        }
+        for cluster in self.clusters:
+            found = views[id(cluster)]
+            named = found.by_name.get(image.spec.name, ())
+            numbered = found.by_id.get(image.image_id or "", ())
+            every = dict((*named, *numbered))
+            yield [every[number] for number in sorted(every)]
 
     @cached_property
     def blocklisted_nonces(self) -> frozenset[int]:
@@ -520,14 +541,24 @@ class CephIndex:
         )
 
 
-def _views(cluster: ClusterView) -> Views:
-    numbered = list(enumerate(cluster.images))
-    return Views(
-        by_name=by_each((view.spec.name, (number, view)) for number, view in numbered),
-        by_id=by_each(
-            (view.image_id, (number, view)) for number, view in numbered if view.image_id
-        ),
-    )
+class Views:
+    """The images of one cluster, with their positions."""
+
+    def __init__(self, cluster: ClusterView) -> None:
+        """Take the images; nothing is indexed yet."""
+        self._numbered = tuple(enumerate(cluster.images))
+
+    @cached_property
+    def by_name(self) -> dict[str, list[tuple[int, ImageView]]]:
+        """Images by their name."""
+        return by_each((view.spec.name, (number, view)) for number, view in self._numbered)
+
+    @cached_property
+    def by_id(self) -> dict[str, list[tuple[int, ImageView]]]:
+        """Images by their id."""
+        return by_each(
+            (view.image_id, (number, view)) for number, view in self._numbered if view.image_id
+        )
 
 
 # --------------------------------------------------------------------------------------------------

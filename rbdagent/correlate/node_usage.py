@@ -372,11 +372,11 @@ def driver_registered(
     elif isinstance(kube.csi_nodes, NotObserved):
         reason = kube.csi_nodes
     else:
-        for csi_node in kube.csi_nodes:
-            if csi_node.node_name == node_name and drivers.isdisjoint(csi_node.drivers):
-                return False
-        if all(registered.node_name != node_name for registered in kube.csi_nodes):
+        csi_node = kube_index(kube).csi_nodes.get(node_name or "")
+        if csi_node is None:
             reason = NotObserved(reason=f"no CSINode object for {node_name}")
+        elif drivers.isdisjoint(csi_node.drivers):
+            return False
     if not local:
         return True if reason is None else reason
     return _socket_listens(drivers, snapshot, reason)

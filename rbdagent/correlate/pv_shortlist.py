@@ -71,20 +71,33 @@ class VolumeShortlist:
         """Sort the PVs, which are given in order of their names."""
         self._volumes = volumes
         self._sorts = _by_sort(volumes)
-        self._known: dict[Hashable, tuple[PersistentVolume, ...]] = {}
+        self._known: dict[
+            Hashable, tuple[tuple[PersistentVolume, ...], PersistentVolume | None]
+        ] = {}
 
     def nearest(self, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, ...]:
         """Return the PVs that fit a claim best, without those whose claimRef names it.
 
         For a PV whose claimRef names the claim, only the claim decides whether it fits.
         """
+        return self._compared(claim)[0]
+
+    def smallest_fit(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """Return the smallest PV that fits a claim, of those whose claimRef does not name it."""
+        return self._compared(claim)[1]
+
+    def _compared(
+        self, claim: PersistentVolumeClaim
+    ) -> tuple[tuple[PersistentVolume, ...], PersistentVolume | None]:
         wants = tuple(getattr(claim, name) for name in _WISHES)
-        found = self._known.get(wants)
-        if found is None:
+        if wants not in self._known:
             compared = candidates(claim, self._samples(claim))
-            found = tuple(candidate.volume for candidate in compared[:KEPT])
-            self._known[wants] = found
-        return found
+            fits = (candidate.volume for candidate in compared if not candidate.objections)
+            self._known[wants] = (
+                tuple(candidate.volume for candidate in compared[:KEPT]),
+                min(fits, key=lambda one: (one.capacity_bytes or 0, one.name), default=None),
+            )
+        return self._known[wants]
 
     def _samples(self, claim: PersistentVolumeClaim) -> Iterable[PersistentVolume]:
         samples = list(_first_of_each(self._sorts, claim))

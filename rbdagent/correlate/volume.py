@@ -7,13 +7,10 @@ from msgspec import Struct
 from rbdagent.correlate.holders import holders_of, local_holder
 from rbdagent.correlate.image_identity import (
     by_name,
-    clusters_of,
     identity_of_mapping,
-    settled,
-    views_of,
     volume_image,
 )
-from rbdagent.correlate.index import kube_index, node_index
+from rbdagent.correlate.index import ceph_index, kube_index, node_index
 from rbdagent.correlate.names import VolumeNames, key_of
 from rbdagent.correlate.node_usage import (
     known_names,
@@ -31,6 +28,7 @@ from rbdagent.correlate.resolve import (
     target_claims,
     target_volumes,
 )
+from rbdagent.correlate.views import settled, views_of
 from rbdagent.correlate.volume_names import (
     attachments_of,
     events_in,
@@ -144,7 +142,7 @@ def images_to_identify(snapshot: Snapshot) -> tuple[ImageIdentity, ...]:
     ]
     views = {
         (view.fsid, view.image_id)
-        for cluster in clusters_of(snapshot.ceph)
+        for cluster in ceph_index(snapshot.ceph).clusters
         for view in cluster.images
     }
     return tuple(

@@ -14,7 +14,6 @@ from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.image_identity import (
     are_all_nodes_observed,
     are_pods_observed,
-    clusters_of,
     same_image,
     volume_image,
 )
@@ -22,6 +21,7 @@ from rbdagent.correlate.index import (
     Index,
     Key,
     attachments_about,
+    ceph_index,
     clients_in,
     keys_of_volume,
 )
@@ -325,7 +325,7 @@ def _blocklisted(index: Index) -> tuple[set[str], list[str]]:
     """Return the addresses and ranges of which at least one client is on a blocklist."""
     entries = [
         entry
-        for cluster in clusters_of(index.snapshot.ceph)
+        for cluster in ceph_index(index.snapshot.ceph).clusters
         for entry in observed_of(cluster.blocklist)
     ]
     ranges = [entry.network for entry in entries if entry.is_range]

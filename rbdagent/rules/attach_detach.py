@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, over_ssh, template
 from rbdagent.correlate.holders import needs_volumes
-from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.volume_names import (
     are_events_observed,
     knows_every_volume_of,
@@ -36,7 +35,6 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.foreign import foreign
-from rbdagent.parse.handle import in_use_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.beside import beside
 from rbdagent.rules.context import (
@@ -354,15 +352,9 @@ def observed_attachments(case: RuleContext) -> tuple[VolumeAttachment, ...] | No
 
 def attached_elsewhere(case: RuleContext, node: str | None) -> tuple[str, ...]:
     """Return the other nodes with the volume, from VolumeAttachments and Node status."""
-    kube = case.snapshot.kubernetes
-    names = names_of_use(case.use).in_use_names
     found = {attachment.node_name for attachment in observed_of(case.use.attachments)}
-    if kube is not None:
-        found |= {
-            other.name
-            for other in observed_of(kube.nodes)
-            if not names.isdisjoint(other.names_attached)
-        }
+    for name in names_of_use(case.use).in_use_names:
+        found |= {other.name for other in case.kube.nodes_attaching.get(name, ())}
     return tuple(sorted(found - {node}))
 
 
@@ -514,17 +506,7 @@ def _not_begun(pod: Pod, case: RuleContext) -> Iterator[Finding]:
 
 def _is_attached_at_all(source: object, case: RuleContext) -> bool:
     """Return whether the driver's volumes are attached: with attachRequired false, none is."""
-    kube = case.snapshot.kubernetes
-    if kube is None or not isinstance(source, CsiSource):
-        return False
-    of_driver = in_use_name(source.driver, "")
-    return any(
-        attachment.attacher == source.driver for attachment in observed_of(kube.attachments)
-    ) or any(
-        name.startswith(of_driver)
-        for node in observed_of(kube.nodes)
-        for name in node.volumes_attached
-    )
+    return isinstance(source, CsiSource) and case.kube.attaches(source.driver)
 
 
 def _not_picked_up(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
@@ -726,9 +708,8 @@ def _is_of_gone_volume(attachment: VolumeAttachment, case: RuleContext) -> bool:
     if not knows_every_volume_of(None, kube) or attachment.persistent_volume is None:
         return False
     known = {volume.name for volume in volumes_of_use(case.use)}
-    return attachment.persistent_volume not in known and all(
-        volume.name != attachment.persistent_volume for volume in kube_index(kube).volumes
-    )
+    volume = attachment.persistent_volume
+    return volume not in known and volume not in case.kube.volume_by_name
 
 
 def attachment_idle(case: RuleContext) -> Iterator[Finding]:

@@ -9,10 +9,10 @@ from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, sam
 from rbdagent.correlate.image_identity import (
     are_mappings_observed,
     are_watchers_observed,
-    fsids_of,
     mappings_of,
 )
 from rbdagent.correlate.published_reports import is_fresh
+from rbdagent.correlate.views import fsids_of
 from rbdagent.correlate.volume_names import are_claims_observed
 from rbdagent.model import (
     BlocklistEntry,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Rule: TypeAlias = "Callable[[RuleContext], Iterator[Finding]]"
 
 
-class RuleContext(Struct, frozen=True, kw_only=True):
+class RuleContext(Struct, frozen=True, kw_only=True, dict=True):
     """Holds one target with its verdicts: the input of every rule."""
 
     use: Volume

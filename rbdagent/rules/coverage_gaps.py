@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import cluster_with
-from rbdagent.correlate.image_identity import clusters_of
+from rbdagent.correlate.index import ceph_index
 from rbdagent.model import CODES_OF_GAPS, Finding, NotObserved, Severity, Source, SourceState, Verb
 from rbdagent.rules.context import RuleContext, finding
 from rbdagent.rules.entry import Entry
@@ -152,7 +152,7 @@ def other_machine(case: RuleContext) -> Iterator[Finding]:
 
 def clusters(case: RuleContext) -> Iterator[Finding]:
     """Report RBD902: one cluster of several was not observed."""
-    for cluster in clusters_of(case.snapshot.ceph):
+    for cluster in ceph_index(case.snapshot.ceph).clusters:
         if cluster.source.state is SourceState.OBSERVED:
             continue
         if case.snapshot.sources.ceph.state is not SourceState.OBSERVED and (
@@ -201,7 +201,7 @@ def _late(case: RuleContext) -> NotObserved | Source | None:
     if cluster_with(fsid, case.snapshot) is not None:
         return None
     # Nothing is known about a cluster that failed, not even its fsid.
-    unnamed = [view for view in clusters_of(case.snapshot.ceph) if view.fsid is None]
+    unnamed = [view for view in ceph_index(case.snapshot.ceph).clusters if view.fsid is None]
     return next((view.source for view in unnamed if re.search(_SILENCE, view.source.reason)), None)
 
 
@@ -219,7 +219,7 @@ def gaps(case: RuleContext) -> Iterator[Finding]:
     ]
     found += [
         (f"cluster {cluster.name}", gap)
-        for cluster in clusters_of(case.snapshot.ceph)
+        for cluster in ceph_index(case.snapshot.ceph).clusters
         for gap in cluster.source.gaps
         if gap not in states.ceph.gaps
     ]

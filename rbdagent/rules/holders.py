@@ -11,10 +11,10 @@ from rbdagent.correlate.directories import mounts_of, pod_uids_on
 from rbdagent.correlate.holders import cluster_with, is_ceph_daemon, is_terminated, runs
 from rbdagent.correlate.image_identity import (
     are_watchers_observed,
-    clusters_of,
     identity_of_mapping,
     volume_image,
 )
+from rbdagent.correlate.index import ceph_index
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.model import (
     BlockHolder,
@@ -523,7 +523,7 @@ def _device_of(holder: Holder, case: RuleContext) -> ImageIdentity | None:
 
 def _name_now(device: ImageIdentity, case: RuleContext) -> ImageSpec | None:
     """Return the present name of an image with a known id; None if Ceph was not queried for it."""
-    views = (view for cluster in clusters_of(case.snapshot.ceph) for view in cluster.images)
+    views = (view for cluster in ceph_index(case.snapshot.ceph).clusters for view in cluster.images)
     return next(
         (
             view.spec

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.log_names import log_names_of
 from rbdagent.model import (
     LifecycleStep,
@@ -126,8 +125,9 @@ def _is_here(finding: Finding, case: RuleContext) -> bool:
             holder_verdict.holder.is_local for holder_verdict in case.holder_verdicts
         ) or any(pod.node_name == case.here for pod in pods)
     if kind == "pod":
-        nodes = {str(pod.ref): pod.node_name for pod in kube_index(case.snapshot.kubernetes).pods}
-        return nodes.get(name, case.here) == case.here
+        namespace, _, name = name.partition("/")
+        pod = case.kube.pod_by_key.get((namespace, name))
+        return pod is None or pod.node_name == case.here
     return finding.subject == f"node {case.here}" or finding.subject.endswith(f" on {case.here}")
 
 

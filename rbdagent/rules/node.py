@@ -7,11 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
-from rbdagent.correlate.image_identity import (
-    identity_of_mapping,
-    mappings_of,
-    same_image,
-)
+from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, same_image
 from rbdagent.correlate.index import kube_index, node_index
 from rbdagent.correlate.node_usage import kubelet_of, maps_in_flight
 from rbdagent.model import (

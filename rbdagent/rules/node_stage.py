@@ -2056,12 +2056,11 @@ def _is_on_no_node(driver: str, case: RuleContext) -> bool:
     kube = case.snapshot.kubernetes
     if kube is None or not are_all_nodes_observed(kube):
         return False
-    drivers = {listed.node_name: listed.drivers for listed in observed_of(kube.csi_nodes)}
-    names = {node.name for node in observed_of(kube.nodes)}
+    names = case.kube.node_by_name.keys()
     return (
-        len(names) > 1
-        and names <= drivers.keys()
-        and not any(driver in listed for listed in drivers.values())
+        driver not in case.kube.registered_drivers
+        and len(names) > 1
+        and names <= case.kube.csi_nodes.keys()
     )
 
 
@@ -2075,8 +2074,8 @@ def _lacks_driver(node: str | None, case: RuleContext) -> bool:
     kube, driver = case.snapshot.kubernetes, driver_of(case.use)
     if kube is None or driver is None:
         return False
-    seen = [listed for listed in observed_of(kube.csi_nodes) if listed.node_name == node]
-    if not seen or any(driver in listed.drivers for listed in seen):
+    listed = case.kube.csi_nodes.get(node or "")
+    if listed is None or driver in listed.drivers:
         return False
     return not _has_just_come(node, case)
 
@@ -2100,10 +2099,8 @@ def _is_registered_by_now(text: str, said: str | None, node: str | None, case: R
         return False
     if is_young(said, case.snapshot.observed_at, seconds(RETRY_S)) is not True:
         return False
-    return any(
-        listed.node_name == node and driver in listed.drivers
-        for listed in observed_of(kube.csi_nodes)
-    )
+    listed = case.kube.csi_nodes.get(node or "")
+    return listed is not None and driver in listed.drivers
 
 
 def _is_back(pod_event: PodEvent, case: RuleContext) -> bool:
@@ -2123,8 +2120,7 @@ def is_not_installed(driver: str, case: RuleContext) -> bool:
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.drivers, NotObserved) or not kube.nodes_complete:
         return False
-    registered = any(driver in listed.drivers for listed in observed_of(kube.csi_nodes))
-    return driver not in kube.drivers and not registered
+    return driver not in kube.drivers and driver not in case.kube.registered_drivers
 
 
 def unregistered_driver(case: RuleContext) -> Iterator[Finding]:

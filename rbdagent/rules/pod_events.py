@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
 from rbdagent.correlate.image_identity import are_pods_observed
+from rbdagent.correlate.index import once
 from rbdagent.correlate.volume_names import covers_claims, names_of_use
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign
@@ -153,6 +154,10 @@ def decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
     that need mounted volumes. If pods were not observed, every pod that has an event may still
     wait.
     """
+    return once(case, _decisive_pod_events)
+
+
+def _decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
     if not are_pods_observed(case.snapshot.kubernetes):
         told: dict[ObjectRef, list[KubeEvent]] = {}
         for event in case.use.events:

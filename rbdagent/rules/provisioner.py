@@ -478,14 +478,8 @@ def _made_by(case: RuleContext, claim: PersistentVolumeClaim) -> str:
     )
     if not sets:
         return ""
-    kube = case.snapshot.kubernetes
-    above = sorted(
-        owner
-        for workload in (() if kube is None else observed_of(kube.workloads))
-        if (workload.ref.namespace, f"{workload.kind}/{workload.ref.name}")
-        == (claim.ref.namespace, sets[0])
-        for owner in workload.owners
-    )
+    workload = case.kube.workloads.get((claim.ref.namespace, sets[0]))
+    above = () if workload is None else sorted(workload.owners)
     made = f", which {foreign_name(above[0])} makes," if above else ""
     return (
         f" A pod of {foreign_name(sets[0])}{made} uses it: if the claim is of its template, change "
@@ -721,9 +715,8 @@ def _lacks_topology(event: KubeEvent) -> bool:
 
 
 def _lacks_driver(case: RuleContext, node: str, driver: str) -> bool:
-    kube = case.snapshot.kubernetes
-    found = () if kube is None else observed_of(kube.csi_nodes)
-    return any(csi_node.node_name == node and driver not in csi_node.drivers for csi_node in found)
+    csi_node = case.kube.csi_nodes.get(node)
+    return csi_node is not None and driver not in csi_node.drivers
 
 
 # --------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import msgspec
 
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.image_identity import are_all_nodes_observed
-from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.names import VolumeNames, key_of
 from rbdagent.correlate.pv_matching import Candidate, Why, candidates, objections, size_text
 from rbdagent.correlate.resolve import target_claims
@@ -79,12 +78,8 @@ def claims_of_target(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
     found = [] if case.use.claim is None else [case.use.claim]
     target, kube = case.snapshot.target, case.snapshot.kubernetes
     if target.kind is TargetKind.POD:
-        wanted = target_claims(target, kube)
-        found += [
-            claim
-            for claim in kube_index(kube).claims
-            if (claim.ref.namespace, claim.ref.name) in wanted
-        ]
+        keys = target_claims(target, kube)
+        found += [case.kube.claim_by_key[key] for key in keys if key in case.kube.claim_by_key]
     return tuple(dict.fromkeys(found))
 
 
@@ -95,21 +90,19 @@ def has_lifecycle_objects(kube: KubeView | None) -> bool:
     )
 
 
-def all_volumes(case: RuleContext) -> tuple[PersistentVolume, ...] | None:
-    """Return all PVs of the cluster, in no order; None if there may be more."""
+def knows_all_volumes(case: RuleContext) -> bool:
+    """Return whether all PVs of the cluster were observed."""
     kube = case.snapshot.kubernetes
     if kube is None or not has_lifecycle_objects(kube) or not kube.volumes_complete:
-        return None
-    found = kube.persistent_volumes
-    return None if isinstance(found, NotObserved) else found
+        return False
+    return not isinstance(kube.persistent_volumes, NotObserved)
 
 
 def volume_named(name: str, case: RuleContext) -> PersistentVolume | NotObserved | None:
     """Return the PV with a name."""
     kube = case.snapshot.kubernetes
-    volumes = () if kube is None else observed_of(kube.persistent_volumes)
-    found = next((volume for volume in volumes if volume.name == name), None)
-    if found is not None or all_volumes(case) is not None:
+    found = case.kube.volume_by_name.get(name)
+    if found is not None or knows_all_volumes(case):
         return found
     if kube is not None and isinstance(kube.persistent_volumes, NotObserved):
         return kube.persistent_volumes
@@ -119,20 +112,22 @@ def volume_named(name: str, case: RuleContext) -> PersistentVolume | NotObserved
     return NotObserved(reason=f"{name} was not requested")
 
 
-def observed_volumes(case: RuleContext) -> tuple[PersistentVolume, ...]:
-    """Return all PVs, in no order; only the target's PV if there may be more."""
-    found = all_volumes(case)
-    if found is not None:
-        return found
-    return () if case.use.persistent_volume is None else (case.use.persistent_volume,)
+def volumes_naming(case: RuleContext, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+    """Return the PVs whose claimRef has the name of a claim, in order of their names.
+
+    If there may be more PVs, these are none but the target's PV.
+    """
+    found = case.kube.volumes_by_claim.get(key_of(claim.ref), [])
+    own = case.use.persistent_volume
+    return [volume for volume in found if volume == own or knows_all_volumes(case)]
 
 
 def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | NotObserved | None:
     """Return the existing claim that a PV of the target names, whatever its uid."""
     kube, kind = case.snapshot.kubernetes, case.snapshot.target.kind
-    for claim in kube_index(kube).claims:
-        if (claim.ref.namespace, claim.ref.name) == (ref.namespace, ref.name):
-            return claim
+    claim = case.kube.claim_by_key.get(key_of(ref))
+    if claim is not None:
+        return claim
     if not are_claims_observed(kube) or kind is TargetKind.DEVICE:
         return NotObserved(reason=f"claim {ref} was not requested")
     if kind is TargetKind.NONE and not has_lifecycle_objects(kube):
@@ -277,12 +272,27 @@ def near(
     case: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
 ) -> tuple[Candidate, ...]:
     """Return the PVs that are closest to a claim's requirements, with the objections to them."""
-    return candidates(claim, all_volumes(case) or (), delayed=delayed)[:_MAX_CANDIDATES]
+    return candidates(claim, _nearest(case, claim), delayed=delayed)[:_MAX_CANDIDATES]
+
+
+def _nearest(case: RuleContext, claim: PersistentVolumeClaim) -> Iterable[PersistentVolume]:
+    """Return the PVs that fit a claim best, and those that name it; none if there may be more."""
+    if not knows_all_volumes(case):
+        return ()
+    return dict.fromkeys((*case.kube.shortlist.nearest(claim), *volumes_naming(case, claim)))
+
+
+def all_fitting(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, ...]:
+    """Return PVs that fit a claim: all, or so many that there certainly are several."""
+    return tuple(volume for volume in _nearest(case, claim) if not objections(claim, volume))
 
 
 def fitting(case: RuleContext, claim: PersistentVolumeClaim) -> PersistentVolume | None:
     """Return the PV that the PV controller would choose for a claim: the smallest that fits."""
-    fits = [volume for volume in all_volumes(case) or () if not objections(claim, volume)]
+    if not knows_all_volumes(case):
+        return None
+    smallest = case.kube.shortlist.smallest_fit(claim)
+    fits = [*all_fitting(case, claim), *([] if smallest is None else [smallest])]
     return min(fits, key=lambda volume: (volume.capacity_bytes or 0, volume.name), default=None)
 
 

@@ -59,9 +59,9 @@ from rbdagent.rules.pv_controller import (
     has_lifecycle_objects,
     is_fresh,
     is_over,
-    observed_volumes,
     retain,
     since,
+    volumes_naming,
     weight,
 )
 from rbdagent.verdicts.timing import age_text
@@ -314,11 +314,10 @@ def _early_severity(case: RuleContext, volume: PersistentVolume) -> Severity | N
 def bound_to_two_volumes(case: RuleContext) -> Iterator[Finding]:
     """Report RBD644: two PVs for one claim; the PV controller releases one at its next sync."""
     for claim in claims_of_target(case):
-        for volume in observed_volumes(case):
-            bound = volume.claim
+        for volume in volumes_naming(case, claim):
             if claim.volume_name in (None, volume.name) or claim.ref.uid is None:
                 continue
-            if bound != claim.ref:
+            if volume.claim != claim.ref:
                 continue
             yield _bound_to_other_claim(case, volume, claim)
 

@@ -26,7 +26,6 @@ from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
     BINDER,
     SYNC_S,
-    all_volumes,
     binder,
     claim_named,
     claims_of_target,
@@ -34,12 +33,13 @@ from rbdagent.rules.pv_controller import (
     describe_volume,
     external_watchers_text,
     hand_over,
+    knows_all_volumes,
     loss_events,
-    observed_volumes,
     patch_claim,
     retain,
     running_pods_text,
     volume_named,
+    volumes_naming,
 )
 from rbdagent.rules.pvc_pending import binding_due, class_of, volume_not_observed
 
@@ -163,11 +163,7 @@ _YAML: Final = ("-o", "yaml")
 
 def _without_volume_name(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     """Report RBD630: only YAML can create this state: volumeName cannot be removed from a claim."""
-    named = [
-        volume
-        for volume in all_volumes(case) or ()
-        if volume.claim is not None and str(volume.claim) == str(claim.ref)
-    ]
+    named = volumes_naming(case, claim) if knows_all_volumes(case) else []
     fix: tuple[Command, ...] = ()
     if len(named) == 1:
         volume = named[0]
@@ -306,11 +302,10 @@ def older_volumes(case: RuleContext) -> Iterator[Finding]:
             continue
         older = [
             volume
-            for volume in sorted(observed_volumes(case), key=lambda volume: volume.name)
+            for volume in volumes_naming(case, claim)
             if volume.name != claim.volume_name
             and volume.phase in {"Available", "Released"}
             and volume.claim is not None
-            and str(volume.claim) == str(claim.ref)
             and volume.claim.uid != claim.ref.uid
         ]
         for volume in older:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
+from rbdagent.correlate.index import kube_index, once
 from rbdagent.correlate.pv_matching import is_reserved_for, objections, refusals
 from rbdagent.model import (
     Command,
@@ -19,6 +20,7 @@ from rbdagent.model import (
     Pod,
     Recovery,
     Severity,
+    Snapshot,
     StorageClass,
     Verb,
     observed_of,
@@ -34,7 +36,7 @@ from rbdagent.rules.pv_controller import (
     NO_VOLUME,
     SILENT,
     SYNC_S,
-    all_volumes,
+    all_fitting,
     annotate_claim,
     are_users_observed,
     binder,
@@ -51,6 +53,7 @@ from rbdagent.rules.pv_controller import (
     hand_over,
     has_lifecycle_objects,
     is_over,
+    knows_all_volumes,
     lapsed,
     lease_line,
     live_users,
@@ -62,9 +65,10 @@ from rbdagent.rules.pv_controller import (
     running_pods_text,
     since,
     volume_named,
+    volumes_naming,
     weight,
 )
-from rbdagent.verdicts.timing import age_text
+from rbdagent.verdicts.timing import age, age_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -333,9 +337,10 @@ def _pending(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Findin
     if kube is None or isinstance(kube.storage_classes, NotObserved):
         yield _unexplained(case, claim)
         return
-    reserved = [volume for volume in all_volumes(case) or () if is_reserved_for(claim, volume)]
+    named = volumes_naming(case, claim) if knows_all_volumes(case) else []
+    reserved = [volume for volume in named if is_reserved_for(claim, volume)]
     if reserved:
-        yield from _reserved(case, claim, sorted(reserved, key=lambda volume: volume.name))
+        yield from _reserved(case, claim, reserved)
         return
     yield from _by_class(case, claim, kube.storage_classes)
 
@@ -572,7 +577,7 @@ def _without_provisioner(
     classes: tuple[StorageClass, ...],
 ) -> Finding:
     """Report RBD602, RBD615: no provisioner creates a volume for the claim."""
-    if all_volumes(case) is None:
+    if not knows_all_volumes(case):
         return _unexplained(case, claim)
     if found is not None:
         why = f"storage class {found.name} provisions none ({NO_PROVISIONER})"
@@ -639,9 +644,7 @@ def _is_before(case: RuleContext, version: tuple[int, int]) -> bool:
 
 def _nothing_fits(case: RuleContext, claim: PersistentVolumeClaim, why: str) -> Finding:
     nearest = near(case, claim)
-    seen = all_volumes(case)
-    # A slice of the snapshot contains only the closest PVs, so the text gives no number.
-    count = "No PV fits" if seen else "There is no PV"
+    count = "No PV fits" if case.kube.volumes else "There is no PV"
     # If several PVs are equally close, it is unknown which of them the user intended.
     one = [candidate for candidate in nearest if len(candidate.objections) == 1]
     fix = changes(claim, one[0].volume, one[0].objections, case) if len(one) == 1 else ()
@@ -766,7 +769,7 @@ def _scheduler_bypassed(
             note="only the scheduler chooses a node for the volume, and it never sees the pod"
         )
     else:
-        fits = [volume for volume in all_volumes(case) or () if not objections(claim, volume)]
+        fits = all_fitting(case, claim)
         fix = (patch_claim(claim, {"volumeName": fits[0].name}),) if len(fits) == 1 else ()
         recovery = Recovery(
             note="only the scheduler chooses a PV for the claim, and it never sees the pod"
@@ -818,7 +821,7 @@ def controller_down(case: RuleContext) -> Iterator[Finding]:
     if kube is None:
         return
     lease = controller_lease(case)
-    evidence = (*_untouched(case), *_not_handed_over(case))
+    evidence = (*once(case.snapshot, _untouched), *_not_handed_over(case))
     if lapsed(lease, case) and _is_unsettled(case):
         evidence += (f"{lease and lease_line(lease, case)}: its holder has stopped",)
     if not evidence:
@@ -838,22 +841,21 @@ def controller_down(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _untouched(case: RuleContext) -> tuple[str, ...]:
+def _untouched(snapshot: Snapshot) -> tuple[str, ...]:
     """Return a line about PVs without a phase: the PV controller sets one within moments."""
-    kube = case.snapshot.kubernetes
-    volumes = () if kube is None else observed_of(kube.persistent_volumes)
+    now = snapshot.observed_at
     old = [
         volume
-        for volume in volumes
+        for volume in kube_index(snapshot.kubernetes).volumes
         if volume.phase in {"", "Pending"}
-        and (passed := since(volume.phase_since or volume.created_at, case)) is not None
+        and (passed := age(volume.phase_since or volume.created_at, now)) is not None
         and passed >= SILENT
     ]
     if not old:
         return ()
-    first = min(old, key=lambda volume: volume.name)
-    more = f", and {len(old) - 1} more" if len(old) > 1 else ""
-    waited = age_text(since(first.phase_since or first.created_at, case))
+    first, *further = old
+    more = f", and {len(further)} more" if further else ""
+    waited = age_text(age(first.phase_since or first.created_at, now))
     return (f"{first.name} has been without a phase for {waited}{more}",)
 
 

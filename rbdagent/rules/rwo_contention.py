@@ -21,7 +21,6 @@ from rbdagent.model import (
     Severity,
     Verdict,
     Workload,
-    observed_of,
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
@@ -263,10 +262,7 @@ def _deployment_of(pod: Pod, case: RuleContext) -> Deployment | None:
     )
     if name is None:
         return None
-    kube = case.snapshot.kubernetes
-    known = () if kube is None else observed_of(kube.workloads)
-    own = [workload for workload in known if workload.ref.namespace == pod.ref.namespace]
-    replica_set = next((workload for workload in own if workload.name == name), None)
+    replica_set = case.kube.workloads.get((pod.ref.namespace, name))
     if replica_set is None:
         guessed = name.removeprefix("ReplicaSet/").rpartition("-")[0]
         return Deployment(guessed, None) if guessed else None
@@ -275,7 +271,7 @@ def _deployment_of(pod: Pod, case: RuleContext) -> Deployment | None:
     )
     if owner is None:
         return None
-    found = next((workload for workload in own if workload.name == owner), None)
+    found = case.kube.workloads.get((pod.ref.namespace, owner))
     return Deployment(owner.removeprefix("Deployment/"), found)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, template
 from rbdagent.correlate.image_identity import are_all_nodes_observed
-from rbdagent.correlate.index import kube_index
+from rbdagent.correlate.index import by_each, kube_index, once
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -201,11 +201,10 @@ def _describe(pod: Pod) -> Command:
 
 
 def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
-    kube = case.snapshot.kubernetes
     own = {
-        claim.ref.name: claim
-        for claim in (() if kube is None else observed_of(kube.claims))
-        if claim.ref.namespace == pod.ref.namespace and claim.ref.name in pod.claims
+        name: claim
+        for name in sorted(pod.claims)
+        if (claim := case.kube.claim_by_key.get((pod.ref.namespace, name))) is not None
     }
     why_not = Recognised.CLAIM_NOT_READY.all_in(pod.unschedulable)
     named = {match["name"]: match["why"] for match in why_not}
@@ -217,17 +216,17 @@ def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
         unseen = {name: "" for name in pod.claims if name not in own} if not unbound else {}
         named |= {name: f"is {phase or 'not bound'}" for name, phase in (unbound | unseen).items()}
     for name, why in named.items():
-        claim = f"{pod.ref.namespace}/{name}"
-        mine = case.use.claim is not None and str(case.use.claim.ref) == claim
+        full_name = f"{pod.ref.namespace}/{name}"
+        mine = case.use.claim is not None and str(case.use.claim.ref) == full_name
         yield finding(
             "RBD701",
             f"pod {pod.ref}",
-            f"{pod.ref} gets no node: its claim {claim} {_in_a_sentence(why)}.",
+            f"{pod.ref} gets no node: its claim {full_name} {_in_a_sentence(why)}.",
             evidence=(scheduler_message(pod),),
             remedy=_how_to_create(pod, name) if why == _NO_CLAIM else "",
             commands=(kubectl("get pvc", namespace=pod.ref.namespace),)
             if why == _NO_CLAIM
-            else (command("rbdagent diagnose", f"pvc/{claim}"),),
+            else (command("rbdagent diagnose", f"pvc/{full_name}"),),
             # The findings about the target's own claim report why it is not ready.
             severity=Severity.INFO if mine else None,
         )
@@ -343,20 +342,23 @@ def _is_limit_of(driver: str, pod: Pod, case: RuleContext) -> bool:
     kube = case.snapshot.kubernetes
     if kube is None:
         return True
-    limited = {name for csi_node in observed_of(kube.csi_nodes) for name, _ in csi_node.limits}
-    return driver in limited or _only_of(driver, pod, kube)
+    return driver in once(kube, _limited_drivers) or _only_of(driver, pod, case)
 
 
-def _only_of(driver: str, pod: Pod, kube: KubeView) -> bool:
+def _limited_drivers(kube: KubeView) -> frozenset[str]:
+    nodes = observed_of(kube.csi_nodes)
+    return frozenset(name for csi_node in nodes for name, _ in csi_node.limits)
+
+
+def _only_of(driver: str, pod: Pod, case: RuleContext) -> bool:
     """Return whether every claim of a pod was observed and has a PV of that driver."""
-    names = {
-        claim.ref.name: claim.volume_name
-        for claim in observed_of(kube.claims)
-        if claim.ref.namespace == pod.ref.namespace
-    }
-    volumes = {volume.name: volume.source for volume in observed_of(kube.persistent_volumes)}
-    sources = [volumes.get(names.get(name) or "") for name in pod.claims]
-    return all(isinstance(source, CsiSource) and source.driver == driver for source in sources)
+    for name in pod.claims:
+        claim = case.kube.claim_by_key.get((pod.ref.namespace, name))
+        volume = case.kube.volume_by_name.get("" if claim is None else claim.volume_name or "")
+        source = None if volume is None else volume.source
+        if not isinstance(source, CsiSource) or source.driver != driver:
+            return False
+    return True
 
 
 def _counts(driver: str, case: RuleContext) -> tuple[str, ...]:
@@ -364,19 +366,24 @@ def _counts(driver: str, case: RuleContext) -> tuple[str, ...]:
     kube = case.snapshot.kubernetes
     if kube is None:
         return ()
-    of_driver = in_use_name(driver, "")
-    counts = {
-        node.name: sum(name.startswith(of_driver) for name in node.volumes_attached)
-        for node in observed_of(kube.nodes)
-    }
-    limits = {
-        csi_node.node_name: limit
+    full = sorted(once(kube, _fill_levels).get(driver, ()), reverse=True)
+    return tuple(f"{node}: {count} of {limit}" for count, node, limit in full[:5])
+
+
+def _fill_levels(kube: KubeView) -> dict[str, list[tuple[int, str, int]]]:
+    """Return by driver the number of its volumes on each node that limits them, and the limit."""
+    nodes = {node.name: node for node in observed_of(kube.nodes)}
+    return by_each(
+        (driver, (_attached(driver, node), node.name, limit))
         for csi_node in observed_of(kube.csi_nodes)
-        for name, limit in csi_node.limits
-        if name == driver and csi_node.node_name in counts
-    }
-    full = sorted(((counts[node], node) for node in limits), reverse=True)
-    return tuple(f"{node}: {count} of {limits[node]}" for count, node in full[:5])
+        if (node := nodes.get(csi_node.node_name)) is not None
+        for driver, limit in csi_node.limits
+    )
+
+
+def _attached(driver: str, node: Node) -> int:
+    of_driver = in_use_name(driver, "")
+    return sum(name.startswith(of_driver) for name in node.volumes_attached)
 
 
 def _of_other_reasons(pod: Pod) -> Finding:
@@ -462,9 +469,8 @@ def _show_claim(claim: str) -> Command:
 
 
 def _claim_named(name: str, case: RuleContext) -> PersistentVolumeClaim | None:
-    kube = case.snapshot.kubernetes
-    known = () if kube is None else observed_of(kube.claims)
-    return next((claim for claim in known if str(claim.ref) == name), None)
+    namespace, _, name = name.partition("/")
+    return case.kube.claim_by_key.get((namespace, name))
 
 
 def _may_be_collected(claim: PersistentVolumeClaim | None, pod: Pod, case: RuleContext) -> bool:

@@ -20,7 +20,6 @@ from rbdagent.model import (
     Severity,
     SourceState,
     TargetKind,
-    observed_of,
 )
 from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
 from rbdagent.rules.context import RuleContext, check_here, finding, query_again
@@ -255,11 +254,9 @@ def _not_looked_up(case: RuleContext) -> Finding | None:
 
 def _names_missing_claims(case: RuleContext) -> bool:
     """Return whether a pod waits for claims of which none was found."""
-    kube = case.snapshot.kubernetes
-    claims = () if kube is None else observed_of(kube.claims)
-    known = {(claim.ref.namespace, claim.ref.name) for claim in claims}
+    known = case.kube.claim_by_key
     return any(
-        pod.claims and known.isdisjoint((pod.ref.namespace, name) for name in pod.claims)
+        pod.claims and not any((pod.ref.namespace, name) in known for name in pod.claims)
         for pod in case.use.waiting_pods
     )
 

@@ -540,15 +540,10 @@ def out_of_service(case: RuleContext) -> Iterator[Finding]:
     dirty = {
         holder_verdict.holder.node for holder_verdict in case.holders_with(Verdict.RETURNED_DIRTY)
     }
-    kube = case.snapshot.kubernetes
-    tainted = [
-        node
-        for node in (() if kube is None else observed_of(kube.nodes))
-        if node.out_of_service and node.ready is True and node.name not in dirty
-    ]
-    concerned = _nodes_of(case) if tainted else frozenset()
-    for node in tainted:
-        if node.name not in concerned:
+    concerned = {name for name in _nodes_of(case) if name is not None} - dirty
+    for name in sorted(concerned & case.kube.node_by_name.keys()):
+        node = case.kube.node_by_name[name]
+        if not node.out_of_service or node.ready is not True:
             continue
         lately = is_young(node.ready_changed_at, case.snapshot.observed_at, GRACE)
         running = users_on(node.name, case)

@@ -17,10 +17,10 @@ from rbdagent.correlate.image_identity import (
     identity_of_mapping,
     mappings_of,
     same_image,
-    views_of,
 )
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import driver_registered
+from rbdagent.correlate.views import views_of
 from rbdagent.correlate.volume_names import (
     covers_claims,
     in_volumes_in_use,

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from rbdagent.correlate.directories import mounts_of, openers_of
 from rbdagent.correlate.holders import is_finished, runs
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import MAPPER_PREFIX, stacked_on
 from rbdagent.correlate.volume_names import knows_every_pod_on
 from rbdagent.model import (
@@ -219,8 +220,7 @@ def unsorted_processes(
     pods_seen = not isinstance(holder.pods, NotObserved)
     if pods_seen and knows_every_pod_on(snapshot.kubernetes, holder.node or ""):
         return ()
-    kube = snapshot.kubernetes
-    uids = {pod.ref.uid for pod in (() if kube is None else observed_of(kube.pods))}
+    uids = kube_index(snapshot.kubernetes).pod_by_uid
     return tuple(
         process
         for process in processes_on(found)

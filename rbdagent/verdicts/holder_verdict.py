@@ -14,6 +14,7 @@ from msgspec import Struct
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.image_identity import are_watchers_observed, identity_of_mapping
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.correlate.published_reports import is_nbd
 from rbdagent.model import (
@@ -315,14 +316,13 @@ def _in_use_by_directory(bench: HolderContext) -> RungResult | None:
     """
     seen = bench.holder.pods
     known = set() if isinstance(seen, NotObserved) else {pod.ref.uid for pod in seen}
-    kube = bench.snapshot.kubernetes
-    pods = () if kube is None else observed_of(kube.pods)
-    active = {pod.ref.uid: pod for pod in pods if not is_finished(pod)}
+    pods = kube_index(bench.snapshot.kubernetes).pod_by_uid
     lines = tuple(
-        f"kubelet has a volume directory of pod {active[directory.pod_uid].ref}: "
-        f"{foreign_name(directory.path)}"
+        f"kubelet has a volume directory of pod {pod.ref}: {foreign_name(directory.path)}"
         for directory in observed_of(bench.holder.pod_volumes)
-        if directory.pod_uid in active and directory.pod_uid not in known
+        if (pod := pods.get(directory.pod_uid)) is not None
+        and not is_finished(pod)
+        and directory.pod_uid not in known
     )
     return RungResult(verdict=Verdict.IN_USE, reasons=lines) if lines else None
 

@@ -16,12 +16,10 @@ from rbdagent.correlate.image_identity import (
     are_mappings_observed,
     are_pods_observed,
     are_watchers_observed,
-    clusters_of,
-    copies_text,
-    copies_with,
-    fsids_of,
 )
+from rbdagent.correlate.index import ceph_index
 from rbdagent.correlate.names import handle_of
+from rbdagent.correlate.views import copies_text, copies_with, fsids_of
 from rbdagent.correlate.volume_names import (
     covers_claims,
     knows_every_volume_of,
@@ -453,7 +451,7 @@ def _every_cluster_answered(fsid: str | None, snapshot: Snapshot) -> bool:
 
     The target may be the image of a cluster that did not answer.
     """
-    clusters = clusters_of(snapshot.ceph)
+    clusters = ceph_index(snapshot.ceph).clusters
     if fsid is None or cluster_with(fsid, snapshot) is None:
         return False
     return all(
