@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from rbdagent.correlate import correlate
 from rbdagent.correlate.index import index_of, with_ceph, with_reports
 from rbdagent.correlate.log_names import log_names_of
-from rbdagent.correlate.snapshot_slice import is_on_observed_node, part_of
+from rbdagent.correlate.resolve import about
+from rbdagent.correlate.target_names import is_on_observed_node
 from rbdagent.lifecycle.needed_reports import needed_reports, suspicious_reports
 from rbdagent.lifecycle.targets import Scope
 from rbdagent.lifecycle.triage import images_to_query, targets_to_diagnose
@@ -61,9 +62,9 @@ def log_names_of_suspects(index: Index) -> tuple[LogNames, ...]:
     own = (
         suspect
         for suspect in targets_to_diagnose(index, _scope(index))
-        if is_on_observed_node(index, suspect)
+        if is_on_observed_node(suspect, index.snapshot)
     )
-    uses = (correlate(part_of(index, suspect)) for suspect in own)
+    uses = (correlate(about(suspect, index.snapshot)) for suspect in own)
     found = (log_names_of(use, index.snapshot) for use in uses)
     return tuple(dict.fromkeys(names for names in found if names.volume or names.kernel))
 

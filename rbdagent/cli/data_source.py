@@ -232,11 +232,9 @@ def _words_of(target: Target) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
     """Return the part of a snapshot of a namespace or a cluster that is about one target."""
-    from rbdagent.correlate.index import index_of
-    from rbdagent.correlate.snapshot_slice import contains_target, part_of
+    from rbdagent.correlate.resolve import about, is_known
 
-    whole = index_of(found)
-    if not contains_target(whole, target):
+    if not is_known(target, found):
         raise NotFoundError(
             f"{name} contains nothing about {target.argument}",
             hint=(
@@ -244,9 +242,7 @@ def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
                 " shows what is stuck",
             ),
         )
-    part = part_of(whole, target)
-    # A part of a snapshot lacks the gaps of its sources, but the output must show them.
-    return replace(part, sources=found.sources)
+    return about(target, found)
 
 
 def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:

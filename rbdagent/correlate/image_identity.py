@@ -12,7 +12,6 @@ from rbdagent.model import (
     ImageIdentity,
     ImageView,
     KubeletView,
-    KubeView,
     Mapping,
     NodeView,
     NotObserved,
@@ -126,16 +125,6 @@ def pod_volumes_of(kubelet: KubeletView | NotObserved) -> tuple[PodVolumeDirecto
 def by_name(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return pods in order of their names."""
     return tuple(sorted(pods, key=lambda pod: (pod.ref.namespace, pod.ref.name)))
-
-
-def are_pods_observed(kube: KubeView | None) -> bool:
-    """Return whether pods were observed; the lists may still be those of one node or namespace."""
-    return kube is not None and not isinstance(kube.pods, NotObserved)
-
-
-def are_all_nodes_observed(kube: KubeView | None) -> bool:
-    """Return whether all Node objects were observed; only then, a missing one does not exist."""
-    return kube is not None and kube.nodes_complete and not isinstance(kube.nodes, NotObserved)
 
 
 def volume_image(volume: PersistentVolume) -> ImageIdentity | None:

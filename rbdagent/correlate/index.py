@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from rbdagent.correlate.coverage import Coverage
 from rbdagent.correlate.directories import Directories, directories_of, pod_uids_on, unbacked_in
 from rbdagent.correlate.image_identity import (
     are_mappings_observed,
@@ -159,6 +160,7 @@ class KubeIndex:
 
     def __init__(self, view: KubeView | None) -> None:
         """Take the lists of a view; nothing is indexed yet."""
+        self.coverage = Coverage(view)
         self._volumes = () if view is None else observed_of(view.persistent_volumes)
         self._claims = () if view is None else observed_of(view.claims)
         self._pods = () if view is None else observed_of(view.pods)

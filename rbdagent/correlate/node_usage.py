@@ -17,7 +17,7 @@ from rbdagent.correlate.directories import (
 from rbdagent.correlate.image_identity import identity_of_mapping, in_order, may_be, same_image
 from rbdagent.correlate.index import kube_index, node_index
 from rbdagent.correlate.names import VolumeNames
-from rbdagent.correlate.volume_names import knows_every_pod_on, source_not_observed, was_mapped_for
+from rbdagent.correlate.volume_names import source_not_observed, was_mapped_for
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
@@ -188,7 +188,7 @@ def leftovers_of(
     the uid of the pod.
     """
     node, kube = snapshot.node, snapshot.kubernetes
-    if node is None or not knows_every_pod_on(kube, node.node_name):
+    if node is None or not kube_index(kube).coverage.pods_on(node.node_name):
         return ()
     known = kube_index(kube).pod_by_uid
     using = frozenset(() if mapping is None else pod_uids_on(mapping))
@@ -210,7 +210,7 @@ def unknown_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
     running. An incomplete list of pods proves nothing: return no uid.
     """
     node = snapshot.node
-    if node is None or not knows_every_pod_on(snapshot.kubernetes, node.node_name):
+    if node is None or not kube_index(snapshot.kubernetes).coverage.pods_on(node.node_name):
         return ()
     known = kube_index(snapshot.kubernetes).pod_by_uid
     return tuple(uid for uid in pod_uids_on(mapping) if uid not in known)

@@ -10,7 +10,7 @@ from rbdagent.correlate.image_identity import (
     staging_on,
     volume_image,
 )
-from rbdagent.correlate.index import derived_view, keys_of_volume, kube_index, node_index
+from rbdagent.correlate.index import derived_view, index_of, keys_of_volume, kube_index, node_index
 from rbdagent.correlate.names import key_of
 from rbdagent.errors import ParseError
 from rbdagent.model import (
@@ -73,6 +73,29 @@ def about(target: Target, snapshot: Snapshot) -> Snapshot:
     if kube is not None and not isinstance(kube.events, NotObserved):
         kube = derived_view(kube, events=_events_of(target, kube))
     return derived_view(snapshot, target=target, kubernetes=kube)
+
+
+def is_known(target: Target, snapshot: Snapshot) -> bool:
+    """Return whether a snapshot contains the object that a target names."""
+    index, key = index_of(snapshot), (target.namespace, target.name)
+    kube = index.kube
+    match target.kind:
+        case TargetKind.CLAIM:
+            return key in kube.claim_by_key
+        case TargetKind.POD:
+            return key in kube.pod_by_key
+        case TargetKind.PERSISTENT_VOLUME:
+            return target.name in kube.volume_by_name
+        case TargetKind.VOLUME_HANDLE:
+            return target.name in kube.handles_by_value
+        case TargetKind.DEVICE:
+            return any(names(target, mapping) for mapping in index.node.mappings)
+    name = "" if target.image is None else target.image.name
+    return (
+        name in kube.volumes_by_image
+        or name in kube.pods_by_image
+        or any(name in cluster.by_name for cluster in index.ceph.views)
+    )
 
 
 def _events_of(target: Target, kube: KubeView) -> tuple[KubeEvent, ...]:

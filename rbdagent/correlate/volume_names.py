@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate.image_identity import are_pods_observed, by_name, same_image, volume_image
-from rbdagent.correlate.index import Key, index_of
+from rbdagent.correlate.image_identity import by_name, same_image, volume_image
+from rbdagent.correlate.index import Key, index_of, kube_index
 from rbdagent.correlate.names import VolumeNames, handle_of, key_of
 from rbdagent.model import (
     ImageIdentity,
@@ -62,7 +62,7 @@ def names_of(
         handles=frozenset(
             pair for candidate in volumes if (pair := handle_of(candidate.source)) is not None
         ),
-        volumes_seen=bool(volumes) or knows_every_volume_of(image, snapshot.kubernetes),
+        volumes_seen=bool(volumes) or kube.coverage.volumes(image),
     )
 
 
@@ -94,13 +94,6 @@ def was_mapped_for(mapped: ImageIdentity | None, names: VolumeNames) -> bool:
         return False
     named = (volume_image(volume) for volume in names.volumes)
     return any(image is not None and same_image(image, mapped) for image in named)
-
-
-def knows_every_volume_of(image: ImageIdentity | None, kube: KubeView | None) -> bool:
-    """Return whether every existing PV of the image was observed."""
-    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
-        return False
-    return kube.volumes_complete or (image is not None and str(image.spec) in kube.searched)
 
 
 def _claims_of(volumes: Iterable[PersistentVolume], kube: KubeIndex) -> Iterable[Key]:
@@ -135,11 +128,6 @@ def _monitors_of(image: ImageIdentity | None, snapshot: Snapshot) -> frozenset[s
         return frozenset()
     found = (daemon for cluster in clusters for daemon in observed_of(cluster.monitors))
     return frozenset(daemon.address.ip for daemon in found)
-
-
-def are_claims_observed(kube: KubeView | None) -> bool:
-    """Return whether claims were observed; a view of one target has only the claims of it."""
-    return kube is not None and not isinstance(kube.claims, NotObserved)
 
 
 def _has_run(pod: Pod) -> bool:
@@ -217,7 +205,8 @@ def _doubt(node: str, names: VolumeNames, snapshot: Snapshot, kube: KubeView) ->
             "pods of this image: PersistentVolumes were not observed, so the claim of the image is "
             "unknown"
         )
-    if not covers(kube, node, names):
+    coverage = index_of(snapshot).kube.coverage
+    if not coverage.pods_on(node) and not coverage.pods_of(names.claims):
         return f"pods on {node}: the list of pods covers {kube.pods_scope} only"
     homeless = _homeless_pod(node, names, index_of(snapshot).kube)
     if homeless is None:
@@ -246,40 +235,6 @@ def _homeless_pod(node: str, names: VolumeNames, kube: KubeIndex) -> tuple[Pod, 
         ),
         None,
     )
-
-
-def covers(kube: KubeView, node: str, names: VolumeNames) -> bool:
-    """Return whether the lists of pods contain every pod on ``node`` that may use the volume.
-
-    Lists of namespaces are enough only if the volume has claims and all of them are in these
-    namespaces: inline volumes may be in any namespace.
-    """
-    return knows_every_pod_on(kube, node) or covers_claims(kube, names)
-
-
-def covers_claims(kube: KubeView, names: VolumeNames) -> bool:
-    """Return whether the lists of pods contain every pod, on any node, that may use its claims."""
-    if not are_pods_observed(kube):
-        return False
-    scopes = _scopes(kube)
-    namespaces = {claim for claim, _ in names.claims}
-    return ("cluster", "") in scopes or (
-        bool(namespaces) and all(("namespace", namespace) in scopes for namespace in namespaces)
-    )
-
-
-def knows_every_pod_on(kube: KubeView | None, node: str) -> bool:
-    """Return whether a pod on the node that is not in the lists does not exist in the API."""
-    if kube is None or not are_pods_observed(kube):
-        return False
-    scopes = _scopes(kube)
-    return ("cluster", "") in scopes or ("node", node) in scopes
-
-
-def _scopes(kube: KubeView) -> frozenset[tuple[str, str]]:
-    """Parse ``node/worker-1,namespace/default``: the lists of pods that were observed."""
-    parts = (part.strip().partition("/") for part in kube.pods_scope.split(","))
-    return frozenset((kind, name) for kind, _, name in parts)
 
 
 def attachments_of(
@@ -319,14 +274,9 @@ def attachment_to(
     if node is None:
         return NotObserved(reason="VolumeAttachment of this client: its node is unknown")
     found = next((attachment for attachment in attachments if attachment.node_name == node), None)
-    if found or (kube is not None and _knows_attachment(names, node, kube)):
+    if found or kube_index(kube).coverage.attachments(names.attachment_names(node)):
         return found
     return NotObserved(reason=f"VolumeAttachment to {node}: it was not requested")
-
-
-def _knows_attachment(names: VolumeNames, node: str, kube: KubeView) -> bool:
-    """Return whether an attachment to a node that was not found is proven not to exist."""
-    return kube.attachments_complete or names.attachment_names(node) <= {*kube.searched}
 
 
 def node_named(name: str | None, snapshot: Snapshot) -> Node | NotObserved | None:
@@ -338,8 +288,9 @@ def node_named(name: str | None, snapshot: Snapshot) -> Node | NotObserved | Non
         return kube.nodes
     if name is None:
         return NotObserved(reason="the client's node is unknown")
-    found = index_of(snapshot).kube.node_by_name.get(name)
-    if found or kube.nodes_complete or name in kube.searched:
+    index = kube_index(kube)
+    found = index.node_by_name.get(name)
+    if found or index.coverage.nodes(name):
         return found
     return NotObserved(reason=f"Node {name}: it was not requested")
 
@@ -350,11 +301,6 @@ def in_volumes_in_use(node: Node | NotObserved | None, names: VolumeNames) -> bo
         node,
         lambda known: known is not None and not names.in_use_names.isdisjoint(known.names_in_use),
     )
-
-
-def are_events_observed(kube: KubeView | None) -> bool:
-    """Return whether events were observed; only then, an empty result means no event."""
-    return kube is not None and not isinstance(kube.events, NotObserved)
 
 
 def events_in(kube: KubeView | None) -> tuple[KubeEvent, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rbdagent.correlate.image_identity import are_watchers_observed
+from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.unknown_watchers import strangers
 from rbdagent.model import (
     BlockedVolume,
@@ -116,5 +117,5 @@ def _blocking_attachment(use: Volume, snapshot: Snapshot) -> _Blocker | None:
     if elsewhere is not None:
         return Verdict.STALE_ATTACHMENT, elsewhere, None
     # An agent does not request the attachments to other nodes: see docs/adr/0004.
-    asked_for_all = kube is not None and kube.attachments_complete
+    asked_for_all = kube_index(kube).coverage.attachments()
     return None if here in nodes or asked_for_all else (Verdict.UNDETERMINED, None, None)

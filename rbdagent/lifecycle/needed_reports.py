@@ -1,10 +1,9 @@
 """The reports of agents that ``diagnose -A`` needs: those of 250,000 mappings are 400 MiB.
 
 Triage checks each report alone (`Triage.suspects`), so the suspects are those of all reports. Then
-only the mappings in the part of a suspect are needed: those of its PVs and images, one of each
-client that watches its images, those of clients that several nodes have, and those that any target
-may need. They contain every report for
-which their target is a suspect.
+only the mappings that concern a suspect are needed: those of its PVs and images, one of each client
+that watches its images, those of clients that several nodes have, and those that any target may
+need. They contain every report for which their target is a suspect.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rbdagent.correlate.index import (
     with_common_only,
     with_reports,
 )
-from rbdagent.correlate.snapshot_slice import WantedReports, wanted_reports
+from rbdagent.correlate.target_names import TargetNames, target_names
 from rbdagent.lifecycle.triage import Triage, targets_to_diagnose
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def _is_disputed(mapping: PublishedMapping, disputed: frozenset[ClusterClient]) 
 def needed_reports(
     index: Index, scope: Scope, reports: Iterable[PublishedNode]
 ) -> tuple[PublishedNode, ...]:
-    """Return all reports with only the mappings in the parts of suspects.
+    """Return all reports with only the mappings that concern suspects.
 
     A mapping of a PV may name another image than the PV: the mappings of that image are needed too.
 
@@ -71,34 +70,37 @@ def needed_reports(
     """
     # Further reports of the suspects make no further suspect.
     targets = targets_to_diagnose(index, scope)
-    named = _in_parts(index, targets, reports)
-    return _in_parts(with_reports(index, named), targets, reports)
+    named = _about(index, targets, reports)
+    return _about(with_reports(index, named), targets, reports)
 
 
-def _in_parts(
+def _about(
     index: Index, targets: Sequence[Target], reports: Iterable[PublishedNode]
 ) -> tuple[PublishedNode, ...]:
-    """Return all reports with only the mappings in the parts that an index has for targets."""
-    wanted = _Wanted(wanted_reports(index, targets), index.reports.disputed)
+    """Return all reports with only the mappings that concern targets, as far as is known."""
+    found = [target_names(target, index.snapshot) for target in targets]
+    wanted = _Wanted(found, index.reports.disputed)
     return _reduced(index, reports, wanted.has)
 
 
 class _Wanted:
-    """Selects the mappings that are in the part of a suspect."""
+    """Selects the mappings that concern a suspect."""
 
-    def __init__(self, wanted: WantedReports, disputed: frozenset[ClusterClient]) -> None:
-        self._wanted = wanted
+    def __init__(self, found: list[TargetNames], disputed: frozenset[ClusterClient]) -> None:
+        self._volumes = {name for names in found for name in names.volumes}
+        self._images = {name for names in found for name in names.images}
+        self._image_ids = {number for names in found for number in names.image_ids}
+        self._clients = {client for names in found for client in names.clients}
         self._disputed = disputed
         self._proven: set[tuple[str, ClientKey, str | None]] = set()
 
     def has(self, node: str, mapping: PublishedMapping) -> bool:
         """Return whether a mapping is wanted; call it once for each mapping, in order."""
-        wanted = self._wanted
-        if mapping.persistent_volume in wanted.volumes:
+        if mapping.persistent_volume in self._volumes:
             return True
-        if mapping.spec is not None and mapping.spec.name in wanted.images:
+        if mapping.spec is not None and mapping.spec.name in self._images:
             return True
-        if mapping.image_id in wanted.image_ids or self._is_proof(node, mapping):
+        if mapping.image_id in self._image_ids or self._is_proof(node, mapping):
             return True
         return _is_disputed(mapping, self._disputed)
 
@@ -107,7 +109,7 @@ class _Wanted:
         if mapping.client_address is None:
             return False
         client = client_of(mapping.client_id, mapping.client_address)
-        if (client, mapping.fsid) not in self._wanted.clients:
+        if (client, mapping.fsid) not in self._clients:
             return False
         proof = node, client, mapping.fsid
         is_first = proof not in self._proven

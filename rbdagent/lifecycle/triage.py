@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.image_identity import (
-    are_all_nodes_observed,
-    are_pods_observed,
     same_image,
     volume_image,
 )
@@ -26,8 +24,7 @@ from rbdagent.correlate.index import (
     keys_of_volume,
 )
 from rbdagent.correlate.names import handle_of, key_of, names_of_volume
-from rbdagent.correlate.snapshot_slice import images_of_target
-from rbdagent.correlate.volume_names import are_claims_observed
+from rbdagent.correlate.resolve import images_of
 from rbdagent.lifecycle.targets import Scope, subjects_of
 from rbdagent.model import (
     CsiSource,
@@ -67,10 +64,9 @@ class Triage:
     def __init__(self, index: Index) -> None:
         """Read from the indexed snapshot the facts that all checks need."""
         self._whole = index
-        kube = index.snapshot.kubernetes
-        self._claims_seen = are_claims_observed(kube)
-        self._pods_seen = are_pods_observed(kube)
-        self._nodes_seen = are_all_nodes_observed(kube)
+        self._claims_seen = index.kube.coverage.claims
+        self._pods_seen = index.kube.coverage.pods
+        self._nodes_seen = index.kube.coverage.nodes()
         self._well = frozenset(_healthy_nodes(index))
         self._own = None if index.snapshot.node is None else index.snapshot.node.node_name
         self._peace: dict[Key, bool] = {}
@@ -348,7 +344,6 @@ def targets_to_diagnose(index: Index, scope: Scope) -> tuple[Target, ...]:
 
 def images_to_query(index: Index, scope: Scope) -> tuple[ImageIdentity, ...]:
     """Return the images of the suspects in the same order: their watchers are further evidence."""
-    found = targets_to_diagnose(index, scope)
-    return tuple(
-        dict.fromkeys(image for target in found for image in images_of_target(index, target))
-    )
+    found, snapshot = targets_to_diagnose(index, scope), index.snapshot
+    images = (images_of(target, snapshot.node, snapshot.kubernetes) for target in found)
+    return tuple(dict.fromkeys(image for of_target in images for image in of_target))

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import needs_volumes
-from rbdagent.correlate.volume_names import covers_claims, names_of_use
+from rbdagent.correlate.index import kube_index
+from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.lifecycle.steps import BACK
 from rbdagent.model import Severity, Verdict
 from rbdagent.rules import FINDINGS
@@ -75,7 +76,7 @@ def users_of(affected: AffectedObject) -> tuple[Pod, ...]:
 
 def are_pods_known(affected: AffectedObject, kube: KubeView | None) -> bool:
     """Return whether every pod that may use an object was observed."""
-    return kube is not None and covers_claims(kube, names_of_use(affected.life.diagnosis.use))
+    return kube_index(kube).coverage.pods_of(names_of_use(affected.life.diagnosis.use).claims)
 
 
 def _is_unused(affected: AffectedObject) -> bool:

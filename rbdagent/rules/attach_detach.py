@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, kubectl, over_ssh, template
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.volume_names import (
-    are_events_observed,
-    knows_every_volume_of,
     names_of_use,
     node_named,
 )
@@ -344,8 +342,8 @@ def is_exclusive(use: Volume) -> bool:
 
 def observed_attachments(case: RuleContext) -> tuple[VolumeAttachment, ...] | None:
     """Return the VolumeAttachments of the volume; None if not all of them were observed."""
-    kube, found = case.snapshot.kubernetes, case.use.attachments
-    if kube is None or isinstance(found, NotObserved) or not kube.attachments_complete:
+    found = case.use.attachments
+    if isinstance(found, NotObserved) or not case.kube.coverage.attachments():
         return None
     return found
 
@@ -465,7 +463,7 @@ def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: RuleContext)
 def attach_waits(case: RuleContext) -> Iterator[Finding]:
     """Report RBD711, RBD712, RBD718: controller, external-attacher or kubelet does not act."""
     with_event = {pod_event.pod for pod_event in decisive_pod_events(case)}
-    knows_events = are_events_observed(case.snapshot.kubernetes)
+    knows_events = case.kube.coverage.events
     by_node = {attachment.node_name: attachment for attachment in observed_of(case.use.attachments)}
     for pod in waiters(case):
         own = by_node.get(str(pod.node_name))
@@ -704,8 +702,7 @@ def _without_node(
 
 
 def _is_of_gone_volume(attachment: VolumeAttachment, case: RuleContext) -> bool:
-    kube = case.snapshot.kubernetes
-    if not knows_every_volume_of(None, kube) or attachment.persistent_volume is None:
+    if not case.kube.coverage.volumes() or attachment.persistent_volume is None:
         return False
     known = {volume.name for volume in volumes_of_use(case.use)}
     volume = attachment.persistent_volume

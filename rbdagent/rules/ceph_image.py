@@ -13,7 +13,6 @@ from rbdagent.correlate.image_identity import (
 )
 from rbdagent.correlate.published_reports import is_fresh
 from rbdagent.correlate.views import fsids_of
-from rbdagent.correlate.volume_names import are_claims_observed
 from rbdagent.model import (
     BlocklistEntry,
     ClusterView,
@@ -241,11 +240,7 @@ def _is_being_removed(case: RuleContext) -> bool:
     volume, claim = case.use.persistent_volume, case.use.claim
     if volume is None or volume.reclaim_policy != "Delete" or case.holder_verdicts:
         return False
-    is_ending = (
-        are_claims_observed(case.snapshot.kubernetes)
-        if claim is None
-        else claim.deleting_since is not None
-    )
+    is_ending = case.kube.coverage.claims if claim is None else claim.deleting_since is not None
     return volume.deleting_since is not None or volume.phase == "Released" or is_ending
 
 

@@ -436,7 +436,7 @@ def _of_attacher(case: RuleContext, volume: PersistentVolume, finalizer: str) ->
     named = [attachment for attachment in attached if attachment.persistent_volume == volume.name]
     if named:
         yield _attached(case, volume, finalizer, named)
-    elif kube.attachments_complete:
+    elif case.kube.coverage.attachments():
         yield _remaining(case, volume, finalizer, ATTACHER)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import metadata_of
 from rbdagent.correlate.index import kube_index
-from rbdagent.correlate.volume_names import knows_every_volume_of, node_named
+from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -35,7 +35,6 @@ from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import knows_every_user, waiters
 from rbdagent.rules.pv_controller import retain
 from rbdagent.verdicts.evidence import pod_names
-from rbdagent.verdicts.holder_verdict import knows_every_node_at
 from rbdagent.verdicts.timing import RETRY_S
 from rbdagent.verdicts.volume_verdict import is_writable, volumes_of_use
 
@@ -180,7 +179,7 @@ def _is_unknown_mapping(holder_verdict: HolderVerdict, case: RuleContext) -> boo
         return False
     if holder.kind is not HolderKind.KRBD:
         return False
-    return knows_every_node_at(holder.watcher.address, case.snapshot.kubernetes)
+    return case.kube.coverage.nodes(str(holder.watcher.address))
 
 
 def _is_watch_missing(case: RuleContext) -> bool:
@@ -296,7 +295,7 @@ def _metadata(case: RuleContext) -> dict[str, str]:
 
 def _names_another(case: RuleContext) -> bool:
     named, view = _metadata(case).get(_PV), case.use.image_view
-    if not named or not knows_every_volume_of(case.use.image, case.snapshot.kubernetes):
+    if not named or not case.kube.coverage.volumes(case.use.image):
         return False
     if view is None or view.presence is not ImagePresence.PRESENT:
         return False

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import kubectl
 from rbdagent.correlate.holders import runs
 from rbdagent.correlate.pv_matching import size_text
-from rbdagent.correlate.volume_names import are_events_observed
 from rbdagent.model import (
     Finding,
     LifecycleStep,
@@ -221,7 +220,7 @@ def _behind_controller(
         # The event is kept for an hour.
         yield _refused(claim, volume, _error_of(condition), (sizes, _shown(claim, condition)))
         return
-    if _is_alive(case, claim, of_resizer) or not are_events_observed(case.snapshot.kubernetes):
+    if _is_alive(case, claim, of_resizer) or not case.kube.coverage.events:
         return
     waited = since(asked_at, case)
     if waited is None or waited < _UNANSWERED:

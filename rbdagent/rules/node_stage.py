@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import Template, command, filled, kubectl, template
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import runs
-from rbdagent.correlate.image_identity import are_all_nodes_observed, are_watchers_observed
+from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
@@ -2053,8 +2053,7 @@ def _other_root(case: RuleContext) -> str:
 
 def _is_on_no_node(driver: str, case: RuleContext) -> bool:
     """Return whether every node of the cluster lacks the driver."""
-    kube = case.snapshot.kubernetes
-    if kube is None or not are_all_nodes_observed(kube):
+    if not case.kube.coverage.nodes():
         return False
     names = case.kube.node_by_name.keys()
     return (

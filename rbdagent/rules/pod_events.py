@@ -6,9 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
-from rbdagent.correlate.image_identity import are_pods_observed
 from rbdagent.correlate.index import once
-from rbdagent.correlate.volume_names import covers_claims, names_of_use
+from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Rank, Recognised
@@ -138,8 +137,7 @@ def is_ending_in_time(pod: Pod, case: RuleContext) -> bool:
 
 def knows_every_user(case: RuleContext) -> bool:
     """Return whether every pod that uses the volume was observed."""
-    kube = case.snapshot.kubernetes
-    return kube is not None and covers_claims(kube, names_of_use(case.use))
+    return case.kube.coverage.pods_of(names_of_use(case.use).claims)
 
 
 def users_on(node: str, case: RuleContext) -> tuple[Pod, ...]:
@@ -158,7 +156,7 @@ def decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
 
 
 def _decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
-    if not are_pods_observed(case.snapshot.kubernetes):
+    if not case.kube.coverage.pods:
         told: dict[ObjectRef, list[KubeEvent]] = {}
         for event in case.use.events:
             _update(told, event.subject, event, case)

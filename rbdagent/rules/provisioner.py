@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, filled, kubectl
-from rbdagent.correlate.volume_names import are_events_observed, node_named
+from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     Command,
     DriverPod,
@@ -800,7 +800,7 @@ def _unreported(
         return _begun_long_ago(case, claim, found, name)
     ago = f" for {age_text(since(own[-1].last_seen, case))}" if own else ""
     said = f"{name} has reported nothing{ago}"
-    if not are_events_observed(case.snapshot.kubernetes):
+    if not case.kube.coverage.events:
         said = f"What {name} has reported was not observed"
     differs = claim.provisioner not in (None, name)
     return finding(

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rbdagent.commands import command, kubectl
-from rbdagent.correlate.image_identity import are_all_nodes_observed
-from rbdagent.correlate.names import VolumeNames, key_of
+from rbdagent.correlate.names import key_of
 from rbdagent.correlate.pv_matching import Candidate, Why, candidates, objections, size_text
 from rbdagent.correlate.resolve import target_claims
 from rbdagent.correlate.unknown_watchers import strangers
-from rbdagent.correlate.volume_names import are_claims_observed, covers_claims
 from rbdagent.model import (
     Command,
     Holder,
     KubeEvent,
-    KubeView,
     Lease,
     NotObserved,
     ObjectRef,
@@ -83,19 +80,9 @@ def claims_of_target(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def has_lifecycle_objects(kube: KubeView | None) -> bool:
-    """Return whether the objects that a volume's lifecycle needs were requested from the API."""
-    return kube is not None and not (
-        isinstance(kube.storage_classes, NotObserved) and isinstance(kube.drivers, NotObserved)
-    )
-
-
 def knows_all_volumes(case: RuleContext) -> bool:
     """Return whether all PVs of the cluster were observed."""
-    kube = case.snapshot.kubernetes
-    if kube is None or not has_lifecycle_objects(kube) or not kube.volumes_complete:
-        return False
-    return not isinstance(kube.persistent_volumes, NotObserved)
+    return case.kube.coverage.lifecycle and case.kube.coverage.volumes()
 
 
 def volume_named(name: str, case: RuleContext) -> PersistentVolume | NotObserved | None:
@@ -124,13 +111,13 @@ def volumes_naming(case: RuleContext, claim: PersistentVolumeClaim) -> list[Pers
 
 def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | NotObserved | None:
     """Return the existing claim that a PV of the target names, whatever its uid."""
-    kube, kind = case.snapshot.kubernetes, case.snapshot.target.kind
+    kind = case.snapshot.target.kind
     claim = case.kube.claim_by_key.get(key_of(ref))
     if claim is not None:
         return claim
-    if not are_claims_observed(kube) or kind is TargetKind.DEVICE:
+    if not case.kube.coverage.claims or kind is TargetKind.DEVICE:
         return NotObserved(reason=f"claim {ref} was not requested")
-    if kind is TargetKind.NONE and not has_lifecycle_objects(kube):
+    if kind is TargetKind.NONE and not case.kube.coverage.lifecycle:
         return NotObserved(reason=f"claim {ref} was not requested")
     return None
 
@@ -151,9 +138,7 @@ def live_users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ..
 
 def are_users_observed(case: RuleContext, claim: PersistentVolumeClaim) -> bool:
     """Return whether every pod that uses a claim was observed."""
-    kube = case.snapshot.kubernetes
-    names = VolumeNames(image=None, claims=frozenset({(claim.ref.namespace, claim.ref.name)}))
-    return kube is not None and covers_claims(kube, names)
+    return case.kube.coverage.pods_of((key_of(claim.ref),))
 
 
 def since(stamp: str | None, case: RuleContext) -> timedelta | None:
@@ -452,12 +437,12 @@ def external_watchers(
     case: RuleContext, volume: PersistentVolume
 ) -> tuple[Holder, ...] | NotObserved:
     """Return the watchers of a PV's image outside this cluster, perhaps in its original cluster."""
-    shown, view, kube = case.use.persistent_volume, case.use.image_view, case.snapshot.kubernetes
+    shown, view = case.use.persistent_volume, case.use.image_view
     if shown is None or shown.name != volume.name or view is None:
         return NotObserved(reason="its image was not observed")
     if isinstance(view.watchers, NotObserved):
         return view.watchers
-    if not are_all_nodes_observed(kube):
+    if not case.kube.coverage.nodes():
         return NotObserved(reason="the nodes of this cluster were not observed")
     return tuple(holder for holder in strangers(case.use) if holder.node is None)
 

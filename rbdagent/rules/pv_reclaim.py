@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, filled
-from rbdagent.correlate.volume_names import are_events_observed, node_named
+from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -56,7 +56,6 @@ from rbdagent.rules.pv_controller import (
     events_of_volume,
     external_watchers,
     free,
-    has_lifecycle_objects,
     is_fresh,
     is_over,
     retain,
@@ -402,7 +401,7 @@ def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
         return _held(case, volume, event)
     foreign = _foreign_reason(case, volume)
     young = not is_over(SILENT if foreign else _DELETING, volume.phase_since, case)
-    blind = not are_events_observed(case.snapshot.kubernetes)
+    blind = not case.kube.coverage.events
     if young or blind:
         unseen = (
             ""
@@ -619,7 +618,7 @@ def _foreign_reason(case: RuleContext, volume: PersistentVolume) -> str:
             f"its provisioned-by annotation names {volume.provisioner}, but its driver is {driver}"
         )
     kube = case.snapshot.kubernetes
-    if kube is None or not has_lifecycle_objects(kube) or isinstance(kube.drivers, NotObserved):
+    if kube is None or not case.kube.coverage.lifecycle or isinstance(kube.drivers, NotObserved):
         return ""
     return "" if driver in kube.drivers else f"no CSIDriver {driver} is installed"
 

@@ -51,7 +51,6 @@ from rbdagent.rules.pv_controller import (
     external_watchers_text,
     fitting,
     hand_over,
-    has_lifecycle_objects,
     is_over,
     knows_all_volumes,
     lapsed,
@@ -360,7 +359,7 @@ def _unexplained(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
             *(quoted(event) for event in events[-3:]),
         ),
         commands=(
-            *(() if has_lifecycle_objects(case.snapshot.kubernetes) else (_diagnose(claim),)),
+            *(() if case.kube.coverage.lifecycle else (_diagnose(claim),)),
             describe_claim(claim),
         ),
         severity=weight(case, claim.created_at),

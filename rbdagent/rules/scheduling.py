@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, template
-from rbdagent.correlate.image_identity import are_all_nodes_observed
 from rbdagent.correlate.index import by_each, kube_index, once
 from rbdagent.model import (
     Command,
@@ -289,7 +288,7 @@ def _term_text(term: NodeTerm) -> str:
 
 def _nodes_for(volume: PersistentVolume, kube: KubeView) -> tuple[str, ...] | None:
     """Return the nodes that a PV may be used on; None if not all nodes were observed."""
-    if not are_all_nodes_observed(kube):
+    if not kube_index(kube).coverage.nodes():
         return None
     return tuple(sorted(node.name for node in kube_index(kube).nodes if fits(volume, node)))
 

@@ -22,7 +22,6 @@ from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import driver_registered
 from rbdagent.correlate.views import views_of
 from rbdagent.correlate.volume_names import (
-    covers_claims,
     in_volumes_in_use,
     names_of,
     node_named,
@@ -174,7 +173,7 @@ def _attachment(after: _After) -> VolumeAttachment | NotObserved | None:
         ),
         None,
     )
-    if found or kube.attachments_complete:
+    if found or kube_index(kube).coverage.attachments():
         return found
     return NotObserved(reason="VolumeAttachments: not all were listed")
 
@@ -216,7 +215,7 @@ def _waited_for(after: _After) -> Iterator[str]:
     Yields nothing if the lists of pods may lack one that uses a claim of the volume.
     """
     kube = after.snapshot.kubernetes
-    if kube is None or not covers_claims(kube, after.names):
+    if not kube_index(kube).coverage.pods_of(after.names.claims):
         return
     for pod in users_of(after.names, after.snapshot):
         if pod.node_name not in (None, after.node) and waits_for_volumes(pod):

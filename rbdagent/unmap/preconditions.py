@@ -17,7 +17,6 @@ from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.machine import is_its_node
 from rbdagent.correlate.node_usage import MAPPER_PREFIX, kubelet_process, stacked_on
-from rbdagent.correlate.volume_names import knows_every_pod_on
 from rbdagent.model import (
     COMMAND_LINES,
     BlockHolder,
@@ -576,7 +575,7 @@ def is_not_in_kubelet_directories(attempt: Attempt) -> Outcome:
         ("kubelet's pod directories", holder.pod_volumes),
     )
     leftovers = {leftover.path for leftover in attempt.use.leftovers}
-    complete = knows_every_pod_on(snapshot.kubernetes, holder.node or "")
+    complete = kube_index(snapshot.kubernetes).coverage.pods_on(holder.node)
     kube = snapshot.kubernetes
     certain = complete and kube is not None and kube.consistent
     reasons: list[tuple[str, PreventingObject | None]] = [
@@ -632,7 +631,7 @@ def _pods_not_observed(attempt: Attempt) -> Iterable[str]:
     yield from _not_observed((f"whether this machine is Node {holder.node}", is_node))
     if is_node is False:
         yield f"this machine is not Node {holder.node}: their boot ids differ"
-    if kube is None or not knows_every_pod_on(kube, holder.node or ""):
+    if kube is None or not kube_index(kube).coverage.pods_on(holder.node):
         yield "not every pod of this node was listed"
     elif not kube.consistent:
         yield "pods were read from a cache, not from the API server's store"

@@ -9,8 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.image_identity import are_all_nodes_observed
-from rbdagent.correlate.index import index_of, once
+from rbdagent.correlate.index import index_of, kube_index, once
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, moved_mappings
 from rbdagent.correlate.volume_names import names_of_use, node_named
 from rbdagent.model import Node, NotObserved, PublishedNode, Verdict, observed_of
@@ -70,7 +69,7 @@ def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     The caller has found no holder: neither a watcher, nor a mapping that any agent reports.
     """
     kube = snapshot.kubernetes
-    if kube is None or not are_all_nodes_observed(kube):
+    if kube is None or not kube_index(kube).coverage.nodes():
         return ("the nodes of the cluster",)
     if isinstance(kube.published, NotObserved):
         return (f"what agents of other nodes report ({kube.published.reason})",)

@@ -11,7 +11,6 @@ from rbdagent.correlate.directories import mounts_of, openers_of
 from rbdagent.correlate.holders import is_finished, runs
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import MAPPER_PREFIX, stacked_on
-from rbdagent.correlate.volume_names import knows_every_pod_on
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
@@ -218,7 +217,7 @@ def unsorted_processes(
     as a user of the volume.
     """
     pods_seen = not isinstance(holder.pods, NotObserved)
-    if pods_seen and knows_every_pod_on(snapshot.kubernetes, holder.node or ""):
+    if pods_seen and kube_index(snapshot.kubernetes).coverage.pods_on(holder.node or ""):
         return ()
     uids = kube_index(snapshot.kubernetes).pod_by_uid
     return tuple(

@@ -20,13 +20,11 @@ from rbdagent.correlate.published_reports import is_nbd
 from rbdagent.model import (
     BlocklistEntry,
     DeviceKind,
-    EntityAddress,
     Holder,
     HolderKind,
     HolderVerdict,
     ImagePresence,
     ImageView,
-    KubeView,
     Node,
     NotObserved,
     Pod,
@@ -691,7 +689,7 @@ def unknown_node(bench: HolderContext) -> RungResult | None:
     if holder.node is not None or holder.watcher is None:
         return None
     ip = holder.watcher.address.ip
-    if not knows_every_node_at(holder.watcher.address, kube):
+    if not kube_index(kube).coverage.nodes(str(holder.watcher.address)):
         reason = f"the nodes of the cluster are unknown, so {ip} may be the address of any of them"
         return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
     if holder.kind is HolderKind.LIBRBD:
@@ -709,13 +707,6 @@ def unknown_node(bench: HolderContext) -> RungResult | None:
             ),
         ),
     )
-
-
-def knows_every_node_at(address: EntityAddress, kube: KubeView | None) -> bool:
-    """Return whether all Nodes that can have this address were observed."""
-    if kube is None or isinstance(kube.nodes, NotObserved):
-        return False
-    return kube.nodes_complete or str(address) in kube.searched
 
 
 def node_down(bench: HolderContext) -> RungResult | None:

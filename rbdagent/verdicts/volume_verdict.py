@@ -14,15 +14,12 @@ from rbdagent.correlate.holders import (
 )
 from rbdagent.correlate.image_identity import (
     are_mappings_observed,
-    are_pods_observed,
     are_watchers_observed,
 )
-from rbdagent.correlate.index import ceph_index
+from rbdagent.correlate.index import ceph_index, kube_index
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.views import copies_text, copies_with, fsids_of
 from rbdagent.correlate.volume_names import (
-    covers_claims,
-    knows_every_volume_of,
     names_of,
     names_of_use,
     node_named,
@@ -151,7 +148,7 @@ def conflicting(
     unknown nodes are no proof.
     """
     # A PV of the image that was not observed may allow several writers.
-    if not knows_every_volume_of(use.image, snapshot.kubernetes) or may_share_writing(use):
+    if not kube_index(snapshot.kubernetes).coverage.volumes(use.image) or may_share_writing(use):
         return ()
     writers: dict[tuple[str | None, str | None] | None, dict[str, HolderVerdict]] = {}
     for candidate in holder_verdict:
@@ -402,14 +399,14 @@ def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     if not are_mappings_observed(snapshot.node):
         missing.append("the mappings of this node")
     missing += [f"the image of {mapping.device}" for mapping in missing_devices(snapshot)]
-    kube = snapshot.kubernetes
-    if not knows_every_volume_of(use.image, kube):
+    coverage = kube_index(snapshot.kubernetes).coverage
+    if not coverage.volumes(use.image):
         missing.append("PersistentVolumes")
-    if kube is None or not are_pods_observed(kube):
+    if not coverage.pods:
         missing.append("pods")
-    elif volumes_of_use(use) and not covers_claims(kube, names_of(use.image, (), snapshot)):
+    elif volumes_of_use(use) and not coverage.pods_of(names_of(use.image, (), snapshot).claims):
         missing.append(PODS_ELSEWHERE)
-    if isinstance(use.attachments, NotObserved) or kube is None or not kube.attachments_complete:
+    if isinstance(use.attachments, NotObserved) or not coverage.attachments():
         missing.append("VolumeAttachments")
     return tuple(missing)
 

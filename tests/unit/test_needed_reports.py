@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from rbdagent.correlate import correlate
 from rbdagent.correlate.index import Index, index_of, with_ceph, with_reports
-from rbdagent.correlate.snapshot_slice import part_of
+from rbdagent.correlate.resolve import about
 from rbdagent.lifecycle.cluster_report import report_cluster
 from rbdagent.lifecycle.needed_reports import needed_reports, suspicious_reports
 from rbdagent.lifecycle.targets import Scope, subjects_of
@@ -25,6 +26,7 @@ from rbdagent.model import (
     Snapshot,
     Target,
     Verdict,
+    Volume,
     Watcher,
     observed_of,
 )
@@ -107,8 +109,11 @@ def reduced(snapshot: Snapshot, scope: Scope = Scope()) -> Snapshot:  # noqa: B0
     return with_published(snapshot, needed_reports(index, scope, reports))
 
 
-def parts_of_suspects(index: Index, scope: Scope) -> dict[Target, Snapshot]:
-    return {target: part_of(index, target) for target in targets_to_diagnose(index, scope)}
+def uses_of_suspects(index: Index, scope: Scope) -> dict[Target, Volume]:
+    return {
+        target: correlate(about(target, index.snapshot))
+        for target in targets_to_diagnose(index, scope)
+    }
 
 
 @settings(max_examples=300)
@@ -119,7 +124,7 @@ def test_reduced_reports_lead_to_the_same_answer(snapshot: Snapshot, scope: Scop
     assert report_cluster(fewer, scope) == report_cluster(snapshot, scope)
     whole, part = index_of(snapshot), index_of(fewer)
     assert subjects_of(part, scope) == subjects_of(whole, scope)
-    assert parts_of_suspects(part, scope) == parts_of_suspects(whole, scope)
+    assert uses_of_suspects(part, scope) == uses_of_suspects(whole, scope)
 
 
 @settings(max_examples=300)
@@ -129,7 +134,7 @@ def test_ceph_and_the_logs_are_queried_about_the_same_targets(
 ) -> None:
     before = before_ceph(snapshot, scope)
     whole = index_of(replace(snapshot, ceph=None))
-    assert parts_of_suspects(before, scope) == parts_of_suspects(whole, scope)
+    assert uses_of_suspects(before, scope) == uses_of_suspects(whole, scope)
     for ceph in (None, snapshot.ceph):
         # The first answer has the blocklist, which may lead to further images.
         asked = targets_to_diagnose(with_ceph(before, ceph), scope)

@@ -17,8 +17,7 @@ from rbdagent.correlate.index import index_of, kube_index
 from rbdagent.correlate.names import key_of
 from rbdagent.correlate.pv_matching import candidates
 from rbdagent.correlate.pv_shortlist import KEPT, VolumeShortlist
-from rbdagent.correlate.resolve import target_claims, target_volumes
-from rbdagent.correlate.snapshot_slice import part_of
+from rbdagent.correlate.resolve import about, target_claims, target_volumes
 from rbdagent.lifecycle.cluster_report import (
     affected_objects,
     among_all,
@@ -57,8 +56,8 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.selector import parse_selector
-from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, Many, many
-from tests.support.random_clusters import GIB, Maker, address, some_cluster
+from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, many
+from tests.support.random_clusters import Maker, address, some_cluster
 from tests.support.random_reports import reported_cluster
 from tests.support.rows import each_row
 from tests.support.rule_rows.families import FAMILIES
@@ -146,27 +145,26 @@ def unfiltered(snapshot: Snapshot) -> CodesByTarget:
 
 
 # --------------------------------------------------------------------------------------------------
-# Parts
+# One target of a cluster
 # --------------------------------------------------------------------------------------------------
 
 
 @MANY
 @given(snapshot=CLUSTERS)
-def test_part_of_each_target_leads_to_the_same_life_as_the_whole(snapshot: Snapshot) -> None:
-    whole = index_of(snapshot)
-    for target in subjects_of(whole).targets:
-        part = part_of(whole, target)
+def test_target_of_a_cluster_has_the_life_of_the_target_alone(snapshot: Snapshot) -> None:
+    for target in subjects_of(index_of(snapshot)).targets:
+        part = about(target, snapshot)
         assert life_in(part) == life_in(alone(snapshot, target)), target.argument
 
 
-def test_events_of_the_same_second_keep_their_order_in_a_part() -> None:
+def test_events_of_the_same_second_keep_their_order() -> None:
     maker = Maker(Random(1))
     maker.events = [
         event("something else", kind=kind, subject=ObjectRef(namespace="shop", name=name))
         for kind, name in (("Pod", "web-0"), ("PersistentVolumeClaim", "data-0"))
     ]
     snapshot, target = maker.from_afar(), pvc("shop", "data-0")
-    part = life_in(part_of(index_of(snapshot), target))
+    part = life_in(about(target, snapshot))
     assert len(part.diagnosis.use.events) == 2
     assert part == life_in(alone(snapshot, target))
 
@@ -233,25 +231,25 @@ OTHER: Final = {"spec": ImageSpec(pool="k8s", name="other"), "image_id": "id-9"}
     ],
     ids=["client on the blocklist", "unknown client", "another client"],
 )
-def test_part_has_what_the_client_of_a_blocklist_entry_has_mapped(
+def test_report_has_what_the_client_of_a_blocklist_entry_has_mapped(
     change: dict[str, Any], text: str
 ) -> None:
     snapshot, target = reported(change), pvc("shop", "data-0")
-    life = life_in(part_of(index_of(snapshot), target))
+    life = life_in(about(target, snapshot))
     (finding,) = (finding for finding in life.findings if finding.code == "RBD306")
     assert text in finding.message
     assert life.findings == life_in(alone(snapshot, target)).findings
 
 
-def test_part_has_an_image_that_was_renamed_since_it_was_mapped() -> None:
+def test_reports_have_an_image_that_was_renamed_since_it_was_mapped() -> None:
     renamed = {"device": "/dev/rbd9", "spec": ImageSpec(pool="k8s", name="former")}
     snapshot, target = reported(renamed), pvc("shop", "data-0")
-    part = life_in(part_of(index_of(snapshot), target))
+    part = life_in(about(target, snapshot))
     devices = {holder.published.device for holder in part.diagnosis.use.holders if holder.published}
     assert devices == {"/dev/rbd0", "/dev/rbd9"}
 
 
-def test_part_has_the_report_of_a_client_whose_id_another_agent_reports_as_its_own() -> None:
+def test_reports_have_a_client_whose_id_another_agent_reports_as_its_own() -> None:
     """Id and nonce alone identify a client only if each agent reports its own clients."""
     maker, target = Maker(Random(0)), pvc("shop", "data-0")
     watcher = Watcher(address=replace(address("worker-2"), nonce=7), client=7, cookie=1)
@@ -282,7 +280,7 @@ def test_part_has_the_report_of_a_client_whose_id_another_agent_reports_as_its_o
         )
         for node in ("worker-1", "worker-2")
     ]
-    life = life_in(part_of(index_of(maker.from_afar()), target))
+    life = life_in(about(target, maker.from_afar()))
     (publisher,) = (
         holder.published_by.name for holder in life.diagnosis.use.holders if holder.published_by
     )
@@ -344,72 +342,10 @@ def test_each_rbd_claim_volume_and_pod_is_a_target(snapshot: Snapshot) -> None:
         )
 
 
-@MANY
-@given(snapshot=CLUSTERS)
-def test_part_observes_the_same_kinds_as_completely_as_the_whole(snapshot: Snapshot) -> None:
-    kube, whole = kube_of(snapshot), index_of(snapshot)
-    for target in subjects_of(whole).targets:
-        part = kube_of(part_of(whole, target))
-        for name in KubeView.__struct_fields__:
-            seen, all_seen = getattr(part, name), getattr(kube, name)
-            assert isinstance(seen, NotObserved) == isinstance(all_seen, NotObserved), name
-        assert part.pods_scope == kube.pods_scope
-        assert part.volumes_complete == kube.volumes_complete
-        assert part.attachments_complete == kube.attachments_complete
-        for name in ("nodes", "csi_nodes", "nodes_complete", "searched", "storage_classes"):
-            assert getattr(part, name) == getattr(kube, name)
-
-
-def test_part_does_not_grow_with_the_cluster() -> None:
-    small, large = (many(volumes=count, broken=200, seed=7) for count in (640, 2640))
-    most, before = largest_part(large), largest_part(small)
-    # The part of a target without a volume includes the pods of a node: some nodes have more pods.
-    assert {name for name, count in most.items() if count > 1.25 * before[name]} == set()
-
-
-def largest_part(made: Many) -> dict[str, int]:
-    """Return the largest count of each kind in a part, except in parts of the observed node."""
-    whole, largest = index_of(made.snapshot), dict.fromkeys(KubeView.__struct_fields__, 0)
-    for target in subjects_of(whole).targets:
-        if target.name.rpartition("-")[2] in {str(number) for number in range(HERE)}:
-            continue
-        kube = kube_of(part_of(whole, target))
-        for name in ("persistent_volumes", "claims", "pods", "attachments", "events"):
-            largest[name] = max(largest[name], len(getattr(kube, name)))
-        # A part has the reports of all nodes, but only with the mappings of the target.
-        mapped = sum(len(observed_of(report.mappings)) for report in observed_of(kube.published))
-        largest["published"] = max(largest["published"], mapped)
-    return largest
-
-
 def pvc(namespace: str, name: str) -> Target:
     return Target(
         argument=f"pvc/{namespace}/{name}", kind=TargetKind.CLAIM, name=name, namespace=namespace
     )
-
-
-@pytest.mark.parametrize("labels", [(), (("disk", "fast"),)], ids=["no labels", "labels"])
-@pytest.mark.parametrize("storage_class", ["manual", "first", "", None, "none-such"])
-def test_part_of_an_unbound_claim_has_the_nearest_volumes_only(
-    storage_class: str | None, labels: tuple[tuple[str, str], ...]
-) -> None:
-    maker = Maker(Random(1))
-    for _ in range(3):
-        maker.spare_volumes()
-    wanted = tuple(Requirement(key=key, operator="In", values=(value,)) for key, value in labels)
-    maker.claims[0] = replace(
-        maker.claims[0],
-        phase="Pending",
-        volume_name=None,
-        bind_completed=False,
-        storage_class=storage_class,
-        requested_bytes=5 * GIB,
-        selector=wanted or None,
-    )
-    snapshot, target = maker.from_afar(), pvc("shop", "data-0")
-    part = part_of(index_of(snapshot), target)
-    assert life_in(part) == life_in(alone(snapshot, target))
-    assert len(observed_of(kube_of(part).persistent_volumes)) < len(maker.volumes)
 
 
 # --------------------------------------------------------------------------------------------------
