@@ -2,7 +2,7 @@
 
 The snapshot of one target is incomplete by design, and an agent reads most objects by name. A
 missing object is proven not to exist only if the list that would contain it was answered, or a
-request for it. Whoever concludes something from a missing object asks here.
+request for it. A rule asks here before it concludes something from a missing object.
 """
 
 from __future__ import annotations

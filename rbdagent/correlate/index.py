@@ -1,9 +1,9 @@
 """The index of a snapshot: the objects of each source by the names that join them.
 
-A look-up in a list of all objects is made for each target, and a cluster has many. Each part of the
-index is built when it is first asked for, and kept with the view that it is about: a snapshot with
-a newer answer of Ceph keeps the index of its objects in Kubernetes. No part refers to its view, so
-that both are freed at once.
+Each target of a cluster needs its objects out of lists of all objects. A part of the index is built
+when it is first asked for, and kept with the view that it is about: a snapshot with a newer answer
+of Ceph keeps the index of its objects in Kubernetes. No part refers to its view, so that both are
+freed at once.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class KubeIndex:
 
     @cached_property
     def misnamed_attachments(self) -> dict[str, list[VolumeAttachment]]:
-        """Attachments by their name, if it does not follow from their PV: it was created anew."""
+        """Attachments by their name, if it does not follow from their PV: it was created again."""
         drivers = frozenset(driver for driver, _ in self.volumes_by_handle)
         return by_each(
             (attachment.name, attachment)

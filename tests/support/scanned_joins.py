@@ -1,4 +1,4 @@
-"""The joins by a scan of all lists: what a look-up in the index must equal."""
+"""The joins by a scan of all lists: what the index must return as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each look-up in the index of a random cluster, against a scan of all its lists."""
+"""What the index of a random cluster returns, against a scan of all its lists."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def watchers_in(snapshot: Snapshot) -> Iterator[tuple[ImageView, Watcher]]:
 
 
 def differences(snapshot: Snapshot) -> list[str]:
-    """Return the look-ups that differ from a scan."""
+    """Return the joins that differ from a scan."""
     found: list[str] = []
     for names in names_in(snapshot):
         known = replace(names, monitors=frozenset())
