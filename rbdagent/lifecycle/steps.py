@@ -176,6 +176,10 @@ def _bind(use: Volume, missing: str) -> StepStatus:
             return _stage_of(step, StepState.NOT_OBSERVED, missing)
         if volume is None or volume.claim is None:
             return _stage_of(step, StepState.SKIPPED, "no claim")
+        if volume.phase in {"Released", "Failed"}:
+            # The PV controller binds it again only when its claimRef changes (syncVolume in
+            # pkg/controller/volume/persistentvolume/pv_controller.go).
+            return _stage_of(step, StepState.SKIPPED, f"its claim {volume.claim} is gone")
         return _stage_of(step, StepState.WAITING, f"its claim {volume.claim} does not exist")
     if claim.phase == "Bound" and volume is not None and volume.phase == "Bound":
         return _stage_of(step, StepState.DONE, f"claim {claim.ref}")

@@ -797,10 +797,15 @@ class Recognised(Enum):
     )
     POOL_GONE = (
         "RBD737",
-        r"pool not found|pool (?:ID)?\(\S+\) not found in Ceph cluster",
+        (
+            r"(?:pool not found: )?pool "
+            r"(?:ID ?\((?P<pool_id>\d{1,19})|\((?P<pool_name>[^\s)]{1,253}))\)"
+            r" not found in Ceph cluster|pool not found"
+        ),
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/errors.go, ErrPoolNotFound"),
         Origin(*_CSI, "internal/util/cephcmds.go, GetPoolID and GetPoolName"),
+        Origin(*_CSI_OF_OLD, "pkg/util and internal/util/cephcmds.go, GetPoolName"),
     )
     CREATION_FOUND_NOTHING = (
         # librbd answers ENOENT for a data pool or a RADOS namespace that does not exist

@@ -35,10 +35,14 @@ from rbdagent.model import (
 from rbdagent.parse.address import same_ip
 from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.facts import handle_of, pool_of_handle
 from rbdagent.verdicts.volume_verdict import is_ambiguous, report_of, volumes_of_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+_LOOK_FOR_IT: Final = "Check the trash (`rbd trash ls`), mirrors and backups."
+_UNMAP: Final = "Unmap the remaining mappings of the image, once nothing uses them."
 
 ENTRIES: Final = (
     Entry(
@@ -50,8 +54,7 @@ ENTRIES: Final = (
         evidence="The cluster's own answer. Without an answer, this code is not reported.",
         risk="The data is gone unless the image is in the trash. A mapping of a deleted image is "
         "useless.",
-        remedy="Check the trash (`rbd trash ls`), mirrors and backups. Unmap the remaining "
-        "mappings of the image, once nothing uses them.",
+        remedy=f"{_LOOK_FOR_IT} {_UNMAP}",
         recovery=Recovery(note="a deleted image does not come back"),
         step=LifecycleStep.STAGE,
     ),
@@ -158,17 +161,54 @@ def image_gone(case: RuleContext) -> Iterator[Finding]:
     if view is None or image is None:
         return
     mappings = _remaining_mappings(case)
-    if view.presence is ImagePresence.GONE:
+    if view.presence is ImagePresence.GONE and _is_of_another_pool(case, view):
+        yield from _gone_with_its_pool(case, image.spec, view, mappings)
+    elif view.presence is ImagePresence.GONE:
         yield finding(
             "RBD301",
             str(image.spec),
             f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{mappings}",
             evidence=(f"cluster {view.fsid} was queried for {image.spec} and has no such image",),
+            remedy="" if mappings else _LOOK_FOR_IT,
             commands=(_trash(image.spec),),
             severity=Severity.INFO if _is_being_removed(case) else None,
         )
     elif view.presence is ImagePresence.TRASH:
         yield _in_trash(case, image.spec, view, mappings)
+
+
+def _is_of_another_pool(case: RuleContext, view: ImageView) -> bool:
+    """Return whether a cluster was queried for another pool than the PV's handle names by its id.
+
+    A pool that is deleted and created again keeps its name and not its id.
+    """
+    handle = handle_of(case)
+    return handle is not None and view.pool_id not in {None, handle.pool_id}
+
+
+def _gone_with_its_pool(
+    case: RuleContext, spec: ImageSpec, view: ImageView, mappings: str
+) -> Iterator[Finding]:
+    """Yield RBD301 for an image whose pool does not exist; nothing if the pool was not queried."""
+    pool = pool_of_handle(case)
+    if pool is None or pool.name or pool.cluster.fsid != view.fsid:
+        return
+    number = pool.handle.pool_id
+    pools = ", ".join(str(known) for known, _ in observed_of(pool.cluster.pools))
+    yield finding(
+        "RBD301",
+        spec.name,
+        f"Image {spec.name} does not exist in cluster {view.fsid} (any more): the cluster has no "
+        f"pool {number}, which the handle of its PV names.{mappings}",
+        evidence=(f"the ids of the pools of {view.fsid}: {pools}",),
+        remedy=f"Make sure that this is the cluster of the volume. {_NO_TRASH}"
+        + (f" {_UNMAP}" if mappings else ""),
+        commands=(command("ceph osd pool ls detail"),),
+        severity=Severity.INFO if _is_being_removed(case) else None,
+    )
+
+
+_NO_TRASH: Final = "The trash of a pool is deleted with it: only mirrors and backups have a copy."
 
 
 def _in_trash(case: RuleContext, spec: ImageSpec, view: ImageView, mappings: str) -> Finding:

@@ -6,12 +6,17 @@ calls.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import Template, template
 from rbdagent.model import Recovery
 from rbdagent.parse.faults import Call, Fault, Kind
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.facts import is_pool_gone, is_pool_there
+
+if TYPE_CHECKING:
+    from rbdagent.rules.context import RuleContext
+    from rbdagent.rules.error_texts import Fact
 
 
 class ControllerText(NamedTuple):
@@ -23,6 +28,13 @@ class ControllerText(NamedTuple):
     command: Template | None = None
     recovery: Recovery | None = None
     """Only if it differs from the catalogue's."""
+    causes: tuple[tuple[Fact, ControllerText], ...] = ()
+    """As those of an ErrorText: the first fact that holds decides."""
+
+    def decided(self, case: RuleContext, named: dict[str, str]) -> ControllerText:
+        """Return the cause that a fact decides, else the text with its own meaning."""
+        by_fact = (cause for holds, cause in self.causes if holds(case, named))
+        return next(by_fact, self)
 
 
 SHOW_SECRET: Final = template("kubectl get secret", "{name}", namespace="{namespace}")
@@ -96,6 +108,37 @@ _ACCOUNT_MEANS: Final = (
     "does not exist, or may not be read"
 )
 _SHOW_ACCOUNT: Final = template("kubectl get serviceaccount", "{name}", namespace="{namespace}")
+
+_POOLS: Final = template("ceph osd pool ls detail")
+_CSI_CONFIG: Final = template(
+    "kubectl get configmaps -A -o yaml --field-selector", "metadata.name={config_map}"
+)
+_POOL_OF_ANOTHER_CLUSTER: Final = ControllerText(
+    (),
+    "ceph-csi does not find the pool {pool_id}, which its handle names. Cluster {fsid} has that "
+    "pool, with the image: ceph-csi asks another cluster",
+    "Correct the monitors of the clusterID {cluster} in ceph-csi's ConfigMap (ceph-csi-config, "
+    "Rook: rook-ceph-csi-config). Leave the PV, and do not update ceph-csi before: since 2.0.1 it "
+    "counts a pool that it does not find as deleted, and would leave the image behind.",
+    _CSI_CONFIG,
+)
+# ErrPoolNotFound in DeleteVolume, pkg/rbd/controllerserver.go of ceph-csi v2.0.1: v2.0.0 does not
+# have it. external-provisioner removes its finalizer from a PV with Retain
+# (handleProtectionFinalizer, controller/controller.go of its library v8.0.1; an older one sets no
+# finalizer).
+_POOL_DELETED: Final = ControllerText(
+    (),
+    "cluster {fsid} has no pool {pool_id}, which its handle names. The pool was deleted there, and "
+    "the image with it; a later pool of the same name has another id",
+    "Make sure that the clusterID {cluster} leads to the cluster of the image (another cluster "
+    "gives the same error), then update a ceph-csi that is older than 2.0.1: newer ones count a "
+    "missing pool as deleted. Compare `ceph fsid` and the monitors of the cluster with those in "
+    "ceph-csi's ConfigMap. Without the update, set the PV to Retain and delete it: "
+    "external-provisioner then removes its finalizer. Remove a finalizer by hand only if none "
+    "runs.",
+    _CSI_CONFIG,
+    Recovery(note="ceph-csi before 2.0.1 does not count a missing pool as deleted"),
+)
 
 PROVISIONING: Final = (
     ControllerText(
@@ -624,9 +667,13 @@ DELETION: Final = (
     ControllerText(
         (Recognised.POOL_GONE, (Call.POOL, Fault.NO_POOL)),
         "the pool of the image does not exist in the Ceph cluster that the driver uses",
-        "Check that it is the right cluster (`ceph fsid`). If the pool was deleted, set the PV to "
-        "Retain and delete it.",
-        template("ceph osd pool ls"),
+        "Make sure that it is the cluster of the image: compare `ceph fsid` and its monitors with "
+        "those in ceph-csi's ConfigMap. Then the pool ids of `ceph osd pool ls detail` decide: if "
+        "the id in the PV's handle (16 hexadecimal digits before the last UUID) is not among them, "
+        "the pool was deleted, and the image with it. Only then set the PV to Retain and delete "
+        "it. Otherwise correct ceph-csi's ConfigMap, and keep the PV.",
+        _POOLS,
+        causes=((is_pool_there, _POOL_OF_ANOTHER_CLUSTER), (is_pool_gone, _POOL_DELETED)),
     ),
     _ON_THE_BLOCKLIST,
     ControllerText(

@@ -7,13 +7,15 @@ argument is what the text names, and the node of the pod as ``node``.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.image_identity import are_mappings_observed
-from rbdagent.model import CsiSource, LockHolder, NotObserved, observed_of
+from rbdagent.errors import ParseError
+from rbdagent.model import ClusterView, CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.parse.excerpt import what_follows
 from rbdagent.parse.foreign import foreign
+from rbdagent.parse.handle import VolumeHandle, parse_volume_handle
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.pod_events import decisive_pod_events, has_any_waited, shows_mounted
 from rbdagent.verdicts.evidence import evidence_of, foreign_mounts, is_kubelets_loop
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.model import (
-        ClusterView,
         Holder,
         ImageView,
         LogEntry,
@@ -407,3 +408,61 @@ def is_present(case: RuleContext, _named: dict[str, str]) -> bool:
     """Return whether the image of the volume exists."""
     view = case.use.image_view
     return view is not None and view.presence == "present"
+
+
+# --------------------------------------------------------------------------------------------------
+# The pool that a handle names
+# --------------------------------------------------------------------------------------------------
+
+
+class PoolOfHandle(NamedTuple):
+    """A pool that a handle of ceph-csi names by its id, and the cluster that may have it."""
+
+    handle: VolumeHandle
+    cluster: ClusterView
+    name: str
+    """Empty if the cluster has no pool with that id."""
+
+
+def handle_of(case: RuleContext) -> VolumeHandle | None:
+    """Return the handle of the PV; None if it is not one that ceph-csi has composed."""
+    volume = case.use.persistent_volume
+    if volume is None or not isinstance(volume.source, CsiSource):
+        return None
+    try:
+        return parse_volume_handle(volume.source.volume_handle)
+    except ParseError:
+        return None
+
+
+def pool_of_handle(case: RuleContext) -> PoolOfHandle | None:
+    """Return the pool of the PV's handle; None if the pools of its cluster were not observed."""
+    handle = handle_of(case)
+    if handle is None:
+        return None
+    # A clusterID is the fsid, or a name in ceph-csi's configuration.
+    cluster = cluster_with(handle.cluster_id, case.snapshot) or cluster_of_image(case)
+    pools = {} if cluster is None else dict(observed_of(cluster.pools))
+    if cluster is None or not pools:
+        return None
+    return PoolOfHandle(handle, cluster, pools.get(handle.pool_id, ""))
+
+
+def is_pool_gone(case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether the cluster has no pool with the id that the handle, and the text, name."""
+    pool = pool_of_handle(case)
+    return pool is not None and not pool.name and _is_named(pool, named)
+
+
+def is_pool_there(case: RuleContext, named: dict[str, str]) -> bool:
+    """Return whether the cluster has the pool of the handle, with the image in it."""
+    pool, view = pool_of_handle(case), case.use.image_view
+    if pool is None or view is None or not pool.name or not _is_named(pool, named):
+        return False
+    return is_present(case, named) and view.pool_id == pool.handle.pool_id
+
+
+def _is_named(pool: PoolOfHandle, named: dict[str, str]) -> bool:
+    """Return whether a text names this pool, or none: a journal may be in another pool."""
+    number, name = named.get("pool_id"), named.get("pool_name")
+    return number in {None, "", str(pool.handle.pool_id)} and name in {None, "", pool.name}

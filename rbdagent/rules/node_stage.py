@@ -88,6 +88,8 @@ from rbdagent.rules.facts import (
     is_other_cluster,
     is_plain,
     is_plain_xfs,
+    is_pool_gone,
+    is_pool_there,
     is_present,
     is_released,
     is_shrunk,
@@ -1307,6 +1309,38 @@ ERROR_TEXTS: Final = (
         "RBD737",
         "the image's pool does not exist in the Ceph cluster that the driver uses",
         (template("ceph fsid"), template("ceph osd pool ls")),
+        causes=(
+            (
+                is_pool_there,
+                ErrorText(
+                    (),
+                    "RBD737",
+                    "the driver does not find the image's pool, and rbdagent finds it, with the "
+                    "image: the driver asks another Ceph cluster",
+                    (field_of_volume("csi.volumeAttributes"), *_CONFIG_MAPS),
+                    "Correct the monitors of the PV's clusterID in ceph-csi's ConfigMap. Leave the "
+                    "PV and the pool as they are.",
+                    _retried("the clusterID leads to this cluster"),
+                ),
+            ),
+            # The monitors count the ids up (OSDMonitor::prepare_new_pool, src/mon/OSDMonitor.cc).
+            (
+                is_pool_gone,
+                ErrorText(
+                    (),
+                    "RBD737",
+                    "the Ceph cluster has no pool with the id in the PV's handle: the pool was "
+                    "deleted there, and the image with it, or the clusterID leads to another "
+                    "cluster than that of the image",
+                    (template("ceph osd pool ls detail"), *_CONFIG_MAPS),
+                    "Compare `ceph fsid` and the monitors of the cluster with those in ceph-csi's "
+                    "ConfigMap: they decide. If this is the right cluster, restore the data from a "
+                    "mirror or a backup into a new volume: a pool that is created again has "
+                    "another id.",
+                    Recovery(note="no pool gets the id of a deleted one"),
+                ),
+            ),
+        ),
     ),
     ErrorText(
         (Recognised.IMAGE_GONE, *_failed(Fault.NO_IMAGE)),

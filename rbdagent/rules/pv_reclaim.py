@@ -24,8 +24,9 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.faults import first_meaning
-from rbdagent.parse.foreign import foreign, quoted_names
+from rbdagent.parse.foreign import foreign, foreign_name, quoted_names
 from rbdagent.parse.recognised import Recognised
+from rbdagent.parse.volume import DRIVER_SUFFIX
 from rbdagent.rules.beside import beside
 from rbdagent.rules.ceph_health import blocking
 from rbdagent.rules.context import (
@@ -37,9 +38,10 @@ from rbdagent.rules.context import (
     subject_of,
 )
 from rbdagent.rules.controller_texts import DELETION
+from rbdagent.rules.driver_version import driver_version
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import describe_attachment
-from rbdagent.rules.facts import is_being_torn_down
+from rbdagent.rules.facts import is_being_torn_down, pool_of_handle
 from rbdagent.rules.pod_events import decisive, is_about_hanging_call
 from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
 from rbdagent.rules.pv_controller import (
@@ -64,6 +66,7 @@ from rbdagent.rules.pv_controller import (
     weight,
 )
 from rbdagent.verdicts.timing import age_text
+from rbdagent.verdicts.volume_verdict import driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -547,8 +550,9 @@ def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEven
     image = case.use.image.spec if case.use.image is not None else None
     if is_about_hanging_call(text):
         return _deletion_hangs(case, volume, event, image.pool if image is not None else "")
-    meant, names = first_meaning(DELETION, text) or (None, {})
-    fields = {"image": str(image or ""), **names}
+    general, names = first_meaning(DELETION, text) or (None, {})
+    meant = None if general is None else general.decided(case, names)
+    fields = {"image": str(image or ""), **_of_pool(case), **names}
     why = foreign(text) if meant is None else _filled(meant.means, fields)
     made = filled((meant.command,) if meant is not None and meant.command else (), fields)
     return finding(
@@ -556,7 +560,7 @@ def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEven
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
         f"{why}.{beside(case) if meant is None else ''}",
-        evidence=_of_deletion(volume, event),
+        evidence=(*_of_deletion(volume, event), *_pools_beside(case, text)),
         remedy="" if meant is None else _filled(meant.remedy, fields),
         commands=(*made, describe_volume(volume)),
         recovery=None if meant is None else meant.recovery,
@@ -601,6 +605,39 @@ def _of_deletion(volume: PersistentVolume, event: KubeEvent) -> tuple[str, ...]:
         f"{event.count} times, last at {event.last_seen}",
         f"claimRef {volume.claim}, reclaim policy Delete",
     )
+
+
+def _of_pool(case: RuleContext) -> dict[str, str]:
+    """Return the values for the sentences about the pool that the PV's handle names."""
+    pool, driver = pool_of_handle(case), driver_of(case.use) or ""
+    if pool is None:
+        return {}
+    return {
+        # Rook writes its own, and puts its namespace before the name of the driver.
+        "config_map": "ceph-csi-config" if driver == DRIVER_SUFFIX else "rook-ceph-csi-config",
+        "pool_id": str(pool.handle.pool_id),
+        "cluster": pool.handle.cluster_id,
+        "fsid": pool.cluster.fsid or pool.cluster.name,
+    }
+
+
+def _pools_beside(case: RuleContext, text: str) -> tuple[str, ...]:
+    """Return what decides about a missing pool: those that exist, and the version of the driver."""
+    pool = pool_of_handle(case)
+    if pool is None or not Recognised.POOL_GONE.is_in(text):
+        return ()
+    pools = [f"{number} {foreign_name(name)}" for number, name in observed_of(pool.cluster.pools)]
+    more = f" and {len(pools) - _MOST_POOLS} more" if len(pools) > _MOST_POOLS else ""
+    version = driver_version(case, driver_of(case.use) or "")
+    wanted = f"pool {pool.handle.pool_id} of clusterID {foreign_name(pool.handle.cluster_id)}"
+    return (
+        f"the handle names {wanted}",
+        f"the pools of {pool.cluster.fsid}: {', '.join(pools[:_MOST_POOLS])}{more}",
+        *((f"the pods of the driver run ceph-csi {version}",) if version else ()),
+    )
+
+
+_MOST_POOLS: Final = 8
 
 
 def _filled(sentence: str, fields: dict[str, str]) -> str:

@@ -24,6 +24,7 @@ from rbdagent.parse import (
     address,
     brief,
     ceph_keys,
+    driver_image,
     excerpt,
     faults,
     foreign,
@@ -218,6 +219,10 @@ _STAMPS: Final = Texts(
     ("1121 00:46:43.130395", "Nov 21 00:46:43", "0229 23:59:59.999999", "2026-11-21T00:46:43Z")
 )
 _MOUNTS: Final = Texts(_lines("recordings/*/n1.mountinfo-*"))
+_IMAGES: Final = Texts(
+    ("quay.io/cephcsi/cephcsi:v3.12.1", "cephcsi:3.3.1-arm64", "x/cephcsi-rhel8@sha256:00"),
+    ("cephcsi:v", ".", ":", "/", "-"),
+)
 _QUANTITIES: Final = Texts(("1Gi", "500M", "1e3", "0.5Ki", "-1", "64Mi", "1E", "100m", ".5G"))
 _DEVICES: Final = Texts(("rbd0", "rbd0_rbd7_nbd1", "many", "rbd", ""), ("_", "rbd", "nbd"))
 _SELECTORS: Final = Texts(
@@ -539,6 +544,7 @@ TARGETS: Final = (
         _of_bytes(mountinfo.parse_mount_line, where=_WHERE),
         mountinfo.unescape,
     ),
+    _target(driver_image.cephcsi_version, _IMAGES, _of_text(driver_image.cephcsi_version)),
     _target(quantity.parse_quantity, _QUANTITIES, _of_text(quantity.parse_quantity)),
     _target(selector.parse_selector, _SELECTORS, _of_text(_selects), selector.selects),
     *(

@@ -1209,6 +1209,7 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             "life/pool_missing.json",
         ),
         of_stage("pool not found: pool ID(7) not found in Ceph cluster"),
+        of_stage("pool ID (8) not found in Ceph cluster"),
     ),
     Recognised.IMAGE_GONE: (
         Quote(

@@ -89,6 +89,7 @@ AT_STAGING: Final[dict[str, Any]] = {"mounts": (mount(fs_type="xfs"),)}
 NOT_STAGED: Final = QUOTES[Recognised.NOTHING_STAGED][0].text
 NO_REPLAY: Final = QUOTES[Recognised.NOT_MOUNTED_READ_ONLY][0].text
 UNKNOWN_TYPE: Final = QUOTES[Recognised.UNKNOWN_FILE_SYSTEM][0].text.replace("-t xfs ", "")
+NO_POOL: Final = QUOTES[Recognised.POOL_GONE][1].text.replace("(7)", "(1)")
 PANICKED: Final = QUOTES[Recognised.DRIVER_PANICKED][0].text
 IN_LUKS: Final = REFUSED.replace("/dev/rbd0", "/dev/mapper/luks-rbd-0001-x")
 
@@ -114,6 +115,13 @@ def with_kernel(
     assert seen.node is not None
     words = NodeLogs(kubelet=empty, plugin=empty, kernel=kernel)
     return replace(seen, node=replace(seen.node, words=words))
+
+
+def with_pools(seen: Snapshot, *pools: tuple[int, str]) -> Snapshot:
+    """Return a snapshot whose cluster has these pools; without any, they were not observed."""
+    assert seen.ceph is not None
+    (asked,) = seen.ceph.clusters
+    return replace(seen, ceph=replace(seen.ceph, clusters=(replace(asked, pools=pools or UNSEEN),)))
 
 
 def monitored(*ports: int, **attributes: str) -> Snapshot:
@@ -268,6 +276,20 @@ DECIDED: Final = {
     ),
     "LVM in place of a file system": (
         state(UNKNOWN_TYPE.replace("xfs", "LVM2_member")), "RBD753", "contains LVM2_member"
+    ),
+    "no pool for the driver": (state(NO_POOL), "RBD737", "the driver asks another Ceph cluster"),
+    "a pool that was deleted": (
+        with_pools(state(NO_POOL, {"pool_id": 2}), (2, "k8s")), "RBD737", "no pool with the id in"
+    ),
+    "no pool, the image is not there": (
+        state(NO_POOL, {"presence": "gone"}), "RBD737", "pool does not exist in the Ceph cluster"
+    ),
+    "no pool, the pools unseen": (with_pools(state(NO_POOL)), "RBD737", "pool does not exist in"),
+    "another pool, by its id": (
+        with_pools(state(NO_POOL.replace("(1)", "(7)")), (2, "k8s")), "RBD737", "does not exist in"
+    ),
+    "another pool, by its name": (
+        state(QUOTES[Recognised.POOL_GONE][0].text), "RBD737", "pool does not exist in the Ceph"
     ),
     "a panic": (state(PANICKED), "RBD762", "it panicked"),
     "no journal entry": (

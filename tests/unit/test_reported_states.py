@@ -192,6 +192,7 @@ CAUSES: Final = {
     "rook-7362": ("RBD607", "the pool that its class names does not exist"),
     "rook-8749": ("RBD619", "was never initialised"),
     "snapshot-larger-than-the-claim": ("RBD607", "its source data-snap has 10737418240"),
+    "rook-4660": ("RBD642", "has no pool 8, which its handle names"),
     "stage-volume-not-found-after-restore": (
         "RBD767",
         "restored without its journal entry, or",
@@ -242,6 +243,7 @@ REMEDIES: Final = {
     "ceph-csi-935": "Add controllerExpandSecretRef to the PV",
     "kubernetes-70175": "To use it again, write the name and namespace of the new claim",
     "kubernetes-89910": "Delete the pod: StatefulSet/app then creates the claim again",
+    "rook-4660": "then update a ceph-csi that is older than 2.0.1",
 }
 
 
