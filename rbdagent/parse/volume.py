@@ -56,11 +56,31 @@ def image_of_source(source: VolumeSource) -> ImageIdentity | NotObserved | None:
             return _csi_image(source)
 
 
+def is_made_by_hand(volume: PersistentVolume) -> bool:
+    """Return whether ceph-csi has not made the image: it then neither grows nor clones it.
+
+    These calls get the handle alone, and read the cluster, the pool and the uuid from it
+    (GenVolFromVolID in internal/rbd/rbd_util.go@52fcb7b).
+    """
+    source = volume.source
+    if not isinstance(source, CsiSource) or source.volume_handle.startswith("mig_"):
+        return False
+    return is_static(source) or not _is_composed(source.volume_handle)
+
+
+def _is_composed(handle: str) -> bool:
+    try:
+        parse_volume_handle(handle)
+    except ParseError:
+        return False
+    return True
+
+
 def _csi_image(source: CsiSource) -> ImageIdentity | NotObserved:
     pool = source.attribute("pool") or ""
     namespace = source.attribute("radosNamespace") or ""
     name, pool_id = source.attribute("imageName"), None
-    if _is_static(source):
+    if is_static(source):
         # ceph-csi takes the handle for the image's name, whatever its form and whatever else the
         # PV names (populateRbdVol in internal/rbd/nodeserver.go@52fcb7b).
         return _static_image(source, pool, namespace)
@@ -86,8 +106,8 @@ def _csi_image(source: CsiSource) -> ImageIdentity | NotObserved:
     )
 
 
-def _is_static(source: CsiSource) -> bool:
-    """Return whether a PV was made by hand; one that was migrated from in-tree has the key, too."""
+def is_static(source: CsiSource) -> bool:
+    """Return whether a PV has staticVolume; one that was migrated from in-tree has it, too."""
     is_migrated = source.volume_handle.startswith("mig_") or source.attribute("migration") == "true"
     return source.attribute("staticVolume") in _TRUE and not is_migrated
 

@@ -10,17 +10,21 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import kubectl
+from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import runs
+from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.pv_matching import size_text
 from rbdagent.model import (
+    CsiSource,
     Finding,
     LifecycleStep,
     Recovery,
     Severity,
+    observed_of,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
+from rbdagent.parse.volume import is_made_by_hand, is_static
 from rbdagent.rules.context import (
     RuleContext,
     device_log,
@@ -30,8 +34,9 @@ from rbdagent.rules.context import (
     quoted,
 )
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.facts import is_non_primary
 from rbdagent.rules.pod_events import is_of_pod, knows_every_user
-from rbdagent.rules.pv_controller import describe_claim, events_of_claim, since
+from rbdagent.rules.pv_controller import describe_claim, events_of_claim, newest_events, since
 from rbdagent.verdicts.timing import RETRY_S, age_text
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from rbdagent.model import (
         ClaimCondition,
         Command,
+        Holder,
         KubeEvent,
         PersistentVolume,
         PersistentVolumeClaim,
@@ -87,9 +93,11 @@ ENTRIES: Final = (
         Severity.WARNING,
         "The claim was enlarged, and the driver does not enlarge the image.",
         cause="The cause is in the event of external-resizer: a driver that cannot grow this "
-        "volume, a missing secret, or Ceph.",
+        "volume, a missing secret, or Ceph. A static volume (staticVolume, or a handle that "
+        "ceph-csi has not made) is never grown, whatever the event names.",
         evidence="The claim requests more than its PV has; the event VolumeResizeFailed or the "
-        "condition ControllerResizeError of the claim, verbatim.",
+        "condition ControllerResizeError of the claim, verbatim; the attributes and the handle of "
+        "the PV.",
         risk=_NO_LOSS,
         remedy="Fix what the event names. A growth cannot be cancelled: the API refuses the former "
         "size, and accepts a request just above it.",
@@ -214,11 +222,11 @@ def _behind_controller(
         # Of an earlier growth.
         condition = None
     if failed is not None:
-        yield _refused(claim, volume, _error(failed), (sizes, quoted(failed)))
+        yield _refused(case, claim, volume, _error(failed), (sizes, quoted(failed)))
         return
     if condition is not None:
         # The event is kept for an hour.
-        yield _refused(claim, volume, _error_of(condition), (sizes, _shown(claim, condition)))
+        yield _refused(case, claim, volume, _error_of(condition), (sizes, _shown(claim, condition)))
         return
     if _is_alive(case, claim, of_resizer) or not case.kube.coverage.events:
         return
@@ -227,6 +235,9 @@ def _behind_controller(
         return
     if begun is None and (asked_at or "") <= (claim.created_at or ""):
         # A claim may be bound to a smaller PV by name: it was never enlarged.
+        return
+    if is_made_by_hand(volume):
+        yield _static(case, claim, volume, (sizes, *newest_events(case, claim)))
         return
     yield finding(
         "RBD775",
@@ -256,22 +267,23 @@ def _is_alive(case: RuleContext, claim: PersistentVolumeClaim, of_resizer: list[
 
 
 def _refused(
-    claim: PersistentVolumeClaim, volume: PersistentVolume, error: str, evidence: tuple[str, ...]
+    case: RuleContext,
+    claim: PersistentVolumeClaim,
+    volume: PersistentVolume,
+    error: str,
+    evidence: tuple[str, ...],
 ) -> Finding:
+    if is_made_by_hand(volume) or Recognised.HANDLE_OF_NO_JOURNAL.is_in(error):
+        # Whatever the error is: ceph-csi up to 52fcb7b panics instead of a refusal, because it
+        # destroys a volume that it has not (genVolFromVolIDWithMigration, internal/rbd/rbd_util.go;
+        # external-resizer#316).
+        return _static(case, claim, volume, evidence)
     missing = Recognised.CLASS_SECRET_MISSING.named_in(error)
-    made_by_hand = Recognised.HANDLE_OF_NO_JOURNAL.named_in(error)
     why, remedy, recovery = foreign(error), "", None
     commands: tuple[Command, ...] = (describe_claim(claim),)
     if Recognised.EXPAND_SECRET_EMPTY.is_in(error):
         why, remedy = f"{volume.name} names no secret for it.", _NAME_IT
         recovery = Recovery(note="no component adds the secret to a PV")
-    elif made_by_hand is not None:
-        why = (
-            f"ceph-csi grows only images that it has made, and the handle "
-            f"{foreign_name(made_by_hand['handle'])} of {volume.name} is not of its form: the PV "
-            "was made by hand."
-        )
-        remedy, recovery = _BY_HAND, Recovery(note="ceph-csi never grows a static volume")
     elif missing is not None:
         secret = f"{missing['namespace']}/{missing['name']}"
         why = f"the secret {foreign_name(secret)} that {volume.name} names does not exist."
@@ -289,16 +301,112 @@ def _refused(
     )
 
 
-# docs/static-pvc.md of ceph-csi, "Resize RBD image".
-_BY_HAND: Final = (
-    "Grow the image with `rbd resize`, and then set the new size in the PV (spec.capacity). "
-    "ceph-csi grows the file system when a pod next starts on a node that has not staged the "
-    "volume: end all its pods first. external-resizer may go on reporting the error."
-)
 _MAKE_IT: Final = (
     "Create a secret of that name with userID and userKey of a Ceph user with `profile rbd`: the "
     "PV's controllerExpandSecretRef cannot be changed."
 )
+
+
+# --------------------------------------------------------------------------------------------------
+# A static volume
+# --------------------------------------------------------------------------------------------------
+
+
+def _static(
+    case: RuleContext,
+    claim: PersistentVolumeClaim,
+    volume: PersistentVolume,
+    evidence: tuple[str, ...],
+) -> Finding:
+    """Return RBD776 for a volume that an administrator has to grow, with the steps that are left.
+
+    The steps are printed as commands only if each of them is known: the file system of each node
+    that has the image mapped.
+    """
+    asked = claim.requested_bytes or 0
+    view, behind = case.use.image_view, "image"
+    if view is not None and (view.size_bytes or 0) >= asked:
+        behind = f"PV {volume.name}"
+    grown = _growth_on_nodes(case, claim)
+    commands: tuple[Command, ...] = (describe_claim(claim),)
+    if grown is not None:
+        commands = (*_growth_of_image(case, asked), *grown, _growth_of_volume(volume, asked))
+    return finding(
+        "RBD776",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} was enlarged, and the {behind} is not: {volume.name} is a static "
+        f"volume ({_sign_of_static(volume)}), and ceph-csi grows only images that it has made.",
+        evidence=evidence,
+        remedy=_BY_HAND,
+        commands=commands,
+        recovery=Recovery(note="ceph-csi never grows a static volume"),
+    )
+
+
+# docs/static-pvc.md of ceph-csi, "Resize RBD image"; resizeNodeStagePath in
+# internal/rbd/nodeserver.go@52fcb7b grows device and file system.
+_BY_HAND: Final = (
+    "Grow the image with `rbd resize`, then the file system on each node that has it mounted "
+    "(`resize2fs` of the device for ext4, `xfs_growfs` of the mount point for xfs), then "
+    "spec.capacity of the PV. In place of the second step, all pods of the volume may end: "
+    "ceph-csi grows the file system, and the LUKS device of an encrypted volume, when a pod next "
+    "starts on a node that has not staged the volume. external-resizer may go on reporting the "
+    "error."
+)
+
+
+def _sign_of_static(volume: PersistentVolume) -> str:
+    source = volume.source
+    if not isinstance(source, CsiSource) or is_static(source):
+        return "staticVolume in its volumeAttributes"
+    return f"its handle {foreign_name(source.volume_handle)} is not of the form of ceph-csi"
+
+
+_MIB: Final = 1 << 20
+
+
+def _growth_of_image(case: RuleContext, asked: int) -> tuple[Command, ...]:
+    """Return the command that grows the image; rbd refuses to shrink one without a flag."""
+    view, image = case.use.image_view, case.use.image
+    if image is None or (view is not None and (view.size_bytes or 0) >= asked):
+        return ()
+    return (command("rbd resize", str(image.spec), options=(f"--size={-(-asked // _MIB)}M",)),)
+
+
+def _growth_of_volume(volume: PersistentVolume, asked: int) -> Command:
+    patch = f'{{"spec":{{"capacity":{{"storage":"{size_text(asked)}"}}}}}}'
+    return kubectl("patch pv", volume.name, options=("--type", "merge", "-p", patch))
+
+
+def _growth_on_nodes(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Command, ...] | None:
+    """Return what grows the file system where the image is mapped; None if that is not known.
+
+    On a node that stages the volume later, ceph-csi grows it.
+    """
+    is_observed = are_watchers_observed(case.use.image_view) and knows_every_user(case)
+    if not is_observed or is_non_primary(case, {}):
+        return None
+    if claim.volume_mode == "Block":
+        return ()
+    grown = [_growth_of_file_system(verdict.holder) for verdict in case.holder_verdicts]
+    known = tuple(found for found in grown if found is not None)
+    return known if len(known) == len(grown) else None
+
+
+def _growth_of_file_system(holder: Holder) -> Command | None:
+    """Return the command for a device whose mounts on its node were observed."""
+    mapping = holder.mapping
+    if mapping is None or mapping.holders or holder.other_image is not None:
+        # Something is on the device, a LUKS device for example.
+        return None
+    for mount in observed_of(mapping.mounts):
+        if mount.read_only or not mount.namespace.is_host:
+            continue
+        if mount.fs_type == "ext4":
+            return command("resize2fs", mapping.device, node=holder.node)
+        if mount.fs_type == "xfs":
+            return command("xfs_growfs", mount.path, node=holder.node)
+    return None
 
 
 def _condition(claim: PersistentVolumeClaim, kind: str) -> ClaimCondition | None:

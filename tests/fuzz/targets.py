@@ -355,10 +355,10 @@ def _workload(data: dict[str, Any]) -> object:
 def _image(text: str) -> object:
     first, _, rest = _raw(text).decode(errors="replace").partition("/")
     for attributes in ((), (("pool", rest),), (("staticVolume", "true"), ("imageName", first))):
+        source = CsiSource(driver=first, volume_handle=first or rest, attributes=attributes)
         volume.is_rbd_driver(first, dict(attributes))
-        volume.image_of_source(
-            CsiSource(driver=first, volume_handle=first or rest, attributes=attributes)
-        )
+        volume.is_static(source)
+        volume.image_of_source(source)
     return None
 
 
@@ -456,7 +456,7 @@ TARGETS: Final = (
     _target(handle.lease_names, _HANDLES, _of_text(handle.lease_names)),
     _target(target.parse_target, _HANDLES, _of_text(target.parse_target, namespace=None)),
     _target(target.joined_target, _HANDLES, lambda text: target.joined_target(text.split())),
-    _target(volume.image_of_source, _HANDLES, _image, volume.is_rbd_driver),
+    _target(volume.image_of_source, _HANDLES, _image, volume.is_rbd_driver, volume.is_static),
     _target(keyring.key_type, _KEYRINGS, _of_text(keyring.key_type)),
     _target(
         keyring.keyring_key_type,

@@ -38,7 +38,7 @@ READ_NO_TEXT: Final = {
     *("attachment_name", "in_use_name", "migrated_handle", "staging_hash"),  # compose names
     *("image_keys", "label_value", "mapping_name", "selectors"),  # compose names, too
     *("id_key", "image_label", "client_label", "devices_value", "mapping_keys", "volume_key"),
-    *("image_of", "meets"),  # read parsed values
+    *("image_of", "is_made_by_hand", "meets"),  # read parsed values
     *("fault_of", "iso_time"),  # read a number
 }
 

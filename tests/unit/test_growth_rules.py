@@ -2,22 +2,73 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from rbdagent.commands import lines_of
+from rbdagent.model import Recovery
 from tests.support.rows import each_row
 from tests.support.rule_rows.growth import (
     CHECKSUM,
     DENIED,
+    LARGE,
+    MADE_BY_HAND,
     NOT_REPORTED,
+    PANICKED,
+    REFUSED,
     REPORTED,
     UNREADABLE,
     node_fails,
+    static,
+    static_volume,
 )
 from tests.support.rule_tables import not_reported_rows, problem_codes, reported_rows
-from tests.support.snapshots import codes, found
+from tests.support.snapshots import (
+    HANDLE,
+    PV,
+    SPEC,
+    STAGING_PATH,
+    UNSEEN,
+    claim,
+    codes,
+    found,
+    luks,
+    mapping,
+    mount,
+    remote_watcher,
+    unmapped,
+    watcher,
+)
 
 if TYPE_CHECKING:
     from rbdagent.model import Snapshot
+
+PATCH: Final = (
+    f"kubectl patch pv {PV} --type merge -p "
+    """'{"spec":{"capacity":{"storage":"128Mi"}}}'"""
+)
+
+
+def with_mapping(seen: Snapshot, **mapped: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Return a snapshot with one mapping of the image."""
+    assert seen.node is not None
+    return replace(seen, node=replace(seen.node, mappings=(mapping(**mapped),)))
+
+
+def observed(seen: Snapshot) -> dict[str, Any]:
+    """Return the objects of a snapshot about the claim."""
+    kube = seen.kubernetes
+    assert kube is not None
+    names = ("claims", "persistent_volumes", "events")
+    return {name: getattr(kube, name) for name in names}
+
+
+def with_image(seen: Snapshot, **of_image: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    assert seen.ceph is not None
+    (asked,) = seen.ceph.clusters
+    images = (replace(asked.images[0], **of_image),)
+    return replace(seen, ceph=replace(seen.ceph, clusters=(replace(asked, images=images),)))
 
 
 @each_row(("code", "seen", "beside"), reported_rows(REPORTED))
@@ -34,10 +85,86 @@ def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -
     assert code not in codes(seen)
 
 
-def test_growth_of_a_static_volume_is_made_by_hand() -> None:
-    finding = found(REPORTED["RBD776"]["a static PV"][0], "RBD776")
-    assert "the handle my-image of" in finding.message
-    assert str(finding.remedy).startswith("Grow the image with `rbd resize`")
+STEPS: Final = {
+    "ext4": (
+        static_volume(),
+        (f"rbd resize {SPEC} --size=128M", "resize2fs /dev/rbd0  # on worker-1", PATCH),
+    ),
+    "xfs": (
+        with_mapping(static_volume(), mounts=(mount(fs_type="xfs"),)),
+        (f"rbd resize {SPEC} --size=128M", f"xfs_growfs {STAGING_PATH}  # on worker-1", PATCH),
+    ),
+    "a raw block volume": (
+        static_volume(claims=(claim(requested_bytes=LARGE, volume_mode="Block"),)),
+        (f"rbd resize {SPEC} --size=128M", PATCH),
+    ),
+    "the image has grown": (
+        with_image(static_volume(), size_bytes=LARGE),
+        ("resize2fs /dev/rbd0  # on worker-1", PATCH),
+    ),
+    "nothing maps it": (
+        unmapped(in_kube={**observed(static_volume()), "pods": ()}),
+        (f"rbd resize {SPEC} --size=128M", PATCH),
+    ),
+}
+"""The commands of a static volume, if each step is known."""
+
+
+@each_row("name", STEPS)
+def test_static_volume_is_grown_in_the_steps_that_are_left(name: str) -> None:
+    seen, steps = STEPS[name]
+    assert lines_of(found(seen, "RBD776").commands) == steps
+
+
+UNKNOWN: Final = {
+    "another node has it": with_image(static_volume(), watchers=(watcher(), remote_watcher())),
+    "a LUKS device is on it": with_mapping(static_volume(), mounts=(mount(),), holders=(luks(),)),
+    "the file system is read-only": with_mapping(static_volume(), mounts=(mount(read_only=True),)),
+    "its mounts were not observed": with_mapping(static_volume(), mounts=UNSEEN),
+    "its watchers were not observed": with_image(static_volume(), watchers=UNSEEN),
+    "its pods were not observed": static_volume(pods=UNSEEN),
+    "the other side of a mirror": with_image(static_volume(), mirrored=True, primary=False),
+}
+
+
+@each_row("name", UNKNOWN)
+def test_no_step_is_printed_if_one_of_them_is_not_known(name: str) -> None:
+    finding = found(UNKNOWN[name], "RBD776")
+    assert [given for given in finding.commands if given.changes] == []
+    assert str(finding.remedy).startswith("Grow the image with `rbd resize`, then the file system")
+
+
+@each_row(
+    ("handle", "attributes", "sign"),
+    [
+        ("my-image", {}, "its handle my-image is not of the form of ceph-csi"),
+        ("my-image", {"staticVolume": "true"}, "staticVolume in its volumeAttributes"),
+        (HANDLE, {"staticVolume": "true"}, "staticVolume in its volumeAttributes"),
+    ],
+)
+def test_static_volume_is_known_by_its_attribute_or_handle(
+    handle: str, attributes: dict[str, str], sign: str
+) -> None:
+    volumes = (static(handle, **attributes),)
+    finding = found(static_volume(persistent_volumes=volumes), "RBD776")
+    assert f"is a static volume ({sign}), and ceph-csi grows only" in finding.message
+    assert finding.recovery == Recovery(note="ceph-csi never grows a static volume")
+
+
+@each_row("text", [PANICKED, MADE_BY_HAND, REFUSED])
+def test_error_of_a_static_volume_does_not_matter(text: str) -> None:
+    assert "is a static volume" in found(static_volume(text), "RBD776").message
+
+
+def test_image_that_has_grown_is_not_behind() -> None:
+    finding = found(STEPS["the image has grown"][0], "RBD776")
+    assert f"was enlarged, and the PV {PV} is not:" in finding.message
+
+
+def test_migrated_volume_is_not_static() -> None:
+    handle = f"mig_mons-{'0' * 32}_image-x_6b3873"
+    volumes = (static(handle, migration="true", staticVolume="true"),)
+    assert "static" not in found(static_volume(persistent_volumes=volumes), "RBD776").message
 
 
 @each_row(

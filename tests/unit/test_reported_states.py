@@ -192,6 +192,7 @@ CAUSES: Final = {
     "rook-7362": ("RBD607", "the pool that its class names does not exist"),
     "rook-8749": ("RBD619", "was never initialised"),
     "snapshot-larger-than-the-claim": ("RBD607", "its source data-snap has 10737418240"),
+    "external-resizer-316": ("RBD776", "is a static volume (staticVolume in its volumeAttributes)"),
     "rook-4660": ("RBD642", "has no pool 8, which its handle names"),
     "stage-volume-not-found-after-restore": (
         "RBD767",

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rbdagent.model import ClaimCondition, KubeEvent, ObjectRef, PersistentVolumeClaim, Snapshot
+from rbdagent.model import (
+    ClaimCondition,
+    CsiSource,
+    KubeEvent,
+    ObjectRef,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Snapshot,
+)
 from tests.support.rule_tables import NOTHING_ELSE, NotReported, Reported
 from tests.support.snapshots import (
     DRIVER,
     NOW,
     PV,
+    SPEC,
     UNSEEN,
     claim,
     event,
@@ -37,6 +46,10 @@ MADE_BY_HAND: Final = (
     f'resize volume "{PV}" by resizer "{DRIVER}" failed: rpc error: code = Internal desc = invalid '
     "VolumeID: error decoding volume ID (failed to decode CSI identifier, string underflow) "
     "(my-image)"
+)
+PANICKED: Final = (
+    f'resize volume "{PV}" by resizer "{DRIVER}" failed: rpc error: code = Internal desc = panic '
+    "runtime error: invalid memory address or nil pointer dereference"
 )
 CHECKSUM: Final = "Superblock checksum does not match superblock while trying to open /dev/rbd0"
 DENIED: Final = "Permission denied to resize filesystem"
@@ -87,6 +100,20 @@ def resizing(
     working = ClaimCondition(type="Resizing", changed_at=changed_at)
     fields = {"requested_bytes": LARGE, "growth_conditions": (working, *more)}
     return claim(growth="ControllerResizeInProgress", **fields, **overrides)
+
+
+def static(handle: str = SPEC.name, **attributes: str) -> PersistentVolume:
+    """Return a PV that was made by hand, for the image of the other builders."""
+    known = {"clusterID": "lab-ceph-1", "pool": SPEC.pool, **attributes}
+    source = CsiSource(driver=DRIVER, volume_handle=handle, attributes=tuple(known.items()))
+    return volume(source=source, provisioner=None, capacity_bytes=SMALL, reclaim_policy="Retain")
+
+
+def static_volume(text: str = PANICKED, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as above
+    """Build a snapshot in which ceph-csi does not grow a PV that was made by hand."""
+    failed = on_claim(text, reason="VolumeResizeFailed", reporter=f"external-resizer {DRIVER}")
+    made = {"persistent_volumes": (static(staticVolume="true"),), **in_kube}
+    return grown(expanding(), failed, **made)
 
 
 def refused(changed_at: str) -> ClaimCondition:
@@ -143,13 +170,9 @@ REPORTED: Final[Reported] = {
             ),
             NONE,
         ),
-        "a static PV": (
-            grown(
-                expanding(),
-                on_claim(
-                    MADE_BY_HAND, reason="VolumeResizeFailed", reporter=f"external-resizer {DRIVER}"
-                ),
-            ),
+        "a static PV": (static_volume(MADE_BY_HAND), NONE),
+        "a static PV, and no resizer": (
+            grown(expanding(), persistent_volumes=(static(staticVolume="true"),)),
             NONE,
         ),
     },
