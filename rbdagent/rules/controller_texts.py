@@ -12,6 +12,7 @@ from rbdagent.commands import Template, template
 from rbdagent.model import Recovery
 from rbdagent.parse.faults import Call, Fault, Kind
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.driver_version import is_client_too_old, may_be_too_old
 from rbdagent.rules.facts import is_pool_gone, is_pool_there
 
 if TYPE_CHECKING:
@@ -139,6 +140,42 @@ _POOL_DELETED: Final = ControllerText(
     _CSI_CONFIG,
     Recovery(note="ceph-csi before 2.0.1 does not count a missing pool as deleted"),
 )
+
+# doc/security/CVE-2021-20288.rst of Ceph has the versions of Ceph.
+OLD_CLIENT: Final = (
+    "The monitors refuse a client from before Ceph 16.2.1, 15.2.11 and 14.2.20 if `ceph config get "
+    "mon auth_allow_insecure_global_id_reclaim` is false (CVE-2021-20288). Do not set it to true "
+    "in place of the update."
+)
+_COMPARE_KEY: Final = (
+    "Compare userID and userKey of that secret with `ceph auth get` of the user (it prints the "
+    "key): if they differ, correct the secret; if they are equal, update ceph-csi to 3.3.1 or "
+    f"newer. {OLD_CLIENT} The user also needs mon 'profile rbd' among its caps."
+)
+_RECLAIM: Final = template("ceph config get mon auth_allow_insecure_global_id_reclaim")
+_LOGIN_REFUSED: Final = (
+    (
+        is_client_too_old,
+        ControllerText(
+            (),
+            "Ceph refuses the login: the client in ceph-csi {version} is too old for monitors "
+            "that forbid insecure global_id reclaim, or the user or the key in the secret is wrong",
+            _COMPARE_KEY,
+            _RECLAIM,
+        ),
+    ),
+    (
+        may_be_too_old,
+        ControllerText(
+            (),
+            "Ceph refuses the login: the user or the key in the secret is wrong, or the client of "
+            "ceph-csi is too old for monitors that forbid insecure global_id reclaim",
+            _COMPARE_KEY,
+            _RECLAIM,
+        ),
+    ),
+)
+"""If the version has a newer client, the key is the cause."""
 
 PROVISIONING: Final = (
     ControllerText(
@@ -454,6 +491,7 @@ PROVISIONING: Final = (
         "Ceph does not accept the key of the class's secret",
         "Write the correct userID and userKey into the secret that the class names: neither has "
         "quotes or a line end, and userKey is the key only.",
+        causes=_LOGIN_REFUSED,
     ),
     _OUT_OF_REACH,
     ControllerText(
@@ -681,6 +719,7 @@ DELETION: Final = (
         "Ceph refuses the user of the secret that the PV names",
         "Compare `ceph auth get` of the user with the secret. The user needs mon 'profile rbd', "
         "osd 'profile rbd pool=POOL' and mgr 'profile rbd pool=POOL'.",
+        causes=((is_client_too_old, _LOGIN_REFUSED[0][1]),),
     ),
     _OUT_OF_REACH,
 )

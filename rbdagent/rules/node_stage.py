@@ -51,10 +51,12 @@ from rbdagent.rules.controller_texts import (
     ENCRYPTION_MEANS,
     NEEDED_FIELDS,
     NO_MONITORS_REMEDY,
+    OLD_CLIENT,
     SHOW_SECRET,
     VAULT_MEANS,
     VAULT_REMEDY,
 )
+from rbdagent.rules.driver_version import is_client_too_old
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     CSI_NODE,
@@ -256,7 +258,9 @@ ENTRIES: Final = (
         Severity.ERROR,
         "Ceph refuses the driver's user: its key is wrong, or its caps are not sufficient.",
         cause="The key in the secret is not the user's key (any more), the user does not exist, or "
-        "it lacks `profile rbd` for this pool.",
+        "it lacks `profile rbd` for this pool. If the connection fails with 13 and the key is "
+        "right, the client of a ceph-csi before 3.3.1 is too old for monitors that forbid insecure "
+        "global_id reclaim (CVE-2021-20288).",
         evidence="1 (not permitted) or 13 (permission denied) in kubelet's event.",
         risk=_NOT_STARTED,
         remedy="Compare `ceph auth get` of the user with the secret (it prints the key). The user "
@@ -1297,6 +1301,27 @@ ERROR_TEXTS: Final = (
         "not reached from the network of the plugin's pod, or do not answer",
         (_MONITORS, template("ceph health detail"), NODE_PODS),
         causes=((is_other_cluster, _OTHER_CLUSTER),),
+    ),
+    ErrorText(
+        _failed(Fault.DENIED, Call.CONNECT),
+        "RBD736",
+        "Ceph refuses the driver's user",
+        (_USERS,),
+        causes=(
+            (
+                is_client_too_old,
+                ErrorText(
+                    (),
+                    "RBD736",
+                    "Ceph refuses the login of the driver: the client of its version of ceph-csi "
+                    "is too old for monitors that forbid insecure global_id reclaim, or its user "
+                    "or key is wrong",
+                    (template("ceph config get mon auth_allow_insecure_global_id_reclaim"),),
+                    "Compare `ceph auth get` of the user with the secret (it prints the key): if "
+                    f"they are equal, update ceph-csi to 3.3.1 or newer. {OLD_CLIENT}",
+                ),
+            ),
+        ),
     ),
     ErrorText(
         _failed(Fault.DENIED),

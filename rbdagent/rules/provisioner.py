@@ -31,6 +31,7 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.ceph_health import blocking, is_pool_well
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, message_of, quoted
 from rbdagent.rules.controller_texts import PROVISIONING
+from rbdagent.rules.driver_version import driver_version
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.node_stage import being_flattened
 from rbdagent.rules.pod_events import decisive, is_about_hanging_call
@@ -589,12 +590,15 @@ def _failed_call(
     error, young = _error_of(event), weight(case, claim.created_at)
     known = first_meaning(PROVISIONING, error)
     if known is not None:
-        meant, named = known
+        general, named = known
         names = {
             **named,
+            "driver": found.provisioner,
+            "version": driver_version(case, found.provisioner),
             "claim_namespace": claim.ref.namespace,
             "claim_name": claim.ref.name,
         }
+        meant = general.decided(case, names)
         return finding(
             "RBD607",
             f"pvc {claim.ref}",

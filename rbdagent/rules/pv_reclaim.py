@@ -552,7 +552,8 @@ def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEven
         return _deletion_hangs(case, volume, event, image.pool if image is not None else "")
     general, names = first_meaning(DELETION, text) or (None, {})
     meant = None if general is None else general.decided(case, names)
-    fields = {"image": str(image or ""), **_of_pool(case), **names}
+    version = driver_version(case, driver_of(case.use) or "")
+    fields = {"image": str(image or ""), "version": version, **_of_pool(case), **names}
     why = foreign(text) if meant is None else _filled(meant.means, fields)
     made = filled((meant.command,) if meant is not None and meant.command else (), fields)
     return finding(

@@ -95,7 +95,7 @@ def test_failed_call_leads_to_its_finding(text: str, number: int, code: str) -> 
 SAID_TO_CLAIM: Final = {
     (CONNECTING, errno.ENOENT): "finds no monitors or no keyring",
     (CONNECTING, errno.EPERM): "does not accept the key",
-    (CONNECTING, errno.EACCES): "does not accept the key",
+    (CONNECTING, errno.EACCES): "Ceph refuses the login",
     (CONNECTING, errno.EINVAL): "the user's key is malformed",
     (CONNECTING, errno.ETIMEDOUT): "monitors of the Ceph cluster cannot be reached",
     (CONNECTING, errno.ESHUTDOWN): "on the blocklist",

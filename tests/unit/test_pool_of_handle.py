@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
 from msgspec.structs import replace
 
 from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import ImagePresence, LifecycleStep
-from rbdagent.parse.driver_image import cephcsi_version
 from tests.support.rows import each_row
 from tests.support.rule_rows.pv_controller import PROVISIONER, of_volume, to_volume
 from tests.support.snapshots import (
@@ -126,21 +124,6 @@ def test_version_of_the_driver_is_evidence(images: tuple[str, ...], version: str
     lines = found(deletion(in_kube={"driver_pods": pods}), "RBD642").evidence
     seen = [line for line in lines if "run ceph-csi" in line]
     assert seen == ([f"the pods of the driver run ceph-csi {version}"] if version else [])
-
-
-@pytest.mark.parametrize(
-    ("image", "version"),
-    [
-        ("quay.io/cephcsi/cephcsi:v3.3.1", "3.3.1"),
-        ("cephcsi:3.12.2-arm64", "3.12.2"),
-        ("quay.io/cephcsi/cephcsi:v3.13", ""),
-        ("quay.io/cephcsi/cephcsi:v3.3.1.2", ""),
-        ("registry.redhat.io/ocs4/cephcsi-rhel8@sha256:00", ""),
-        ("registry.k8s.io/sig-storage/csi-provisioner:v5.3.0", ""),
-    ],
-)
-def test_version_is_read_from_the_image_of_ceph_csi_only(image: str, version: str) -> None:
-    assert cephcsi_version(image) == version
 
 
 # The image of such a pool -------------------------------------------------------------------------
