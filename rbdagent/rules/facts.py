@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.holders import cluster_with
-from rbdagent.correlate.image_identity import are_mappings_observed
+from rbdagent.correlate.image_identity import are_all_nodes_observed, are_mappings_observed
 from rbdagent.errors import ParseError
 from rbdagent.model import ClusterView, CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.parse.excerpt import what_follows
@@ -145,6 +145,12 @@ def is_unmapped_there(case: RuleContext, named: dict[str, str]) -> bool:
     return are_mappings_observed(case.snapshot.node) and not any(
         holder_verdict.holder.node == named["node"] for holder_verdict in case.holder_verdicts
     )
+
+
+def is_only_node(case: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the cluster has one node."""
+    kube = case.snapshot.kubernetes
+    return kube is not None and are_all_nodes_observed(kube) and len(observed_of(kube.nodes)) == 1
 
 
 def is_cut_off(case: RuleContext, named: dict[str, str]) -> bool:

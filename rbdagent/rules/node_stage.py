@@ -86,6 +86,7 @@ from rbdagent.rules.facts import (
     is_no_file_system,
     is_non_primary,
     is_on_the_blocklist,
+    is_only_node,
     is_only_non_primary,
     is_other_cluster,
     is_plain,
@@ -829,9 +830,26 @@ _NO_NODE_PLUGIN: Final = (
     "ceph-csi's chart, CSI_PLUGIN_TOLERATIONS of Rook). If it has one, its log shows why it is not "
     "registered. The pod then starts automatically."
 )
+_SETTINGS: Final = (
+    "kubeletDir of the Helm chart of ceph-csi, ROOK_CSI_KUBELET_DIR_PATH of Rook, kubeletDirPath "
+    "of ceph-csi-operator"
+)
+# The container of the plugin has only the path that it mounts (rook#12556, and rook#3923 about bind
+# mounts and symbolic links).
+_NO_LINK: Final = (
+    "To keep the directory on another disk, mount that disk at the directory of the other nodes. A "
+    "symbolic link there does not help: kubelet passes the path of its --root-dir to the plugin."
+)
 _KUBELET_DIR: Final = (
-    "Deploy the node plugin with the directory of kubelet: kubeletDir of the Helm chart of "
-    "ceph-csi, ROOK_CSI_KUBELET_DIR_PATH of Rook, kubeletDirPath of ceph-csi-operator."
+    f"If all nodes have the directory of kubelet there, deploy the node plugin with it ({_SETTINGS}"
+    "); if only this node has it there, drain the node and set --root-dir of its kubelet back, "
+    f"because the setting of the plugin is for all nodes. {_NO_LINK}"
+)
+_DEPLOY_FOR_KUBELET: Final = f"Deploy the node plugin with the directory of kubelet: {_SETTINGS}."
+_MOVE_KUBELET_BACK: Final = (
+    "Drain the node, and set --root-dir of its kubelet back to the directory of the other nodes, "
+    "where the driver is registered: the setting of the plugin is for all nodes, and another one "
+    f"would keep them from mounting. {_NO_LINK}"
 )
 _KERNEL_TOO_OLD: Final = ErrorText(
     (),
@@ -1062,7 +1080,21 @@ ERROR_TEXTS: Final = (
         "kubelet has its directories at {root}, and the CSI node plugin does not see them there",
         (_DAEMON_SETS, NODE_PODS),
         _KUBELET_DIR,
-        _retried("the node plugin mounts that directory"),
+        _retried("kubelet and the node plugin use one directory"),
+        causes=(
+            (
+                is_only_node,
+                ErrorText(
+                    (),
+                    "RBD731",
+                    "kubelet has its directories at {root}, and the CSI node plugin does not see "
+                    "them there",
+                    (_DAEMON_SETS, NODE_PODS),
+                    _DEPLOY_FOR_KUBELET,
+                    _retried("the node plugin mounts that directory"),
+                ),
+            ),
+        ),
     ),
     ErrorText(
         (Recognised.SECRET_MISSING, Recognised.ATTACHERS_SECRET_MISSING),
@@ -2049,7 +2081,7 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
             f"{foreign_name(elsewhere)}: a node plugin that is deployed for {_ROOT} does not reach "
             "kubelet.",
             evidence=(*unlisted, f"kubelet has its directories at {foreign_name(elsewhere)}"),
-            remedy=_KUBELET_DIR,
+            remedy=_for_root(driver, nodes, case),
             commands=(kubectl("get daemonsets -A -o wide"), *(pods_on(node) for node in nodes)),
         )
         return
@@ -2108,6 +2140,19 @@ def _other_root(case: RuleContext) -> str:
     kubelet = kubelet_of(case.snapshot)
     roots = () if isinstance(kubelet, NotObserved) else kubelet.roots
     return "" if not roots or _ROOT in roots else roots[0]
+
+
+def _for_root(driver: str, nodes: list[str], case: RuleContext) -> str:
+    """Return how kubelet and the node plugin get one directory; the other nodes decide.
+
+    Where a driver is registered, its plugin has the directory of kubelet: the socket is in it.
+    """
+    if is_only_node(case, {}):
+        return _DEPLOY_FOR_KUBELET
+    kube = case.snapshot.kubernetes
+    listed = () if kube is None else observed_of(kube.csi_nodes)
+    elsewhere = any(driver in one.drivers for one in listed if one.node_name not in nodes)
+    return _MOVE_KUBELET_BACK if elsewhere else _KUBELET_DIR
 
 
 def _is_on_no_node(driver: str, case: RuleContext) -> bool:

@@ -194,6 +194,7 @@ CAUSES: Final = {
     "snapshot-larger-than-the-claim": ("RBD607", "its source data-snap has 10737418240"),
     "ceph-csi-2063": ("RBD607", "the client in ceph-csi 3.3.0 is too old for monitors"),
     "external-resizer-316": ("RBD776", "is a static volume (staticVolume in its volumeAttributes)"),
+    "rook-12556": ("RBD731", "kubelet has its directories at /mnt/disk1/kubelet"),
     "rook-4660": ("RBD642", "has no pool 8, which its handle names"),
     "stage-volume-not-found-after-restore": (
         "RBD767",
@@ -246,6 +247,7 @@ REMEDIES: Final = {
     "kubernetes-70175": "To use it again, write the name and namespace of the new claim",
     "kubernetes-89910": "Delete the pod: StatefulSet/app then creates the claim again",
     "ceph-csi-2063": "if they are equal, update ceph-csi to 3.3.1 or newer",
+    "rook-12556": "if only this node has it there, drain the node and set --root-dir",
     "rook-4660": "then update a ceph-csi that is older than 2.0.1",
 }
 
