@@ -159,7 +159,7 @@ def blocked_by_user(case: RuleContext) -> Iterator[Finding]:
         if replicas:
             yield _replicas(replicas, running, holder_verdict, case)
         if others:
-            yield _others(others, running, holder_verdict)
+            yield _others(others, running, holder_verdict, case)
 
 
 def _held(running: list[Pod], holder_verdict: HolderVerdict) -> str:
@@ -326,13 +326,42 @@ def _show(pod: Pod) -> Command:
     return kubectl("get pod", pod.ref.name, namespace=pod.ref.namespace, options=wide)
 
 
-def _others(waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict) -> Finding:
+def _others(
+    waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict, case: RuleContext
+) -> Finding:
+    jobs = sorted({name for one in waiting for name in one.owners if name.startswith(_JOB)})
+    is_of_jobs = all(any(name.startswith(_JOB) for name in one.owners) for one in waiting)
     return finding(
         "RBD112",
         f"pod {waiting[0].ref}",
         f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses.",
-        evidence=holder_verdict.reasons,
+        evidence=(*holder_verdict.reasons, *(f"a waiting pod is of {name}" for name in jobs)),
+        remedy=_for_others(running, holder_verdict, case, is_of_jobs=is_of_jobs),
         commands=tuple(_show(one) for one in running),
+    )
+
+
+_JOB: Final = "Job/"
+
+
+def _for_others(
+    running: list[Pod], holder_verdict: HolderVerdict, case: RuleContext, *, is_of_jobs: bool
+) -> str:
+    """Return what ends the wait: a Job ends, what it waits for may be a service (k8up#978)."""
+    users, node = pod_names(running), holder_verdict.holder.node
+    if any(volume.access_modes == (_ONCE,) for volume in volumes_of_use(case.use)):
+        return (
+            f"Wait until {users} has ended, or stop it: {_ONCE} allows no second pod, not even on "
+            "one node."
+        )
+    if not is_of_jobs or node is None:
+        return ""
+    return (
+        f"Run the pod of the Job on {node} too, where the volume is used by {users}, or wait until "
+        f"{users} has ended. What makes the Job sets the node: an affinity, nodeSelector or "
+        "nodeName in the pod template, which cannot be changed in the Job. A backup may also read "
+        f"a claim that is made from a snapshot of this one. Stop {users} only if its work may be "
+        "interrupted."
     )
 
 

@@ -194,6 +194,7 @@ CAUSES: Final = {
     "snapshot-larger-than-the-claim": ("RBD607", "its source data-snap has 10737418240"),
     "ceph-csi-2063": ("RBD607", "the client in ceph-csi 3.3.0 is too old for monitors"),
     "external-resizer-316": ("RBD776", "is a static volume (staticVolume in its volumeAttributes)"),
+    "k8up-978": ("RBD112", "waits for the volume that shop/gitlab-postgresql-0 on worker-2 uses"),
     "rook-12556": ("RBD731", "kubelet has its directories at /mnt/disk1/kubelet"),
     "rook-4660": ("RBD642", "has no pool 8, which its handle names"),
     "stage-volume-not-found-after-restore": (
@@ -244,6 +245,7 @@ def test_what_a_free_volume_waits_for_comes_before_its_holders(name: str) -> Non
 
 REMEDIES: Final = {
     "ceph-csi-935": "Add controllerExpandSecretRef to the PV",
+    "k8up-978": "Run the pod of the Job on worker-2 too",
     "kubernetes-70175": "To use it again, write the name and namespace of the new claim",
     "kubernetes-89910": "Delete the pod: StatefulSet/app then creates the claim again",
     "ceph-csi-2063": "if they are equal, update ceph-csi to 3.3.1 or newer",
