@@ -369,6 +369,8 @@ class StorageClass(Stored, frozen=True, kw_only=True):
     pool: str = ""
     """The parameter ``pool`` of ceph-csi; empty without it."""
     data_pool: str = ""
+    parameters: tuple[str, ...] | None = None
+    """The names of its parameters that have a value; None if they were not observed."""
 
 
 class Workload(Stored, frozen=True, kw_only=True):

@@ -12,6 +12,12 @@ from rbdagent.commands import Template, template
 from rbdagent.model import Recovery
 from rbdagent.parse.faults import Call, Fault, Kind
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.class_parameters import (
+    lacks_parameters,
+    lacks_secret,
+    lacks_what_another_has,
+    names_secret,
+)
 from rbdagent.rules.driver_version import is_client_too_old, may_be_too_old
 from rbdagent.rules.facts import is_pool_gone, is_pool_there
 
@@ -141,6 +147,44 @@ _POOL_DELETED: Final = ControllerText(
     Recovery(note="ceph-csi before 2.0.1 does not count a missing pool as deleted"),
 )
 
+_CLUSTER_IDS: Final = (
+    "A clusterID is one of the ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config). For the "
+    "growth of its volumes, the class also needs csi.storage.k8s.io/controller-expand-secret-name "
+    "and -namespace."
+)
+_OF_USERS: Final = (
+    "csi.storage.k8s.io/provisioner-secret-name and -namespace, "
+    "csi.storage.k8s.io/node-stage-secret-name and -namespace"
+)
+_LACKS: Final = "its class {class} lacks {lacks}"
+_INCOMPLETE_CLASS: Final = (
+    (
+        lacks_what_another_has,
+        ControllerText(
+            (),
+            _LACKS + ". The class {complete} of the same provisioner has all that ceph-csi needs",
+            "Make the class again with the parameters that {complete} has, with the tool that made "
+            "it, or delete the claim, which has no volume yet, and create it with the class "
+            f"{{complete}}: neither a class's parameters nor a claim's class can be changed. "
+            f"{_CLUSTER_IDS}",
+            _CLASSES,
+            _FIXED_CLASS,
+        ),
+    ),
+    (
+        lacks_parameters,
+        ControllerText(
+            (),
+            _LACKS,
+            "Make the class again with these parameters, with the tool that made it: a class's "
+            f"parameters cannot be changed. {_CLUSTER_IDS}",
+            _CLASSES,
+            _FIXED_CLASS,
+        ),
+    ),
+)
+"""Without these parameters, ceph-csi reports one after the other."""
+
 # doc/security/CVE-2021-20288.rst of Ceph has the versions of Ceph.
 OLD_CLIENT: Final = (
     "The monitors refuse a client from before Ceph 16.2.1, 15.2.11 and 14.2.20 if `ceph config get "
@@ -228,15 +272,38 @@ PROVISIONING: Final = (
         "the tool that made it: a class's parameters cannot be changed. If the class has both, put "
         "userID and userKey into that secret.",
         _CLASSES,
+        causes=(
+            (
+                lacks_secret,
+                ControllerText(
+                    (),
+                    "its class {class} lacks {lacks_secret}",
+                    "Make the class again with the secret, with the tool that made it: a class's "
+                    "parameters cannot be changed.",
+                    _CLASSES,
+                    _FIXED_CLASS,
+                ),
+            ),
+            (
+                names_secret,
+                ControllerText(
+                    (),
+                    "the secret that its class {class} names for the provisioner has no data",
+                    f"Put userID and userKey of a Ceph user into that secret. {NEEDED_FIELDS}",
+                    _CLASSES,
+                ),
+            ),
+        ),
     ),
     ControllerText(
         (Recognised.CLASS_LACKS_PARAMETER,),
         "its class names no {cluster}{pool}",
-        "Make the class again with clusterID, and with pool or topologyConstrainedPools, with the "
-        "tool that made it: a class's parameters cannot be changed. A clusterID is one of the "
-        "ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config).",
+        f"Make the class again with clusterID, with pool or topologyConstrainedPools, and with "
+        f"{_OF_USERS}, with the tool that made it: a class's parameters cannot be changed. "
+        f"{_CLUSTER_IDS}",
         _CLASSES,
         _FIXED_CLASS,
+        _INCOMPLETE_CLASS,
     ),
     ControllerText(
         (Recognised.CLASS_PARAMETER_EMPTY,),

@@ -29,6 +29,7 @@ from rbdagent.parse.foreign import foreign, foreign_name, quoted_names
 from rbdagent.parse.handle import lease_names
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.ceph_health import blocking, is_pool_well
+from rbdagent.rules.class_parameters import class_fields
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, message_of, quoted
 from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.driver_version import driver_version
@@ -591,8 +592,10 @@ def _failed_call(
     known = first_meaning(PROVISIONING, error)
     if known is not None:
         general, named = known
+        of_class = class_fields(case, found)
         names = {
             **named,
+            **of_class,
             "driver": found.provisioner,
             "version": driver_version(case, found.provisioner),
             "claim_namespace": claim.ref.namespace,
@@ -603,7 +606,7 @@ def _failed_call(
             "RBD607",
             f"pvc {claim.ref}",
             f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
-            f"{meant.means.format(**quoted_names(names))}."
+            f"{meant.means.format(**(quoted_names(names) | of_class))}."
             + (_no_snapshotter(case, found) if _is_about_snapshot(error) else ""),
             evidence=(quoted(event), _counted(event)),
             remedy=meant.remedy.format(**names),

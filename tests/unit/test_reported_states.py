@@ -194,6 +194,7 @@ CAUSES: Final = {
     "snapshot-larger-than-the-claim": ("RBD607", "its source data-snap has 10737418240"),
     "ceph-csi-2063": ("RBD607", "the client in ceph-csi 3.3.0 is too old for monitors"),
     "external-resizer-316": ("RBD776", "is a static volume (staticVolume in its volumeAttributes)"),
+    "wazuh-kubernetes-432": ("RBD607", "The class general of the same provisioner has all that"),
     "k8up-978": ("RBD112", "waits for the volume that shop/gitlab-postgresql-0 on worker-2 uses"),
     "rook-12556": ("RBD731", "kubelet has its directories at /mnt/disk1/kubelet"),
     "rook-4660": ("RBD642", "has no pool 8, which its handle names"),
@@ -249,6 +250,7 @@ REMEDIES: Final = {
     "kubernetes-70175": "To use it again, write the name and namespace of the new claim",
     "kubernetes-89910": "Delete the pod: StatefulSet/app then creates the claim again",
     "ceph-csi-2063": "if they are equal, update ceph-csi to 3.3.1 or newer",
+    "wazuh-kubernetes-432": "and create it with the class general",
     "rook-12556": "if only this node has it there, drain the node and set --root-dir",
     "rook-4660": "then update a ceph-csi that is older than 2.0.1",
 }
