@@ -235,6 +235,14 @@ class Recognised(Enum):
         None,
         Origin("ceph", "18.2.7", "src/mon/PGMap.cc, PGMap::get_health_checks"),
     )
+    OSD_NAMED = (
+        # Others have slow operations too: mon.a has, and no I/O waits for it.
+        None,
+        r"\bosd\.(?P<osd>\d{1,9})\b",
+        None,
+        Origin(*_RBD, "src/mgr/DaemonHealthMetricCollector.cc, SlowOps::_summarize"),
+        Origin(*_RBD, "src/mon/PGMap.cc, PGMap::get_health_checks"),
+    )
 
     # The scheduler --------------------------------------------------------------------------------
 

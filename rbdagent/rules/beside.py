@@ -13,7 +13,7 @@ from rbdagent.correlate.holders import entry_hits
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import BlocklistEntry, EntityAddress, Node, observed_of
 from rbdagent.parse.foreign import foreign
-from rbdagent.rules.ceph_health import blocking
+from rbdagent.rules.ceph_health import blocking, slow_osds
 from rbdagent.rules.facts import cluster_of_image, is_non_primary, is_shrunk, kernel_log, of_attempt
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ def _facts(case: RuleContext, node: str | None) -> Iterator[str]:
     spec = case.use.image.spec if case.use.image is not None else None
     if spec is not None and (reported := blocking(case, spec.pool)):
         yield reported
+    slow = slow_osds(case, spec.pool) if spec is not None else None
+    if slow is not None and slow.osds:
+        yield slow.reported
     if is_non_primary(case, {}):
         yield "the image is not primary in this cluster"
     if is_shrunk(case, {}):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
 from rbdagent.model import LifecycleStep, NotObserved, Recovery, Severity, Verdict, observed_of
@@ -87,6 +87,54 @@ def is_pool_well(case: RuleContext, *pools: str) -> bool:
         and not any(check.name in _OF_POOLS for check in cluster.health)
         for cluster in clusters
     )
+
+
+class SlowOsds(NamedTuple):
+    """Holds what ``ceph health`` reports about OSDs that answer late, or not."""
+
+    checks: tuple[HealthCheck, ...]
+    osds: tuple[str, ...]
+    """Their numbers; without one, only pings between OSDs are slow."""
+
+    @property
+    def reported(self) -> str:
+        """Return what Ceph reports, as the beginning of a sentence."""
+        return f"Ceph reports {' and '.join(foreign(check.texts[0]) for check in self.checks)}"
+
+
+def slow_osds(case: RuleContext, pool: str) -> SlowOsds | None:
+    """Return what ``ceph health`` reports about slow OSDs of the cluster; None if it does not.
+
+    The report names no pool: only a call that waits makes it a cause.
+
+    Args:
+        case: the volume and the snapshot.
+        pool: the name of a pool of the cluster; empty if it is unknown.
+    """
+    cluster = _cluster_with_pool(case, pool)
+    checks = () if cluster is None else observed_of(cluster.health)
+    operations = tuple(check for check in checks if check.name == _SLOW_OPS and _osds_of(check))
+    pings = tuple(check for check in checks if check.name in _SLOW_PINGS and check.texts)
+    if not operations and not pings:
+        return None
+    osds = tuple(osd for check in operations for osd in _osds_of(check))
+    return SlowOsds((*operations, *pings), osds)
+
+
+def is_health_known(case: RuleContext, pool: str) -> bool:
+    """Return whether ``ceph health`` was read for a pool."""
+    cluster = _cluster_with_pool(case, pool)
+    return cluster is not None and not isinstance(cluster.health, NotObserved)
+
+
+_SLOW_OPS: Final = "SLOW_OPS"
+_SLOW_PINGS: Final = frozenset({"OSD_SLOW_PING_TIME_FRONT", "OSD_SLOW_PING_TIME_BACK"})
+
+
+def _osds_of(check: HealthCheck) -> tuple[str, ...]:
+    """Return the numbers of the OSDs in the summary of a check: at most ten, without a detail."""
+    found = (Recognised.OSD_NAMED.all_in(text) for text in check.texts[:1])
+    return tuple(match["osd"] for matches in found for match in matches)
 
 
 def _cluster_with_pool(case: RuleContext, pool: str) -> ClusterView | None:

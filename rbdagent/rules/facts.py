@@ -17,7 +17,12 @@ from rbdagent.parse.excerpt import what_follows
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.handle import VolumeHandle, parse_volume_handle
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.pod_events import decisive_pod_events, has_any_waited, shows_mounted
+from rbdagent.rules.pod_events import (
+    decisive_pod_events,
+    has_any_waited,
+    is_about_hanging_call,
+    shows_mounted,
+)
 from rbdagent.verdicts.evidence import evidence_of, foreign_mounts, is_kubelets_loop
 from rbdagent.verdicts.timing import MOVING, age
 from rbdagent.verdicts.volume_verdict import volumes_of_use
@@ -387,6 +392,17 @@ def plugin_log(case: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's CSI plugin about the volume; none if unread."""
     excerpt = _excerpt(case, lambda logs: logs.plugin)
     return () if excerpt is None else excerpt.words
+
+
+def has_logged_no_cause(case: RuleContext, since: str | None) -> bool:
+    """Return whether the observed node's CSI plugin has logged only calls that wait, since a time.
+
+    A log that begins later, or of which a part was not read, proves nothing.
+    """
+    excerpt = _excerpt(case, lambda logs: logs.plugin)
+    if excerpt is None or excerpt.unread or since is None or excerpt.since > since:
+        return False
+    return all(line.unanswered or is_about_hanging_call(line.text) for line in excerpt.words)
 
 
 def _kubelets(case: RuleContext) -> LogExcerpt | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.blocklist import removal_of
@@ -68,12 +68,15 @@ from rbdagent.rules.context import (
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import is_being_torn_down, ownership_begun
 from rbdagent.rules.foreign_clusters import external_holders
+from rbdagent.rules.node import hanging
 from rbdagent.rules.pod_events import (
     decisive_pod_events,
     has_any_waited,
+    has_waited,
     is_about_hanging_call,
     is_ending_in_time,
     knows_every_user,
+    waiters,
 )
 from rbdagent.verdicts.ceph_daemons import not_excluded, supposed
 from rbdagent.verdicts.coverage import missing_of_nodes
@@ -1581,25 +1584,46 @@ def between_steps(case: RuleContext) -> Iterator[Finding]:
         holder = holder_verdict.holder
         if holder.driver_registered is False or holder.node in explained:
             continue
-        waited = None if _is_published(case, holder) else _waited(case, holder.node)
+        advice = _WAIT if _is_published(case, holder) else _advice(case, holder.node)
         yield finding(
             "RBD120",
             subject_of(holder_verdict.holder),
             f"{subject_of(holder_verdict.holder)} is between two steps: "
-            f"{holder_verdict.reasons[0]}. "
-            + (
-                "Wait, then run rbdagent again."
-                if waited is None
-                else f"kubelet has reported for {age_text(waited)} that it fails, and nothing that "
-                "was observed shows why: read its log, and that of the CSI node plugin."
-            ),
-            severity=None if waited is None else Severity.WARNING,
-            remedy="" if waited is None else _READ_THE_LOGS,
+            f"{holder_verdict.reasons[0]}. {advice.sentence}",
+            severity=advice.severity,
+            remedy=advice.remedy,
             evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
             commands=(query_again(case),),
         )
 
 
+class _Advice(NamedTuple):
+    """Holds what to do about a step that is not done."""
+
+    sentence: str
+    remedy: str = ""
+    severity: Severity | None = None
+
+
+_WAIT: Final = _Advice("Wait, then run rbdagent again.")
+
+
+def _advice(case: RuleContext, node: str | None) -> _Advice:
+    """Return what to do about a node between two steps: to wait, only for the time of a step."""
+    if next(hanging(case), None) is not None:
+        return _Advice("An operation of this step hangs.", _OF_THE_HANG)
+    waited = _waited(case, node)
+    if waited is None:
+        return _WAIT
+    return _Advice(
+        f"kubelet has reported for {age_text(waited)} that it fails, and nothing that was observed "
+        "shows why: read its log, and that of the CSI node plugin.",
+        _READ_THE_LOGS,
+        Severity.WARNING,
+    )
+
+
+_OF_THE_HANG: Final = "Follow the finding about the operation that hangs."
 _READ_THE_LOGS: Final = (
     "Read the log of kubelet on that node, and that of the CSI node plugin: rbdagent reads both as "
     "root on the node."
@@ -1659,17 +1683,37 @@ def attached_not_mapped(case: RuleContext) -> Iterator[Finding]:
             continue
         attachment = next(found for found in attached if found.node_name == node)
         leaving = attachment.deleting_since
+        advice = _advice_without_mapping(case, node)
         yield finding(
             "RBD120",
             f"node {node}",
             f"{case.volume} is attached to {node}, but is not mapped there yet, or is not mapped "
-            "any more. Wait, then run the command again.",
+            f"any more. {advice.sentence}",
+            severity=advice.severity,
+            remedy=advice.remedy,
             evidence=(
                 f"VolumeAttachment {attachment.name}: created {attachment.created_at}"
                 + (f", being deleted since {leaving}" if leaving else ""),
             ),
             commands=(query_again(case),),
         )
+
+
+def _advice_without_mapping(case: RuleContext, node: str) -> _Advice:
+    """Return what to do about a node that has the volume attached, and no mapping of it."""
+    advice = _advice(case, node)
+    late = [
+        pod
+        for pod in waiters(case)
+        if pod.node_name == node and has_waited(pod, case.snapshot, _LONG_STEP)
+    ]
+    if advice is not _WAIT or not late:
+        return advice
+    return _Advice(
+        f"{pod_names(late)} waits there for longer than a map takes, and nothing that was observed "
+        "shows why: read the log of kubelet, and that of the CSI node plugin.",
+        _READ_THE_LOGS,
+    )
 
 
 def in_use(case: RuleContext) -> Iterator[Finding]:

@@ -34,19 +34,20 @@ from rbdagent.model import (
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.krbd import KEEP_ALIVE
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.ceph_health import blocking
+from rbdagent.rules.ceph_health import SlowOsds, blocking, is_health_known, slow_osds
 from rbdagent.rules.context import (
     RuleContext,
     agent_findings,
     finding,
     pods_on,
+    query_on_node,
     quoted,
     subject_of,
     then_starts,
     waiting_elsewhere,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import kernel_line, kernel_log
+from rbdagent.rules.facts import has_logged_no_cause, kernel_line, kernel_log
 from rbdagent.rules.pod_events import (
     decisive_pod_event,
     does_a_pod_start,
@@ -106,8 +107,9 @@ ENTRIES: Final = (
         evidence="A process in uninterruptible sleep, hanging requests in osdc, or the event of a "
         "pod that waits: `DeadlineExceeded` (the first call, after two minutes), then `an "
         "operation with the given Volume ID … already exists` (each further call until the first "
-        "one ends). `ceph health` decides first, then whether Ceph answers rbdagent, then whether "
-        "the node has the address of the client, then the state of the process.",
+        "one ends). `ceph health` decides first: a pool that is full, paused or inactive, then "
+        "an OSD with slow operations (SLOW_OPS). Whether Ceph answers rbdagent, whether the node "
+        "has the address of the client, and the state of the process decide the rest.",
         risk="Killing the processes leaves the watch and the mapping behind.",
         remedy="Repair Ceph first (`ceph health detail`). The operation then completes. If Ceph is "
         "healthy and the operation does not complete, restart the CSI node plugin's pod on that "
@@ -319,29 +321,37 @@ def hanging(case: RuleContext) -> Iterator[Finding]:
         return
     stuck = _stuck_tasks(case) if hang.requests else ()
     is_certain = event is not None or hang.is_certain or bool(stuck)
-    message, commands = _side(case, hang, stuck)
+    side = _side(case, hang, stuck)
     yield finding(
         "RBD203",
         case.volume,
-        f"{message} Do not kill the processes.",
+        f"{side.message} Do not kill the processes.",
         evidence=(
             *(() if event is None else (quoted(event),)),
             *map(process_text, hang.asleep),
             *(f"hanging request of its client: {foreign(request)}" for request in hang.requests),
             *map(kernel_line, stuck),
+            *_health_lines(slow_osds(case, _pool(case))),
         ),
-        remedy=_remedy(case, hang),
-        commands=commands,
+        remedy=side.remedy,
+        commands=side.commands,
         severity=None if is_certain else Severity.WARNING,
     )
 
 
-_LOOK_AT_THE_NODE: Final = (
-    "Mend what the message names: the operation then completes. If it does not, and the CSI node "
-    "plugin runs with hostNetwork, restart its pod on that node: this releases the lock in the "
-    "plugin's memory, but ends no process in uninterruptible sleep. Without hostNetwork, leave the "
-    "pod: the mappings of that node use its network (ceph-csi#2983)."
+_RESTART: Final = (
+    "and the CSI node plugin runs with hostNetwork, restart its pod on that node: this releases "
+    "the lock in the plugin's memory, but ends no process in uninterruptible sleep. Without "
+    "hostNetwork, leave the pod: the mappings of that node use its network (ceph-csi#2983)."
 )
+_LOOK_AT_THE_NODE: Final = (
+    "Mend what the message names: the operation then completes. If it does not, "
+) + _RESTART
+_NOTHING_NAMED: Final = (
+    "Two causes show nowhere: the CSI node plugin does not reach the OSDs (ports 6800 to 7568) "
+    "from its own network, or its Ceph user has no osd caps, and OSDs since Ceph 18 do not answer "
+    "it. `ceph auth get` shows the caps. If both are well, "
+) + _RESTART
 _OF_A_POD: Final = (
     "Compare the address with those of the pods on that node (`kubectl get pods -A -o wide`), also "
     "of a CSI node plugin that was replaced. If it was the plugin's: do not restart the plugin "
@@ -351,15 +361,8 @@ _OF_A_POD: Final = (
 )
 
 
-def _remedy(case: RuleContext, hang: _Hang) -> str:
-    if hang.strange and not _reported(case):
-        return _OF_A_POD
-    return _LOOK_AT_THE_NODE if _does_ceph_answer(case) else ""
-
-
-def _reported(case: RuleContext) -> str:
-    """Return what Ceph's health has that keeps I/O to the pool of the image waiting."""
-    return blocking(case, case.use.image.spec.pool if case.use.image is not None else "")
+def _pool(case: RuleContext) -> str:
+    return case.use.image.spec.pool if case.use.image is not None else ""
 
 
 def _hang_here(case: RuleContext) -> _Hang:
@@ -449,49 +452,136 @@ def _stuck_tasks(case: RuleContext) -> tuple[LogEntry, ...]:
     )
 
 
-def _side(
-    case: RuleContext, hang: _Hang, stuck: tuple[LogEntry, ...]
-) -> tuple[str, tuple[Command, ...]]:
-    """Return which side does not answer, and the commands that show more.
+class _Side(NamedTuple):
+    """Holds which side does not answer, what shows more, and what to do."""
+
+    message: str
+    commands: tuple[Command, ...]
+    remedy: str = ""
+
+
+def _side(case: RuleContext, hang: _Hang, stuck: tuple[LogEntry, ...]) -> _Side:
+    """Return which side does not answer.
 
     "Ceph does not answer" is never reported of a cluster that has just answered rbdagent.
     """
-    health = command("ceph health detail")
     # The agents of other nodes report the code of a mapping only: it begins in the same way there.
     hangs = f"An operation on {case.volume} hangs."
-    if reported := _reported(case):
+    answers, slow = _does_ceph_answer(case), slow_osds(case, _pool(case))
+    if reported := blocking(case, _pool(case)):
         message = f"{hangs} {reported}. When that is mended, the operation most likely completes."
-        return message, (health,)
-    if not _does_ceph_answer(case):
+        return _Side(message, (_HEALTH,), _LOOK_AT_THE_NODE if answers else "")
+    if answers and hang.strange:
+        return _of_strange_address(case, hangs, hang)
+    maps = [process for process in hang.asleep if _monitors_in(process)]
+    if slow is not None and slow.osds and (not maps or maps[0].state == "D"):
+        return _of_slow_osds(case, hangs, slow)
+    if not answers:
         message = f"{hangs} Check Ceph first: when Ceph answers again, the operation completes."
-        return message, (health,)
-    log = command(
+        return _Side(message, (_HEALTH,), _OF_A_POD if hang.strange else "")
+    if hang.requests or hang.asleep:
+        return _of_what_waits(case, hangs, hang, stuck)
+    return _unexplained(case, hangs)
+
+
+_HEALTH: Final = command("ceph health detail")
+
+
+def _kernel_log(case: RuleContext) -> Command:
+    return command(
         "journalctl --dmesg --no-pager --lines=10 --grep=libceph:", node=case.here_if_known
     )
-    if hang.strange:
-        message = (
-            f"{hangs} {', '.join(hang.clients)} has the address {', '.join(hang.strange)}, which "
-            f"{case.here} does not have: the image was mapped from the network of a pod (a CSI "
-            "node plugin without hostNetwork), which is gone if that pod was replaced, or "
-            "addresses are translated on the way to Ceph."
-        )
-        return message, (pods_on(case.here), log, health)
+
+
+def _of_strange_address(case: RuleContext, hangs: str, hang: _Hang) -> _Side:
+    message = (
+        f"{hangs} {', '.join(hang.clients)} has the address {', '.join(hang.strange)}, which "
+        f"{case.here} does not have: the image was mapped from the network of a pod (a CSI "
+        "node plugin without hostNetwork), which is gone if that pod was replaced, or "
+        "addresses are translated on the way to Ceph."
+    )
+    return _Side(message, (pods_on(case.here), _kernel_log(case), _HEALTH), _OF_A_POD)
+
+
+def _of_what_waits(
+    case: RuleContext, hangs: str, hang: _Hang, stuck: tuple[LogEntry, ...]
+) -> _Side:
+    """Return what the requests or the processes on the observed node may wait for."""
+    log = _kernel_log(case)
+    maps = [process for process in hang.asleep if _monitors_in(process)]
+    if maps and not hang.requests:
+        message, commands = _of_map(case, hangs, maps[0], (log, _HEALTH))
+        return _Side(message, commands, _LOOK_AT_THE_NODE)
     if hang.requests:
         since = f" since {stuck[0].at} or longer" if stuck else ""
-        message = (
-            f"{hangs} {_count(hang.requests)} of {', '.join(hang.clients)} on {case.here} to Ceph "
-            f"have no answer{since}, although Ceph answers rbdagent. Either a PG or an OSD of "
-            "these requests does not answer (`ceph health detail` names it), or this node does not "
-            "reach that OSD (the kernel log names its address)."
+        what = (
+            f"{_count(hang.requests)} of {', '.join(hang.clients)} on {case.here} to Ceph have no "
+            f"answer{since}"
         )
-        return message, (health, log)
-    maps = [process for process in hang.asleep if _monitors_in(process)]
-    if maps:
-        return _of_map(case, hangs, maps[0], (log, health))
+        osd = "a PG or an OSD of these requests"
+    else:
+        what = f"A process on {case.here} waits for the device"
+        osd = "an OSD"
     message = (
-        f"{hangs} Ceph answers rbdagent: the log of the CSI driver shows what its call waits for."
+        f"{hangs} {what}, although Ceph answers rbdagent. Either {osd} does not answer (`ceph "
+        "health detail` names it), or this node does not reach that OSD (the kernel log names its "
+        "address)."
     )
-    return message, (health,)
+    return _Side(message, (_HEALTH, log), _LOOK_AT_THE_NODE)
+
+
+def _of_slow_osds(case: RuleContext, hangs: str, slow: SlowOsds) -> _Side:
+    """Return what Ceph reports of its OSDs, and what decides whether the call waits for them."""
+    is_one = len(slow.osds) == 1
+    which, number = ("that OSD", slow.osds[0]) if is_one else ("the OSDs that are named", "N")
+    found = (command("ceph osd find", number),) if is_one else ()
+    return _Side(
+        f"{hangs} {slow.reported}: most likely it waits for "
+        f"{f'osd.{number}' if is_one else 'one of these OSDs'}.",
+        (_HEALTH, *found, command("ceph osd perf")),
+        f"Look at {which}: disk, log, and network to the other OSDs. When that is mended, the "
+        f"operation completes. `ceph tell osd.{number} dump_blocked_ops` lists what waits there: "
+        f"if nothing is of this image{_objects_of(case)}, check whether the node reaches every "
+        "OSD. Do not restart the CSI node plugin for it.",
+    )
+
+
+def _objects_of(case: RuleContext) -> str:
+    view = case.use.image_view
+    return f" ({view.image_id} in the name of its objects)" if view and view.image_id else ""
+
+
+def _health_lines(slow: SlowOsds | None) -> tuple[str, ...]:
+    """Return the first texts of each check: a check of pings names the OSDs in its details."""
+    checks = () if slow is None else slow.checks
+    return tuple(
+        f"ceph health: {check.name}: {foreign(text)}"
+        for check in checks
+        for text in check.texts[:_HEALTH_LINES]
+    )
+
+
+_HEALTH_LINES: Final = 3
+
+
+def _unexplained(case: RuleContext, hangs: str) -> _Side:
+    """Return what is known of a call whose cause neither Ceph nor the node shows."""
+    slow = slow_osds(case, _pool(case))
+    if slow is not None:
+        health = f"{slow.reported}: the network between OSDs may lose packets"
+    elif is_health_known(case, _pool(case)):
+        health = "Ceph answers rbdagent, and its health reports nothing that explains it"
+    else:
+        health = "Ceph answers rbdagent, and its health was not observed"
+    log = "the log of the CSI node plugin may show what its call waits for"
+    word = decisive_pod_event(case, is_about_hanging_call)
+    node = None if word is None else word.node
+    if word is not None and node is not None and node == case.here_if_known:
+        if has_logged_no_cause(case, word.event.first_seen):
+            log = f"the log of the CSI node plugin on {node} has no other error"
+        node = None
+    there = () if node is None else (query_on_node(case, node),)
+    return _Side(f"{hangs} {health}; {log}.", (_HEALTH, *there), _NOTHING_NAMED)
 
 
 def _of_map(

@@ -760,6 +760,14 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             SOURCE,
         ),
     ),
+    Recognised.OSD_NAMED: (
+        Quote("1 slow ops, oldest one blocked for 284 sec, osd.1 has slow ops", SOURCE),
+        Quote(
+            "6 slow ops, oldest one blocked for 61 sec, daemons [osd.0,osd.12] have slow ops.",
+            SOURCE,
+        ),
+        Quote("Slow OSD heartbeats on back from osd.7 [] to osd.4 [] 1468.955 msec", SOURCE),
+    ),
     Recognised.RESIZE_FAILED: (
         Quote(
             f'resize volume "{PV}" by resizer "{DRIVER}" failed: rpc error: code = Internal '

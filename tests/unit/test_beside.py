@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.model import BlocklistEntry, LogEntry, LogExcerpt, NodeLogs
 from tests.support.rows import each_row
-from tests.support.rule_rows.diagnose import FULL_POOL
+from tests.support.rule_rows.diagnose import FULL_POOL, SLOW_OSD
 from tests.support.rule_tables import kubelet_event, mounting, stage
 from tests.support.snapshots import (
     ADDRESS,
@@ -53,6 +53,10 @@ FACTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "a full pool": (
         {"in_ceph": {"health": (FULL_POOL,)}},
         "Ceph reports that pool k8s is at its quota",
+    ),
+    "a slow OSD": (
+        {"in_ceph": {"health": (SLOW_OSD,)}},
+        'Ceph reports "1 slow ops, oldest one blocked for 284 sec, osd.1 has slow ops"',
     ),
     "not primary": ({"of_image": {"primary": False}}, "the image is not primary"),
     "shrunk": ({"of_image": {"size_bytes": 1 << 20}}, "the image is smaller than its PV"),

@@ -8,11 +8,25 @@ import msgspec
 from msgspec.structs import replace
 
 from rbdagent.collect.ceph.connection import read_health
-from rbdagent.model import CephView, HealthCheck, StorageClass
+from rbdagent.model import CephView, HealthCheck, LogEntry, LogExcerpt, NodeLogs, StorageClass
 from tests.support.claims import recorded_claim
 from tests.support.rows import each_row
-from tests.support.rule_rows.diagnose import REPORTED
-from tests.support.snapshots import diagnosis_of
+from tests.support.rule_rows.diagnose import REPORTED, SLOW_OSD
+from tests.support.rule_tables import kubelet_event, stage
+from tests.support.snapshots import (
+    HANDLE,
+    JUST_NOW,
+    LONG_AGO,
+    SPEC,
+    UNSEEN,
+    attachment,
+    diagnosis_of,
+    found,
+    in_flight,
+    process,
+    unmapped,
+    waiting_pod,
+)
 
 if TYPE_CHECKING:
     from rbdagent.model import Snapshot
@@ -94,6 +108,121 @@ def test_report_about_another_pool_is_no_cause(case: str) -> None:
         assert "paused" not in message(reporting(seen, NO_CAUSES[case]), code)
 
 
+SLOW_OSDS: Final = HealthCheck(
+    name="SLOW_OPS",
+    texts=(
+        "6 slow ops, oldest one blocked for 61 sec, daemons [mon.a,osd.0,osd.12] have slow ops.",
+    ),
+)
+SLOW_MONITOR: Final = HealthCheck(
+    name="SLOW_OPS", texts=("1 slow ops, oldest one blocked for 61 sec, mon.a has slow ops",)
+)
+SLOW_PINGS: Final = HealthCheck(
+    name="OSD_SLOW_PING_TIME_BACK",
+    texts=(
+        "Slow OSD heartbeats on back (longest 1118.001ms)",
+        "Slow OSD heartbeats on back from osd.0 [] to osd.1 [] 1118.001 msec",
+    ),
+)
+EXISTS: Final = stage(f"an operation with the given Volume ID {HANDLE} already exists")
+NO_CAUSE: Final = "its health reports nothing that explains it"
+
+
+def a_hanging_call(*checks: HealthCheck, **parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Return a node on which a pod waits for a call, and nothing else shows why."""
+    in_kube = {
+        "pods": (waiting_pod(node="worker-1"),),
+        "events": (kubelet_event(EXISTS, first_seen=JUST_NOW),),
+        "attachments": (attachment(),),
+    }
+    return unmapped(in_kube=in_kube, in_ceph={"health": checks}, **parts)
+
+
+SHOWN_OSDS: Final = {
+    "one": (SLOW_OSD, "most likely it waits for osd.1.", ("ceph osd find 1",)),
+    "two": (SLOW_OSDS, "most likely it waits for one of these OSDs.", ()),
+}
+
+
+@each_row("case", SHOWN_OSDS)
+def test_slow_osds_are_named_for_a_call_that_hangs(case: str) -> None:
+    check, words, located = SHOWN_OSDS[case]
+    for seen in (a_hanging_call(check), reporting(a_hang(), check)):
+        hang = found(seen, "RBD203")
+        assert words in hang.message
+        commands = [" ".join(given.argv) for given in hang.commands]
+        assert commands == ["ceph health detail", *located, "ceph osd perf"]
+
+
+def test_monitor_with_slow_operations_is_no_cause() -> None:
+    assert NO_CAUSE in found(a_hanging_call(SLOW_MONITOR), "RBD203").message
+
+
+def test_slow_pings_alone_are_quoted_and_blamed_on_the_network() -> None:
+    hang = found(a_hanging_call(SLOW_PINGS), "RBD203")
+    assert "the network between OSDs may lose packets" in hang.message
+    assert any("from osd.0 [] to osd.1 []" in line for line in hang.evidence)
+
+
+def test_map_that_waits_for_the_monitors_does_not_wait_for_an_osd() -> None:
+    """The kernel waits interruptibly for the monitors, and uninterruptibly for an OSD."""
+    for state, is_osd in (("S", False), ("D", True)):
+        waiting = in_flight(
+            "rbd",
+            f"rbd -m 192.0.2.10:3300 map {SPEC}",
+            process=process(
+                state=state, started_at=LONG_AGO, command=f"rbd -m 192.0.2.10 map {SPEC}"
+            ),
+            names=(str(SPEC),),
+        )
+        seen = a_hanging_call(SLOW_OSD, on_node={"in_flight": (waiting,)})
+        assert ("most likely it waits for osd.1" in found(seen, "RBD203").message) is is_osd
+
+
+def test_health_without_a_cause_is_reported_as_such() -> None:
+    hang = found(a_hanging_call(), "RBD203")
+    assert NO_CAUSE in hang.message
+    assert "may show what its call waits for" in hang.message
+
+
+def test_health_that_was_not_read_explains_nothing() -> None:
+    seen = a_hanging_call()
+    assert seen.ceph is not None
+    clusters = tuple(replace(cluster, health=UNSEEN) for cluster in seen.ceph.clusters)
+    hang = found(replace(seen, ceph=CephView(clusters=clusters)), "RBD203")
+    assert "its health was not observed" in hang.message
+
+
+LOG_LINES: Final = {
+    "the call": (LogEntry(at=JUST_NOW, text=EXISTS, names=(HANDLE,)), True),
+    "another error": (LogEntry(at=JUST_NOW, text="no such pool", names=(HANDLE,)), False),
+}
+
+
+@each_row("case", LOG_LINES)
+def test_log_of_the_plugin_is_named_empty_only_if_it_is(case: str) -> None:
+    line, is_silent = LOG_LINES[case]
+    for since, is_whole in ((LONG_AGO, True), ("2026-11-21T02:59:59Z", False)):
+        log, empty = LogExcerpt(since=since, words=(line,)), LogExcerpt(since=since)
+        words = NodeLogs(kubelet=empty, plugin=log, kernel=empty)
+        hang = found(a_hanging_call(on_node={"words": words}), "RBD203")
+        assert ("on worker-1 has no other error" in hang.message) is (is_silent and is_whole)
+
+
+def test_waiting_is_no_advice_beside_a_call_that_hangs() -> None:
+    step = found(a_hanging_call(), "RBD120")
+    assert "Wait" not in step.message
+    assert "Wait" not in str(step.remedy)
+
+
+def test_waiting_is_no_advice_after_the_time_of_a_map() -> None:
+    for placed_at, waits in ((LONG_AGO, False), (JUST_NOW, True)):
+        late = replace(waiting_pod(node="worker-1"), placed_at=placed_at)
+        step = found(unmapped(in_kube={"pods": (late,), "attachments": (attachment(),)}), "RBD120")
+        assert ("Wait, then run" in step.message) is waits
+        assert ("for longer than a map takes" in step.message) is not waits
+
+
 def test_only_checks_that_stop_io_are_kept() -> None:
     answer = {
         "status": "HEALTH_WARN",
@@ -103,7 +232,8 @@ def test_only_checks_that_stop_io_are_kept() -> None:
                 "summary": {"message": "1 pool(s) full", "count": 1},
                 "detail": [{"message": "pool 'k8s' is full (running out of quota)"}],
             },
+            "SLOW_OPS": {"summary": {"message": SLOW_OSD.texts[0], "count": 1}, "detail": []},
         },
     }
     values = (msgspec.json.decode(msgspec.json.encode(answer)),)
-    assert read_health(values) == (FULL,)
+    assert read_health(values) == (FULL, SLOW_OSD)

@@ -108,6 +108,7 @@ CAUSES: Final = {
     "ocs-ci-11605": ("RBD607", "its volumeMode differs from that of its source"),
     "ocs-ci-13690": ("RBD308", "is on Ceph's blocklist by range 10.77.0.11/32"),
     "ramen-302": ("RBD652", "csi-addons has set it, and removes it with its VolumeReplication"),
+    "rook-11626": ("RBD203", "osd.1 has slow ops"),
     "rook-1110": ("RBD739", "cannot load the rbd module of its kernel"),
     "rook-11490": ("RBD763", "is changing the group of the volume's files"),
     "rook-11541": ("RBD741", "does not know an option of the map"),

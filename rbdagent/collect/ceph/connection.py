@@ -565,8 +565,16 @@ def read_health(values: tuple[object, ...]) -> tuple[HealthCheck, ...]:
     )
 
 
-_STOP_IO: Final = ("POOL_FULL", "OSDMAP_FLAGS", "PG_AVAILABILITY")
-"""Codes of checks (OSDMap::check_health and PGMap::get_health_checks of Ceph 16 to 20)."""
+_STOP_IO: Final = (
+    "POOL_FULL",
+    "OSDMAP_FLAGS",
+    "PG_AVAILABILITY",
+    "SLOW_OPS",
+    "OSD_SLOW_PING_TIME_FRONT",
+    "OSD_SLOW_PING_TIME_BACK",
+)
+"""Codes of checks (OSDMap::check_health, PGMap::get_health_checks and, of SLOW_OPS,
+src/mgr/DaemonHealthMetricCollector.cc, of Ceph 16 to 20)."""
 _MOST_DETAILS: Final = 60
 """Ceph itself prints at most 50 (mon_health_max_detail)."""
 

@@ -118,6 +118,9 @@ def crashing(reason: str) -> ContainerState:
     return ContainerState(name="c", state="waiting", reason=reason)
 
 
+SLOW_OSD: Final = HealthCheck(
+    name="SLOW_OPS", texts=("1 slow ops, oldest one blocked for 284 sec, osd.1 has slow ops",)
+)
 FULL_POOL: Final = HealthCheck(
     name="POOL_FULL", texts=("1 pool(s) full", "pool 'k8s' is full (running out of quota)")
 )
@@ -248,6 +251,7 @@ REPORTED: Final[dict[str, Table]] = {
     "RBD202": {"kubelet down": world(of_kubelet={"process": None})},
     "RBD203": {
         "event (15)": world(in_kube=waits(EXISTS)),
+        "an OSD is slow": world(in_kube=waits(EXISTS), in_ceph={"health": (SLOW_OSD,)}),
         "in D": world(
             on_node={
                 "in_flight": (
@@ -481,6 +485,9 @@ NOT_REPORTED: Final[dict[str, Table]] = {
     "RBD203": {
         "a pod writes": world(
             mapped={"hung_requests": ("write rbd_data.1",)}, in_kube={"pods": (pod(),)}
+        ),
+        "an OSD is slow, and nothing waits": world(
+            in_kube={"pods": (pod(),)}, in_ceph={"health": (SLOW_OSD,)}
         ),
         "mkfs writes": world(
             mapped={"hung_requests": ("write rbd_data.1",)},
