@@ -685,6 +685,15 @@ def is_terminated(pod: Pod) -> bool:
     return pod.deleting_since is not None and ended
 
 
+def have_containers_ended(pods: tuple[Pod, ...]) -> bool:
+    """Return whether there are pods, and no container of them runs any more.
+
+    Their phase may be Running until kubelet has released their volumes. A pod without containers in
+    its status proves nothing.
+    """
+    return bool(pods) and all(pod.containers and is_terminated(pod) for pod in pods)
+
+
 def needs_volumes(pod: Pod) -> bool:
     """Return whether a pod needs its volumes.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.holders import is_finished
+from rbdagent.correlate.holders import have_containers_ended, is_finished
 from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.names import key_of
@@ -242,6 +242,8 @@ def _publish(pod: Pod | None) -> StepStatus:
     step = LifecycleStep.PUBLISH
     if pod is None or pod.node_name is None:
         return _stage_of(step, StepState.NOT_STARTED, "")
+    if have_containers_ended((pod,)) and pod.phase == "Running":
+        return _stage_of(step, StepState.DONE, f"the containers of pod {pod.ref} have ended")
     if pod.phase == "Running" or any(container.state == "running" for container in pod.containers):
         return _stage_of(step, StepState.DONE, f"pod {pod.ref} is running")
     if pod.phase in {"Succeeded", "Failed"}:

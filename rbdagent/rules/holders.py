@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.blocklist import removal_of
 from rbdagent.correlate.directories import mounts_of, pod_uids_on
-from rbdagent.correlate.holders import cluster_with, is_ceph_daemon, is_terminated, runs
+from rbdagent.correlate.holders import (
+    cluster_with,
+    have_containers_ended,
+    is_ceph_daemon,
+    is_terminated,
+    runs,
+)
 from rbdagent.correlate.image_identity import (
     are_watchers_observed,
     identity_of_mapping,
@@ -17,8 +23,6 @@ from rbdagent.correlate.image_identity import (
 from rbdagent.correlate.index import ceph_index
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.model import (
-    BlockHolder,
-    BlockHolderKind,
     BlocklistEntry,
     Command,
     DeviceKind,
@@ -78,6 +82,7 @@ from rbdagent.rules.pod_events import (
     knows_every_user,
     waiters,
 )
+from rbdagent.rules.stacked import release, show_stacked, strange_devices
 from rbdagent.verdicts.ceph_daemons import not_excluded, supposed
 from rbdagent.verdicts.coverage import missing_of_nodes
 from rbdagent.verdicts.evidence import (
@@ -937,6 +942,7 @@ def pinned(case: RuleContext) -> Iterator[Finding]:
         if not kept:
             continue
         after, recovery = _once_released(holder)
+        devices = strange_devices(holder)
         # A file system that is left is there because something uses it: it counts only alone.
         others = len(users_without_pod(found, holder)) - 1
         count = f" (and {others} more)" if others > 0 else ""
@@ -946,6 +952,7 @@ def pinned(case: RuleContext) -> Iterator[Finding]:
             f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}"
             f"{then_starts(case, holder.node)}",
             evidence=(*kept, *identity_lines(case, holder)),
+            remedy=release(devices, str(holder.node)) if devices and not found.openers else "",
             commands=(*_unpinning(case, holder, found), query_again(case)),
             severity=Severity.INFO if is_being_torn_down(case, holder) else None,
             recovery=recovery,
@@ -1014,7 +1021,7 @@ def _unpinning(case: RuleContext, holder: Holder, found: Evidence) -> tuple[Comm
     for process in processes_on(found):
         pod = pod_by_uid(process.pod_uid, case)
         commands.append(_show(process, holder) if pod is None else delete_pod(pod))
-    commands += [_show_stacked(stacked, holder) for stacked in found.stacked]
+    commands += [show_stacked(stacked, holder) for stacked in found.stacked]
     commands += [
         command("findmnt", mount.path, node=holder.node)
         for mount in found.other_mounts
@@ -1024,18 +1031,6 @@ def _unpinning(case: RuleContext, holder: Holder, found: Evidence) -> tuple[Comm
         drain = ("--ignore-daemonsets",)
         commands.append(kubectl("drain", str(holder.node), options=drain))
     return tuple(commands)
-
-
-def _show_stacked(stacked: BlockHolder, holder: Holder) -> Command:
-    match stacked.kind:
-        case BlockHolderKind.LUKS | BlockHolderKind.DM:
-            return command("dmsetup info", stacked.label or stacked.name, node=holder.node)
-        case BlockHolderKind.LOOP:
-            return command("losetup --list", f"/dev/{stacked.name}", node=holder.node)
-        case BlockHolderKind.SWAP:
-            return command("swapon --show", node=holder.node)
-        case _:
-            return command("lsblk", f"/dev/{stacked.of or stacked.name}", node=holder.node)
 
 
 def _in_namespace(mount: Mount, case: RuleContext, holder: Holder) -> Iterator[Command]:
@@ -1727,12 +1722,21 @@ def in_use(case: RuleContext) -> Iterator[Finding]:
         if case.use.unbacked and holder_verdict.holder.is_local:
             # The pod's container does not use this device, whatever the API reports.
             continue
+        has_ended = have_containers_ended(evidence_of(holder_verdict.holder).running)
         yield finding(
             "RBD100",
             subject_of(holder_verdict.holder),
-            f"{subject_of(holder_verdict.holder)} is in use: {holder_verdict.reasons[0]}.",
+            f"{subject_of(holder_verdict.holder)} is {'not free yet' if has_ended else 'in use'}: "
+            f"{holder_verdict.reasons[0]}.",
             evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
+            remedy=_OF_AN_ENDED_POD if has_ended else "",
         )
+
+
+_OF_AN_ENDED_POD: Final = (
+    "kubelet unmounts the volume within a minute after the containers have ended. After that, "
+    "follow the finding about the pod."
+)
 
 
 def free(case: RuleContext) -> Iterator[Finding]:

@@ -47,7 +47,7 @@ _DETACH_CALLS: Final = r"\b(?:Node)?Un(?:mount|map|stage|publish)"
 
 _MEANINGS: Final = (
     (Recognised.UNMAP_BUSY, "the device is still open"),
-    (Recognised.UMOUNT_BUSY, "a file on it is still open"),
+    (Recognised.UMOUNT_BUSY, "a file or a device on it is still open"),
     (Recognised.UNDER_WAY, "an earlier call has not finished yet"),
     (Recognised.DEADLINE, "the call exceeded kubelet's timeout and may still be running"),
     (Recognised.DRIVER_NOT_REGISTERED, "the node plugin has not registered with kubelet"),

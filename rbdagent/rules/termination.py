@@ -19,7 +19,7 @@ from rbdagent.correlate.holders import (
     needs_volumes,
 )
 from rbdagent.correlate.image_identity import are_watchers_observed
-from rbdagent.correlate.node_usage import kubelet_process
+from rbdagent.correlate.node_usage import kubelet_process, stacked_on
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     ClusterView,
@@ -60,8 +60,9 @@ from rbdagent.rules.pod_events import (
     users_on,
     waiters,
 )
+from rbdagent.rules.stacked import kept_by, release, show_stacked, strange_devices
 from rbdagent.verdicts.coverage import is_hidden
-from rbdagent.verdicts.evidence import pod_names
+from rbdagent.verdicts.evidence import block_holder_text, pod_names
 from rbdagent.verdicts.timing import GRACE, LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
 from rbdagent.verdicts.volume_traces import left_here
 from rbdagent.verdicts.volume_verdict import (
@@ -391,6 +392,8 @@ def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
             ),
             recovery=Recovery(note="kubelet tries again, and fails in the same way"),
         )
+    if (holder := _holder_with_devices(pod, case)) is not None:
+        return _kept_open(pod, holder, case)
     line = unmount_error(case, pod.node_name)
     if line is not None and Recognised.VOLUME_DATA_GONE.is_in(line.text):
         return _without_volume_data(pod, line, case)
@@ -410,6 +413,43 @@ def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
         ),
         remedy="" if line is None else _MEND_THE_LINE,
         commands=_inspect(str(pod.node_name), case),
+    )
+
+
+def _holder_with_devices(pod: Pod, case: RuleContext) -> Holder | None:
+    """Return the mapping that other devices keep open, unless another pod there may use them."""
+    if any(user != pod for user in users_on(str(pod.node_name), case)):
+        return None
+    local = (found.holder for found in case.holder_verdicts if found.holder.is_local)
+    return next(
+        (holder for holder in local if holder.node == pod.node_name and strange_devices(holder)),
+        None,
+    )
+
+
+def _kept_open(pod: Pod, holder: Holder, case: RuleContext) -> Finding:
+    """Return RBD724 for a device with another one on it: no unmount and no restart ends that."""
+    devices, node = strange_devices(holder), str(pod.node_name)
+    device = holder.mapping.device if holder.mapping is not None else case.volume
+    return finding(
+        "RBD724",
+        f"pod {pod.ref}",
+        f"The containers of {pod.ref} have ended, and kubelet on {node} has not released the "
+        f"volume for {_late(pod, case)}, because {kept_by(devices)}."
+        f"{_waiting_sentence(case, pod.node_name)}",
+        evidence=(
+            f"being deleted since {pod.deleting_since}",
+            *map(block_holder_text, stacked_on(holder.mapping)),
+        ),
+        remedy=f"{release(devices, node)} Do not delete the pod by force.",
+        commands=(
+            command("lsblk", device, node=node),
+            *(show_stacked(stacked, holder) for stacked in devices),
+            query_again(case),
+        ),
+        recovery=Recovery(
+            actor="kubelet", condition=f"nothing keeps {device} open", within_s=RETRY_S
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rbdagent.correlate.blocklist import entry_text
-from rbdagent.correlate.holders import is_finished
+from rbdagent.correlate.holders import have_containers_ended, is_finished
 from rbdagent.correlate.image_identity import are_watchers_observed, identity_of_mapping
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import kubelet_process
@@ -43,6 +43,7 @@ from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.verdicts.ceph_daemons import name_of, supposed
 from rbdagent.verdicts.evidence import (
     Evidence,
+    block_holder_text,
     evidence_of,
     is_kubelets_loop,
     lost_processes,
@@ -267,7 +268,14 @@ def in_use(bench: HolderContext) -> RungResult | None:
     if found.running:
         return RungResult(
             verdict=Verdict.IN_USE,
-            reasons=(f"used by {_pods(found.running)} on {holder.node}",),
+            reasons=(
+                _use_by(found.running, holder.node),
+                *(
+                    block_holder_text(device)
+                    for device in found.stacked
+                    if not is_kubelets_loop(device)
+                ),
+            ),
         )
     groups: tuple[tuple[str, tuple[ProcessRef, ...]], ...] = (
         ("a container of its pod still uses the device", own_processes(found, holder)),
@@ -285,6 +293,13 @@ def in_use(bench: HolderContext) -> RungResult | None:
             lines = tuple(process_text(process) for process in processes)
             return RungResult(verdict=Verdict.IN_USE, reasons=(reason, *lines))
     return _in_use_by_path(bench) or _in_use_by_directory(bench)
+
+
+def _use_by(pods: tuple[Pod, ...], node: str | None) -> str:
+    """Describe the use by pods whose phase is Running: it is, until kubelet has cleaned up."""
+    if have_containers_ended(pods):
+        return f"the containers of {_pods(pods)} on {node} have ended, and it is not released"
+    return f"used by {_pods(pods)} on {node}"
 
 
 def _in_use_by_path(bench: HolderContext) -> RungResult | None:
@@ -789,7 +804,7 @@ def pods_on_holder_node(bench: HolderContext) -> RungResult | None:
     """Return the verdict that follows from the pods on the holder's node, according to the API."""
     holder, found = bench.holder, bench.found
     if found.running:
-        lines = [f"used by {_pods(found.running)} on {holder.node}, according to the API"]
+        lines = [f"{_use_by(found.running, holder.node)}, according to the API"]
         if holder.watcher is None:
             lines.append("no watch of that node was observed")
         if holder.is_local and holder.mapping is None:

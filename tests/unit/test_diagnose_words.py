@@ -138,7 +138,7 @@ def test_call_without_an_answer_is_reported_as_such() -> None:
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
-        ("umount: /x: target is busy.", "a file on it is still open"),
+        ("umount: /x: target is busy.", "a file or a device on it is still open"),
         (f"an operation with the given Volume ID {HANDLE} already exists", "has not finished yet"),
         ("rpc error: code = DeadlineExceeded desc = context deadline exceeded", "still be running"),
         (f"driver name {DRIVER} not found in the list of registered CSI drivers", "registered"),

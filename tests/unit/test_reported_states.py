@@ -28,6 +28,7 @@ CAUSES: Final = {
     "ceph-csi-935": ("RBD776", "names no secret for it"),
     "fence-gone-plugin-not-restarted": ("RBD308", "stays refused after the entry is gone"),
     "hetzner-kube-84": ("RBD615", "no class is the default"),
+    "kubernetes-110163": ("RBD724", "device-mapper device dm-2 (datavg-datalv) is open on it"),
     "kubernetes-107214": ("RBD614", "A deletion cannot be undone"),
     "kubernetes-119608": ("RBD724", "nothing of the volume is left on worker-1"),
     "kubernetes-70175": ("RBD405", "its reclaim policy (Retain) keeps the PV"),
