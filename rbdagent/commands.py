@@ -38,7 +38,7 @@ _READING: Final = {
             "image-meta list", "children", "ls", "namespace ls"),
     "rbdagent": ("check", "diagnose", "explain", "list", "who-holds"),
     "rados": ("getomapval", "listwatchers", "ls"),
-    "df": ("",),
+    "df": ("",), "ip": ("-br address",),
     "systemctl": ("status",),
     "crictl": ("pods",),
     "dmsetup": ("info",),

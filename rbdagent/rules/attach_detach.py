@@ -28,7 +28,6 @@ from rbdagent.model import (
     Recovery,
     Severity,
     Verdict,
-    Volume,
     VolumeAttachment,
     observed_of,
 )
@@ -71,7 +70,7 @@ from rbdagent.rules.pod_events import (
 )
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
-from rbdagent.verdicts.volume_verdict import attached_on_paper, volumes_of_use
+from rbdagent.verdicts.volume_verdict import attached_on_paper, is_exclusive, volumes_of_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -325,19 +324,6 @@ _ONCE_PODS_ARE_GONE: Final = Recovery(
 _GONE_NODE_S: Final = 80.0
 """How long the pods of a deleted Node stay: podgc runs every 20 s, after 40 s of quarantine
 (pkg/controller/podgc/gc_controller.go@v1.36.3)."""
-
-
-def is_exclusive(use: Volume) -> bool:
-    """Return whether the volume may be attached to one node only, as in IsMultiAttachAllowed().
-
-    ReadOnlyMany and ReadWriteMany disable the Multi-Attach check, and so does a PV without access
-    modes (pkg/volume/util/util.go@v1.36.3).
-    """
-    volumes = volumes_of_use(use)
-    many = {"ReadOnlyMany", "ReadWriteMany"}
-    return bool(volumes) and all(
-        volume.access_modes and many.isdisjoint(volume.access_modes) for volume in volumes
-    )
 
 
 def observed_attachments(case: RuleContext) -> tuple[VolumeAttachment, ...] | None:

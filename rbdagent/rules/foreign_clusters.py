@@ -29,14 +29,13 @@ from rbdagent.model import (
 )
 from rbdagent.parse.address import same_ip
 from rbdagent.parse.foreign import foreign_name
-from rbdagent.rules.attach_detach import is_exclusive
 from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import knows_every_user, waiters
 from rbdagent.rules.pv_controller import retain
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import RETRY_S
-from rbdagent.verdicts.volume_verdict import is_writable, volumes_of_use
+from rbdagent.verdicts.volume_verdict import is_exclusive, is_writable, volumes_of_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

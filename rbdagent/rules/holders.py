@@ -83,6 +83,7 @@ from rbdagent.rules.pod_events import (
     waiters,
 )
 from rbdagent.rules.stacked import release, show_stacked, strange_devices
+from rbdagent.rules.termination import fencing
 from rbdagent.verdicts.ceph_daemons import not_excluded, supposed
 from rbdagent.verdicts.coverage import missing_of_nodes
 from rbdagent.verdicts.evidence import (
@@ -1304,19 +1305,50 @@ def undetermined(case: RuleContext) -> Iterator[Finding]:
         else:
             message = (
                 f"{subject_of(holder)} holds {case.volume}, and no known node has that address. "
-                f"Run rbdagent on the nodes that may have it.{then_starts(case, None)}"
+                f"Find the machine that has it.{then_starts(case, None)}"
             )
-            commands = tuple(query_on_node(case, node) for node in _candidates(case))
+            commands = _where_to_look(case)
         guess = supposed(holder, case.use)
         yield finding(
             "RBD119",
             subject_of(holder),
             f"{message} It is {guess}." if guess else message,
-            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
+            evidence=(
+                *holder_verdict.reasons,
+                *identity_lines(case, holder),
+                *(fencing(case, holder) if holder.node is None else ()),
+            ),
+            remedy=remedy_of_unknown(holder) if holder.node is None else "",
             commands=commands,
             severity=Severity.INFO if is_transient or shares else None,
             recovery=_BY_KUBELET_THERE if is_transient else None,
         )
+
+
+def remedy_of_unknown(holder: Holder) -> str:
+    """Return how to find the machine of a client whose address no Node lists, and what then."""
+    ip = holder.watcher.address.ip if holder.watcher is not None else "of the client"
+    return (
+        f"Find the machine that has the address {ip}: `ip -br address` on a node also shows second "
+        "networks and overlays, which no Node lists; else it is a machine outside this cluster. "
+        "Release the image there: end what uses it, and then unmap it. The watch of a machine that "
+        "is off ends after 30 s."
+    )
+
+
+_FEW_NODES: Final = 3
+
+
+def _where_to_look(case: RuleContext) -> tuple[Command, ...]:
+    """Return the commands for the nodes that an unknown client may be on; none for many nodes."""
+    if candidates := _candidates(case):
+        return tuple(query_on_node(case, node) for node in candidates)
+    kube = case.snapshot.kubernetes
+    nodes = () if kube is None else observed_of(kube.nodes)
+    others = sorted({node.name for node in nodes} - {case.here})
+    if len(others) > _FEW_NODES:
+        return ()
+    return tuple(over_ssh(node, command("ip -br address")) for node in others)
 
 
 def _shares(holder: Holder, case: RuleContext) -> bool:

@@ -107,6 +107,7 @@ from rbdagent.rules.facts import (
     plugin_adds,
     stops_of,
 )
+from rbdagent.rules.holders import undetermined
 from rbdagent.rules.pod_events import (
     PodEvent,
     decisive_pod_event,
@@ -2274,6 +2275,7 @@ def still_being_used(case: RuleContext) -> Iterator[Finding]:
         )
         return
     continues = _has_no_watcher(case) or _is_adopted(watching, pod_event.node, case)
+    unknown = None if continues else _of_unknown_machine(watching, case)
     yield finding(
         "RBD402",
         f"pod {pod_event.event.subject}",
@@ -2282,12 +2284,25 @@ def still_being_used(case: RuleContext) -> Iterator[Finding]:
         f"another watcher.{_other_watchers(watching)}{'' if continues else clear_first(case)}"
         f"{_how_long(watching, pod_event.node, case)}",
         evidence=pod_event_evidence(pod_event, case)[: 1 + _is_old(pod_event, case)],
-        remedy="Wait for kubelet's next retry." if continues else _mirror_remedy(watching),
+        remedy="Wait for kubelet's next retry."
+        if continues
+        else unknown.remedy
+        if unknown is not None
+        else _mirror_remedy(watching),
+        commands=() if unknown is None else unknown.commands,
         severity=Severity.INFO if continues else None,
         recovery=Recovery(actor="kubelet", within_s=_IN_USE_WAIT_S + RETRY_S)
         if continues
         else None,
     )
+
+
+def _of_unknown_machine(watching: list[HolderVerdict], case: RuleContext) -> Finding | None:
+    """Return the finding about the only watcher if its node is unknown: to find it is the step."""
+    if len(watching) != 1 or watching[0].holder.node is not None:
+        return None
+    subject = subject_of(watching[0].holder)
+    return next((found for found in undetermined(case) if found.subject == subject), None)
 
 
 def _is_old(pod_event: PodEvent, case: RuleContext) -> bool:

@@ -24,7 +24,6 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.attach_detach import is_exclusive
 from rbdagent.rules.context import CONTROLLER, RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import (
@@ -36,7 +35,7 @@ from rbdagent.rules.pod_events import (
 )
 from rbdagent.verdicts.evidence import evidence_of, pod_names
 from rbdagent.verdicts.timing import MOVING, RETRY_S
-from rbdagent.verdicts.volume_verdict import volumes_of_use
+from rbdagent.verdicts.volume_verdict import is_exclusive, volumes_of_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

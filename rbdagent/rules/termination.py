@@ -650,7 +650,7 @@ def _down_holders(case: RuleContext) -> Iterator[Finding]:
             evidence=(
                 *holder_verdict.reasons,
                 *identity_lines(case, holder),
-                *_fencing(case, holder),
+                *fencing(case, holder),
             ),
             remedy=safe_order(node, spec, tainted=tainted) if isinstance(node_object, Node) else "",
             commands=(
@@ -742,7 +742,7 @@ _DETACHED: Final = Recovery(
 """Within 5 s of the taint (measured)."""
 
 
-def _fencing(case: RuleContext, holder: Holder) -> tuple[str, ...]:
+def fencing(case: RuleContext, holder: Holder) -> tuple[str, ...]:
     """Return the blocklist entry for this client only; Ceph daemons may use the same IP address."""
     watcher = holder.watcher
     if watcher is None:

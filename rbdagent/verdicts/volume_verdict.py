@@ -187,6 +187,19 @@ def is_read_only(use: Volume) -> bool:
     return bool(volumes) and all(_has_readers_only(volume) for volume in volumes)
 
 
+def is_exclusive(use: Volume) -> bool:
+    """Return whether the volume may be attached to one node only, as in IsMultiAttachAllowed().
+
+    ReadOnlyMany and ReadWriteMany disable the Multi-Attach check, and so does a PV without access
+    modes (pkg/volume/util/util.go@v1.36.3).
+    """
+    volumes = volumes_of_use(use)
+    many = {"ReadOnlyMany", "ReadWriteMany"}
+    return bool(volumes) and all(
+        volume.access_modes and many.isdisjoint(volume.access_modes) for volume in volumes
+    )
+
+
 def may_be_shared(use: Volume) -> bool:
     """Return whether several nodes may map the image: as a raw block device, or read-only."""
     return may_share_writing(use) or is_read_only(use)

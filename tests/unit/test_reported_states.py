@@ -156,6 +156,7 @@ CAUSES: Final = {
     "ceph-csi-1406": ("RBD754", "its access modes contain ReadOnlyMany"),
     "ceph-csi-952": ("RBD753", "its PV has the mount option ro"),
     "ceph-csi-3472": ("RBD618", "does not run"),
+    "kubernetes-93385": ("RBD402", "client.5604016 at 10.132.29.1:0/4129336760"),
     "kubernetes-116847": ("RBD724", "vol_data.json in the pod's directory, is gone"),
     "ceph-csi-1384": ("RBD778", "its status has not: no pod runs with it"),
     "ceph-csi-5148": ("RBD642", "which ceph-csi's encryption needs, does not exist"),
@@ -251,6 +252,7 @@ def test_what_a_free_volume_waits_for_comes_before_its_holders(name: str) -> Non
 REMEDIES: Final = {
     "ceph-csi-935": "Add controllerExpandSecretRef to the PV",
     "k8up-978": "Run the pod of the Job on worker-2 too",
+    "kubernetes-93385": "Find the machine that has the address 10.132.29.1",
     "kubernetes-70175": "To use it again, write the name and namespace of the new claim",
     "kubernetes-89910": "Delete the pod: StatefulSet/app then creates the claim again",
     "ceph-csi-2063": "if they are equal, update ceph-csi to 3.3.1 or newer",
