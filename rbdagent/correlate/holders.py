@@ -774,6 +774,16 @@ def node_at(ip: str, snapshot: Snapshot) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def overlay_node_at(address: EntityAddress, snapshot: Snapshot) -> str | None:
+    """Return the only node that has an address in an overlay network of this cluster.
+
+    Another cluster may use the same addresses: this is no proof, but no reason to look elsewhere.
+    """
+    found = kube_index(snapshot.kubernetes).nodes_by_overlay_ip.get(spelled(address.ip), ())
+    names = {node.name for node in found}
+    return names.pop() if len(names) == 1 else None
+
+
 def lockers_of(
     view: ImageView | None, client: int | None, address: EntityAddress | None
 ) -> tuple[LockHolder, ...]:

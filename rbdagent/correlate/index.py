@@ -360,6 +360,11 @@ class KubeIndex:
         return by_each((spelled(ip), node) for node in self.nodes for ip in node.internal_ips)
 
     @cached_property
+    def nodes_by_overlay_ip(self) -> dict[str, list[Node]]:
+        """The Node objects by each of their addresses in an overlay network."""
+        return by_each((spelled(ip), node) for node in self.nodes for ip in node.overlay_ips)
+
+    @cached_property
     def nodes_using(self) -> dict[str, list[Node]]:
         """The Node objects whose kubelet lists a volume in volumesInUse, by its name there."""
         return by_each((name, node) for node in self.nodes for name in node.names_in_use)

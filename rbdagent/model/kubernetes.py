@@ -214,6 +214,8 @@ class Node(Stored, frozen=True, kw_only=True, dict=True):
     """None if the status is Unknown (kubelet does not report)."""
     boot_id: str | None = None
     internal_ips: tuple[str, ...] = ()
+    overlay_ips: tuple[str, ...] = ()
+    """Addresses of the devices with which Calico or flannel sends into their overlay network."""
     volumes_in_use: tuple[str, ...] = ()
     volumes_attached: tuple[str, ...] = ()
     out_of_service: bool = False

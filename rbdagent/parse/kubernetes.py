@@ -76,6 +76,20 @@ _DEFAULT_CLASS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
+_CALICO: Final = (
+    "projectcalico.org/IPv4IPIPTunnelAddr",
+    "projectcalico.org/IPv4VXLANTunnelAddr",
+    "projectcalico.org/IPv6VXLANTunnelAddr",
+    "projectcalico.org/IPv4WireguardInterfaceAddr",
+)
+"""Annotations of a Node (libcalico-go/lib/backend/k8s/resources/node.go)."""
+_FLANNEL: Final = (
+    ("flannel.alpha.coreos.com/backend-type", "vxlan"),
+    ("flannel.alpha.coreos.com/kube-subnet-manager", "true"),
+)
+"""Annotations of a Node whose subnet is its podCIDR (pkg/subnet/kube of flannel). The device of the
+VXLAN has the address of the subnet itself (RegisterNetwork() in pkg/backend/vxlan/vxlan.go). With
+another network plugin, a podCIDR may have no meaning."""
 _NOT_SCHEDULED: Final = frozenset({"Unschedulable", "SchedulingGated", "SchedulerError"})
 _SPEC_FIELDS: Final = frozenset(
     {
@@ -464,6 +478,7 @@ def node(data: Json) -> Node:
             for address in status.get("addresses") or ()
             if address["type"] == "InternalIP"
         ),
+        overlay_ips=_overlay_ips(data["metadata"].get("annotations") or {}, spec),
         volumes_in_use=tuple(status.get("volumesInUse") or ()),
         volumes_attached=tuple(
             attached["name"] for attached in status.get("volumesAttached") or ()
@@ -476,6 +491,13 @@ def node(data: Json) -> Node:
         labels=_labels(data["metadata"]),
         unschedulable=bool(spec.get("unschedulable")),
     )
+
+
+def _overlay_ips(annotations: Json, spec: Json) -> tuple[str, ...]:
+    found = [str(annotations[name]) for name in _CALICO if annotations.get(name)]
+    if all(annotations.get(name) == value for name, value in _FLANNEL):
+        found += [str(subnet).partition("/")[0] for subnet in spec.get("podCIDRs") or ()]
+    return tuple(dict.fromkeys(found))
 
 
 def csi_node(data: Json) -> CSINode:

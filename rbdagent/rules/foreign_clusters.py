@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl, with_note
-from rbdagent.correlate.holders import metadata_of
+from rbdagent.correlate.holders import metadata_of, overlay_node_at
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
@@ -177,6 +177,8 @@ def _is_unknown_mapping(holder_verdict: HolderVerdict, case: RuleContext) -> boo
     if holder.watcher is None or holder.transient or holder.node is not None:
         return False
     if holder.kind is not HolderKind.KRBD:
+        return False
+    if overlay_node_at(holder.watcher.address, case.snapshot) is not None:
         return False
     return case.kube.coverage.nodes(str(holder.watcher.address))
 

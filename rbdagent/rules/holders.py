@@ -13,6 +13,7 @@ from rbdagent.correlate.holders import (
     have_containers_ended,
     is_ceph_daemon,
     is_terminated,
+    overlay_node_at,
     runs,
 )
 from rbdagent.correlate.image_identity import (
@@ -1303,11 +1304,15 @@ def undetermined(case: RuleContext) -> Iterator[Finding]:
             )
             commands = (query_on_node(case, holder.node),)
         else:
-            message = (
-                f"{subject_of(holder)} holds {case.volume}, and no known node has that address. "
-                f"Find the machine that has it.{then_starts(case, None)}"
+            likely = _overlay_node(holder, case)
+            where = (
+                ", and no known node has that address. Find the machine that has it."
+                if likely is None
+                else f". Its address is most likely that of {likely} in the overlay network of the "
+                "cluster."
             )
-            commands = _where_to_look(case)
+            message = f"{subject_of(holder)} holds {case.volume}{where}{then_starts(case, None)}"
+            commands = _where_to_look(case) if likely is None else (query_on_node(case, likely),)
         guess = supposed(holder, case.use)
         yield finding(
             "RBD119",
@@ -1318,21 +1323,32 @@ def undetermined(case: RuleContext) -> Iterator[Finding]:
                 *identity_lines(case, holder),
                 *(fencing(case, holder) if holder.node is None else ()),
             ),
-            remedy=remedy_of_unknown(holder) if holder.node is None else "",
+            remedy=_remedy_of_unknown(holder, case) if holder.node is None else "",
             commands=commands,
             severity=Severity.INFO if is_transient or shares else None,
             recovery=_BY_KUBELET_THERE if is_transient else None,
         )
 
 
-def remedy_of_unknown(holder: Holder) -> str:
+def _overlay_node(holder: Holder, case: RuleContext) -> str | None:
+    watcher = holder.watcher
+    return None if watcher is None else overlay_node_at(watcher.address, case.snapshot)
+
+
+def _remedy_of_unknown(holder: Holder, case: RuleContext) -> str:
     """Return how to find the machine of a client whose address no Node lists, and what then."""
     ip = holder.watcher.address.ip if holder.watcher is not None else "of the client"
-    return (
+    likely = _overlay_node(holder, case)
+    find = (
         f"Find the machine that has the address {ip}: `ip -br address` on a node also shows second "
-        "networks and overlays, which no Node lists; else it is a machine outside this cluster. "
-        "Release the image there: end what uses it, and then unmap it. The watch of a machine that "
-        "is off ends after 30 s."
+        "networks and overlays, which no Node lists; else it is a machine outside this cluster."
+        if likely is None
+        else f"Observe {likely}, which has the address {ip} in the overlay network: if no mapping "
+        "there is of this client, it is a machine outside this cluster."
+    )
+    return (
+        f"{find} Release the image there: end what uses it, and then unmap it. The watch of a "
+        "machine that is off ends after 30 s."
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rbdagent.correlate.blocklist import entry_text
-from rbdagent.correlate.holders import have_containers_ended, is_finished
+from rbdagent.correlate.holders import have_containers_ended, is_finished, overlay_node_at
 from rbdagent.correlate.image_identity import are_watchers_observed, identity_of_mapping
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import kubelet_process
@@ -713,14 +713,16 @@ def unknown_node(bench: HolderContext) -> RungResult | None:
             verdict=Verdict.FOREIGN,
             reasons=(f"no node has the address {ip}; the client is probably librbd ({program})",),
         )
+    likely = overlay_node_at(holder.watcher.address, bench.snapshot)
+    where = (
+        "it belongs to a second network or an overlay of a node, or to a machine outside this "
+        "cluster"
+        if likely is None
+        else f"{likely} has it in the overlay network of its pods"
+    )
     return RungResult(
         verdict=Verdict.UNDETERMINED,
-        reasons=(
-            (
-                f"no Node object lists the address {ip}: it belongs to a second network or an "
-                "overlay of a node, or to a machine outside this cluster"
-            ),
-        ),
+        reasons=(f"no Node object lists the address {ip}: {where}",),
     )
 
 

@@ -213,6 +213,7 @@ def of_node(model: Any) -> Json:  # noqa: ANN401 - V1Node
         "internal_ips": tuple(
             one.address for one in status.addresses or [] if one.type == "InternalIP"
         ),
+        "overlay_ips": (),
         "volumes_in_use": tuple(status.volumes_in_use or ()),
         "volumes_attached": tuple(one.name for one in status.volumes_attached or []),
         "ready_changed_at": next(
