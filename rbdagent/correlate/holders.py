@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.image_identity import (
-    identity_of_mapping,
-    mappings_of,
-    same_image,
-)
+from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, same_image
 from rbdagent.correlate.index import ceph_index, client_of, index_of, kube_index
 from rbdagent.correlate.node_usage import (
     VolumeDirectories,

@@ -5,11 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from rbdagent.correlate.holders import holders_of, local_holder
-from rbdagent.correlate.image_identity import (
-    by_name,
-    identity_of_mapping,
-    volume_image,
-)
+from rbdagent.correlate.image_identity import by_name, identity_of_mapping, volume_image
 from rbdagent.correlate.index import ceph_index, kube_index, node_index
 from rbdagent.correlate.names import VolumeNames, key_of
 from rbdagent.correlate.node_usage import (

@@ -11,10 +11,7 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import is_finished
-from rbdagent.correlate.image_identity import (
-    same_image,
-    volume_image,
-)
+from rbdagent.correlate.image_identity import same_image, volume_image
 from rbdagent.correlate.index import (
     Index,
     Key,

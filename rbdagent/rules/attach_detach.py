@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, over_ssh, template
 from rbdagent.correlate.holders import needs_volumes
-from rbdagent.correlate.volume_names import (
-    names_of_use,
-    node_named,
-)
+from rbdagent.correlate.volume_names import names_of_use, node_named
 from rbdagent.model import (
     Command,
     CsiSource,

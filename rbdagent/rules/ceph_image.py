@@ -35,7 +35,7 @@ from rbdagent.model import (
 from rbdagent.parse.address import same_ip
 from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import handle_of, pool_of_handle
+from rbdagent.rules.facts import composed_handle, pool_of_handle
 from rbdagent.verdicts.volume_verdict import is_ambiguous, report_of, volumes_of_use
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _is_of_another_pool(case: RuleContext, view: ImageView) -> bool:
 
     A pool that is deleted and created again keeps its name and not its id.
     """
-    handle = handle_of(case)
+    handle = composed_handle(case)
     return handle is not None and view.pool_id not in {None, handle.pool_id}
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.holders import cluster_with
-from rbdagent.correlate.image_identity import are_all_nodes_observed, are_mappings_observed
+from rbdagent.correlate.image_identity import are_mappings_observed
 from rbdagent.errors import ParseError
 from rbdagent.model import ClusterView, CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.parse.excerpt import what_follows
@@ -154,8 +154,7 @@ def is_unmapped_there(case: RuleContext, named: dict[str, str]) -> bool:
 
 def is_only_node(case: RuleContext, _named: dict[str, str]) -> bool:
     """Return whether the cluster has one node."""
-    kube = case.snapshot.kubernetes
-    return kube is not None and are_all_nodes_observed(kube) and len(observed_of(kube.nodes)) == 1
+    return case.kube.coverage.nodes() and len(case.kube.nodes) == 1
 
 
 def is_cut_off(case: RuleContext, named: dict[str, str]) -> bool:
@@ -446,7 +445,7 @@ class PoolOfHandle(NamedTuple):
     """Empty if the cluster has no pool with that id."""
 
 
-def handle_of(case: RuleContext) -> VolumeHandle | None:
+def composed_handle(case: RuleContext) -> VolumeHandle | None:
     """Return the handle of the PV; None if it is not one that ceph-csi has composed."""
     volume = case.use.persistent_volume
     if volume is None or not isinstance(volume.source, CsiSource):
@@ -459,7 +458,7 @@ def handle_of(case: RuleContext) -> VolumeHandle | None:
 
 def pool_of_handle(case: RuleContext) -> PoolOfHandle | None:
     """Return the pool of the PV's handle; None if the pools of its cluster were not observed."""
-    handle = handle_of(case)
+    handle = composed_handle(case)
     if handle is None:
         return None
     # A clusterID is the fsid, or a name in ceph-csi's configuration.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import command, kubectl, line_of
+from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.holders import (
     cluster_with,
     daemons_of,
@@ -318,10 +318,9 @@ def _on_lost_node(pod: Pod, node: Node | None, case: RuleContext) -> Iterator[Fi
             f"its grace period ended at {pod.deleting_since}",
             _ready_since(node),
         ),
-        remedy=safe_order(node.name, spec, tainted=node.out_of_service),
-        commands=(
-            kubectl("describe node", node.name),
-            *_status(spec),
+        remedy=safe_order(node, spec, is_alive=bool(alive)),
+        commands=_look_at_lost(
+            node.name, case, kubelet_first=_is_kubelet_silent(node, is_alive=bool(alive))
         ),
         recovery=Recovery(actor="podgc", within_s=20) if node.out_of_service else None,
     )
@@ -337,17 +336,47 @@ def _ready_since(node: Node) -> str:
     return f"node {node.name}: Ready is {status} since {since}"
 
 
-def safe_order(node: str, image: ImageSpec | None, *, tainted: bool) -> str:
+def _is_kubelet_silent(node: Node | NotObserved | None, *, is_alive: bool) -> bool:
+    """Return whether the machine runs, and only its kubelet is not heard: it is the first step.
+
+    With the out-of-service taint, its volumes are detached already: there is no time to look.
+    """
+    if not is_alive or not isinstance(node, Node):
+        return False
+    return node.ready is None and not node.out_of_service
+
+
+def _look_at_lost(node: str, case: RuleContext, *, kubelet_first: bool) -> tuple[Command, ...]:
+    """Return the commands that show a node that is not Ready."""
+    status = command("systemctl status kubelet", node=node)
+    kubelet = status if node == case.here else over_ssh(node, status)
+    spec = case.use.image.spec if case.use.image is not None else None
+    return (
+        *((kubelet,) if kubelet_first else ()),
+        kubectl("describe node", node),
+        *_status(spec),
+    )
+
+
+def safe_order(node: Node, image: ImageSpec | None, *, is_alive: bool = False) -> str:
     """Return the only safe sequence of steps to release a volume from a node that is down."""
     status = f" ({line_of(command('rbd status', str(image)))})" if image is not None else ""
-    taint = line_of(kubectl("taint node", node, f"{_TAINT}=nodeshutdown:NoExecute"))
-    last = "Its out-of-service taint is set already" if tainted else f"Only then: {taint}"
-    back = line_of(kubectl("taint node", node, f"{_TAINT}-"))
+    taint = line_of(kubectl("taint node", node.name, f"{_TAINT}=nodeshutdown:NoExecute"))
+    last = (
+        "Its out-of-service taint is set already" if node.out_of_service else f"Only then: {taint}"
+    )
+    back = line_of(kubectl("taint node", node.name, f"{_TAINT}-"))
+    first = (
+        f"Look at kubelet on {node.name} first, because that machine runs: start it, or restore "
+        "its connection to the API server. It then finishes automatically. If you cannot"
+        if _is_kubelet_silent(node, is_alive=is_alive)
+        else f"Bring {node.name} back if you can: its kubelet then finishes automatically. If not"
+    )
     return (
-        f"Bring {node} back if you can: its kubelet then finishes automatically. If not, keep to "
-        f"this order. 1. Check whether its watch is alive{status}: while it is alive, that machine "
-        f"writes, and nothing may be forced. 2. Power {node} off. 3. {last} (its pods and "
-        f"attachments are removed within 20 s). 4. When the node is back: {back}"
+        f"{first}, keep to this order. 1. Check whether its watch is alive{status}: while "
+        "it is alive, that machine writes, and nothing may be forced. 2. Power "
+        f"{node.name} off. 3. {last} (its pods and attachments are removed within 20 s). 4. When "
+        f"the node is back: {back}"
     )
 
 
@@ -627,7 +656,8 @@ def _down_holders(case: RuleContext) -> Iterator[Finding]:
         holder = holder_verdict.holder
         node, node_object = str(holder.node), holder.node_object
         tainted = isinstance(node_object, Node) and node_object.out_of_service
-        if holder.watcher is not None:
+        is_alive = holder.watcher is not None
+        if is_alive:
             message = (
                 f"{node} is not Ready, but its watch on {case.volume} is alive: that machine runs "
                 "and may write. Do not detach by force. Prove that it is off first."
@@ -637,7 +667,7 @@ def _down_holders(case: RuleContext) -> Iterator[Finding]:
                 f"{node} is not Ready, and Ceph lists no watch of that node on {case.volume}. "
                 f"{_proof(tainted=tainted)}"
             )
-        if tainted and holder.watcher is not None:
+        if tainted and is_alive:
             message += (
                 f" {node} already has the out-of-service taint, so its volumes are detached "
                 "anyway: stop the volume's pods on other nodes."
@@ -652,10 +682,11 @@ def _down_holders(case: RuleContext) -> Iterator[Finding]:
                 *identity_lines(case, holder),
                 *fencing(case, holder),
             ),
-            remedy=safe_order(node, spec, tainted=tainted) if isinstance(node_object, Node) else "",
-            commands=(
-                kubectl("describe node", node),
-                *_status(spec),
+            remedy=safe_order(node_object, spec, is_alive=is_alive)
+            if isinstance(node_object, Node)
+            else "",
+            commands=_look_at_lost(
+                node, case, kubelet_first=_is_kubelet_silent(node_object, is_alive=is_alive)
             ),
             recovery=_DETACHED if tainted else None,
         )
@@ -702,8 +733,8 @@ def _attached_to_lost(node: Node, attachment: VolumeAttachment, case: RuleContex
         f"{_watch_of_lost(case)}. {_proof(tainted=node.out_of_service)}"
         f"{_waiting_sentence(case, node.name)}",
         evidence=(_ready_since(node), f"VolumeAttachment {attachment.name}: {node.name}"),
-        remedy=safe_order(node.name, spec, tainted=node.out_of_service),
-        commands=(kubectl("describe node", node.name), *_status(spec)),
+        remedy=safe_order(node, spec),
+        commands=_look_at_lost(node.name, case, kubelet_first=False),
         severity=Severity.INFO if is_quiet else None if waiting else Severity.WARNING,
         recovery=_DETACHED if node.out_of_service else None,
     )

@@ -12,18 +12,11 @@ from rbdagent.correlate.holders import (
     has_fresh_report,
     is_ceph_daemon,
 )
-from rbdagent.correlate.image_identity import (
-    are_mappings_observed,
-    are_watchers_observed,
-)
+from rbdagent.correlate.image_identity import are_mappings_observed, are_watchers_observed
 from rbdagent.correlate.index import ceph_index, kube_index
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.views import copies_text, copies_with, fsids_of
-from rbdagent.correlate.volume_names import (
-    names_of,
-    names_of_use,
-    node_named,
-)
+from rbdagent.correlate.volume_names import names_of, names_of_use, node_named
 from rbdagent.model import (
     CsiSource,
     DeviceKind,

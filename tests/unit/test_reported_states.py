@@ -44,6 +44,7 @@ CAUSES: Final = {
     "kubernetes-97230": ("RBD641", "waits until it is detached from worker-2"),
     "ocs-ci-5825": ("RBD607", 'Vault refuses the request (400): "invalid role name'),
     "rook-12915": ("RBD743", "is not primary in this cluster, and rbd-mirror writes to it"),
+    "rook-2517": ("RBD113", "its watch on"),
     "rook-2261": ("RBD201", "nothing can be unmounted there"),
     "rook-3580": ("RBD752", "the metadata of its file system (xfs) is damaged"),
     "rook-3617": ("RBD617", "no provisioner in this cluster has that name"),
@@ -252,6 +253,7 @@ def test_what_a_free_volume_waits_for_comes_before_its_holders(name: str) -> Non
 REMEDIES: Final = {
     "ceph-csi-935": "Add controllerExpandSecretRef to the PV",
     "k8up-978": "Run the pod of the Job on worker-2 too",
+    "rook-2517": "Look at kubelet on worker-2 first",
     "kubernetes-93385": "Find the machine that has the address 10.132.29.1",
     "kubernetes-70175": "To use it again, write the name and namespace of the new claim",
     "kubernetes-89910": "Delete the pod: StatefulSet/app then creates the claim again",

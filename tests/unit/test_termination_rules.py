@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +15,7 @@ from rbdagent.model import (
     Severity,
     Snapshot,
 )
+from tests.support.rows import each_row
 from tests.support.rule_rows.termination import (
     LATELY,
     LONG_SINCE,
@@ -151,6 +154,7 @@ def test_remedy_for_a_down_node_is_ordered_and_not_a_command() -> None:
         order = [remedy.index(text) for text in ("watch is alive", "off. 3.", "taint")]
         assert order == sorted(order)
         assert lines_of(finding.commands) == (
+            "ssh worker-1 systemctl status kubelet",
             "kubectl describe node worker-1",
             f"rbd status {SPEC}",
         )
@@ -250,3 +254,29 @@ def test_driver_that_is_down_is_an_error_if_a_pod_waits() -> None:
     assert found(kept, "RBD201").severity is Severity.ERROR
     in_use = waiting(waiting_pod(), pod(), csi_nodes=rest)
     assert found(in_use, "RBD201").severity is Severity.WARNING
+
+
+LOST: Final[dict[str, tuple[dict[str, Any], bool, bool]]] = {
+    "its kubelet does not report": ({"ready": None}, True, True),
+    "its kubelet reports a problem": ({"ready": False}, True, False),
+    "it has no watch": ({"ready": None}, False, False),
+    "its volumes are detached by force": ({"ready": None, "out_of_service": True}, True, False),
+}
+
+
+@each_row("case", LOST)
+def test_kubelet_of_a_machine_that_runs_is_the_first_step(case: str) -> None:
+    of_node, has_watch, is_first = LOST[case]
+    seen = waiting(
+        waiting_pod(),
+        pod(deleting_since=LONG_SINCE, containers=(RUNNING,)),
+        of_image=None if has_watch else {"watchers": ()},
+        nodes=(listing("worker-1", ready_changed_at=LONG_SINCE, **of_node), node("worker-2")),
+    )
+    reported = [one for one in diagnosis_of(seen).findings if one.code in {"RBD113", "RBD725"}]
+    assert reported
+    for finding in reported:
+        first = lines_of(finding.commands)[0]
+        assert (first == "ssh worker-1 systemctl status kubelet") is is_first
+        assert str(finding.remedy).startswith("Look at kubelet on worker-1 first") is is_first
+        assert "keep to this order" in str(finding.remedy)
