@@ -1359,11 +1359,9 @@ def _where_to_look(case: RuleContext) -> tuple[Command, ...]:
     """Return the commands for the nodes that an unknown client may be on; none for many nodes."""
     if candidates := _candidates(case):
         return tuple(query_on_node(case, node) for node in candidates)
-    kube = case.snapshot.kubernetes
-    nodes = () if kube is None else observed_of(kube.nodes)
-    others = sorted({node.name for node in nodes} - {case.here})
-    if len(others) > _FEW_NODES:
+    if len(case.kube.nodes) > _FEW_NODES + 1:
         return ()
+    others = sorted({*case.kube.node_by_name} - {case.here})
     return tuple(over_ssh(node, command("ip -br address")) for node in others)
 
 
