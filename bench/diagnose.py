@@ -121,7 +121,7 @@ def _answer(path: Path) -> tuple[_Cost, set[str]]:
     data_text(cluster_report(found, snapshot), "json")
     written = time.process_time()
     cost = _Cost(read - started, judged - read, written - judged)
-    return cost, {affected.life.diagnosis.use.target.argument for affected in found.stuck}
+    return cost, {affected.life.diagnosis.volume.target.argument for affected in found.stuck}
 
 
 # --------------------------------------------------------------------------------------------------

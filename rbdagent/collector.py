@@ -321,9 +321,9 @@ def _begin_reports(
         return _Reports()
     from rbdagent.correlate import correlate
     from rbdagent.correlate.published_reports import lookup_of
-    from rbdagent.correlate.volume_names import names_of_use
+    from rbdagent.correlate.volume_names import names_of_volume
 
-    lookup = lookup_of(names_of_use(correlate(seen)))
+    lookup = lookup_of(names_of_volume(correlate(seen)))
     return _RequestedReports(connection, lookup, settings, awaited)
 
 
@@ -398,7 +398,7 @@ def _further_reports(
     from rbdagent.correlate import correlate
     from rbdagent.correlate.published_reports import about, further_lookup, keys_of
     from rbdagent.correlate.unknown_watchers import nodes_of_strangers
-    from rbdagent.correlate.volume_names import names_of_use
+    from rbdagent.correlate.volume_names import names_of_volume
 
     ceph, node = snapshot.ceph, snapshot.node
     views = () if ceph is None else [view for one in ceph.clusters for view in one.images]
@@ -406,11 +406,11 @@ def _further_reports(
     more = mappings_with(connection, lookup, known=found)
     if not isinstance(more, NotObserved):
         found = found.with_more(more)
-    use = correlate(with_published(snapshot, reports_of(found)))
-    names, nodes = names_of_use(use), None
-    if any(_holds(holder) for holder in use.holders):
+    volume = correlate(with_published(snapshot, reports_of(found)))
+    names, nodes = names_of_volume(volume), None
+    if any(_holds(holder) for holder in volume.holders):
         here = "" if node is None else node.node_name
-        nodes = {*found.nodes, *nodes_of_strangers(use, here)}
+        nodes = {*found.nodes, *nodes_of_strangers(volume, here)}
     reports = reports_about(connection, found, keys_of(names, views), nodes)
     if isinstance(reports, NotObserved):
         return [reports]

@@ -65,7 +65,7 @@ def log_names_of_suspects(index: Index) -> tuple[LogNames, ...]:
         if is_on_observed_node(suspect, index.snapshot)
     )
     uses = (correlate(about(suspect, index.snapshot)) for suspect in own)
-    found = (log_names_of(use, index.snapshot) for use in uses)
+    found = (log_names_of(volume, index.snapshot) for volume in uses)
     return tuple(dict.fromkeys(names for names in found if names.volume or names.kernel))
 
 

@@ -154,9 +154,9 @@ def _held(result: CycleResult) -> Iterator[tuple[str, tuple[HolderVerdict, Diagn
 
 def _claim_in(diagnosis: Diagnosis) -> ObjectRef | None:
     """Return the volume's claim, or the claim that the PV names if none was requested."""
-    if diagnosis.use.claim is not None:
-        return diagnosis.use.claim.ref
-    volume = diagnosis.use.persistent_volume
+    if diagnosis.volume.claim is not None:
+        return diagnosis.volume.claim.ref
+    volume = diagnosis.volume.persistent_volume
     return volume.claim if volume is not None else None
 
 

@@ -17,7 +17,7 @@ from rbdagent.agent.objects import OwnObjects
 from rbdagent.agent.waiting_events import is_about_to_be_reported
 from rbdagent.collect.failure import as_source_error
 from rbdagent.collector import collect_snapshot, only_ceph, with_images
-from rbdagent.correlate import NodeUses, images_waited_for, uses_of_node
+from rbdagent.correlate import NodeVolumes, images_waited_for, volumes_of_node
 from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.errors import RbdagentError
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
@@ -321,13 +321,13 @@ class Agent:
             complete_at=self._complete_at,
         )
 
-    def _judged(self, why: str) -> tuple[NodeUses, tuple[Diagnosis, ...]]:
+    def _judged(self, why: str) -> tuple[NodeVolumes, tuple[Diagnosis, ...]]:
         uses = self._neighbours.with_results(self._collect(why))
         self._report_progress()
         grace = seconds(self._leave.policy.grace_s)
-        return uses, tuple(diagnose(use, uses.snapshot, grace=grace) for use in uses.mapped)
+        return uses, tuple(diagnose(volume, uses.snapshot, grace=grace) for volume in uses.mapped)
 
-    def _collect(self, why: str) -> NodeUses:
+    def _collect(self, why: str) -> NodeVolumes:
         follows = self._follows()
         asks = why != "time" or follows or self._needs_api()
         # No mapping leads to the name of a volume that was unmapped.
@@ -343,7 +343,7 @@ class Agent:
         source = snapshot.sources.kubernetes
         ceph = self._workers and self._workers.ceph
         snapshot = with_images(snapshot, images_waited_for(snapshot), self._settings, ceph)
-        uses = uses_of_node(snapshot)
+        uses = volumes_of_node(snapshot)
         if self._objects is not None:
             uses = self._objects.with_strangers(uses)
         if asks:

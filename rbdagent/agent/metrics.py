@@ -190,7 +190,7 @@ def _labels(
     diagnosis: Diagnosis, holder_verdict: HolderVerdict, mapping: Mapping
 ) -> tuple[str, ...]:
     image = identity_of_mapping(mapping)
-    volume = diagnosis.use.persistent_volume
+    volume = diagnosis.volume.persistent_volume
     claim = volume.claim if volume is not None else None
     return (
         holder_verdict.holder.node or "",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rbdagent.collect.kube.list_reports import reports_of_nodes
 from rbdagent.collector import with_published
-from rbdagent.correlate import NodeUses, uses_of_node
+from rbdagent.correlate import NodeVolumes, volumes_of_node
 from rbdagent.correlate.unknown_watchers import nodes_of_strangers
 from rbdagent.model import NotObserved, PublishedNode, separated
 from rbdagent.verdicts.neighbours import neighbours
@@ -32,14 +32,14 @@ class Neighbours:
         """Drop all reports: the next use requests them again."""
         self._known = {}
 
-    def with_results(self, uses: NodeUses) -> NodeUses:
+    def with_results(self, uses: NodeVolumes) -> NodeVolumes:
         """Return the uses with the reports of nodes that hold an image that this node needs.
 
         The watchers in the snapshot name these nodes, so the requests follow the snapshot.
         """
         here = self._node_name
-        mapped = (neighbours(use, here) for use in uses.mapped)
-        waiting = (nodes_of_strangers(use, here) for use in uses.waited_for)
+        mapped = (neighbours(volume, here) for volume in uses.mapped)
+        waiting = (nodes_of_strangers(volume, here) for volume in uses.waited_for)
         names = {name for found in (*mapped, *waiting) for name in found}
         if self._access is None or uses.snapshot.kubernetes is None or not names:
             return uses
@@ -51,4 +51,4 @@ class Neighbours:
         }
         _, unseen = separated(answers.values())
         found = [node for name in sorted(names) if (node := self._known.get(name)) is not None]
-        return uses_of_node(with_published(uses.snapshot, [*found, *unseen]))
+        return volumes_of_node(with_published(uses.snapshot, [*found, *unseen]))

@@ -13,7 +13,7 @@ from rbdagent.collect.kube.get_by_name import NOTHING, NamedReader, lately
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.list_target import gaps_of
 from rbdagent.collect.kube.requests import ATTACHMENTS, NODES, VOLUMES
-from rbdagent.correlate import NodeUses, uses_of_node
+from rbdagent.correlate import NodeVolumes, volumes_of_node
 from rbdagent.correlate.unknown_watchers import strangers
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
@@ -28,7 +28,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse import kubernetes as read
 from rbdagent.verdicts.neighbours import would_conflict
-from rbdagent.verdicts.volume_verdict import volumes_of_use
+from rbdagent.verdicts.volume_verdict import pvs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -70,7 +70,7 @@ class OwnObjects:
 
     # Watchers on other nodes ----------------------------------------------------------------------
 
-    def with_strangers(self, uses: NodeUses) -> NodeUses:
+    def with_strangers(self, uses: NodeVolumes) -> NodeVolumes:
         """Return the uses with the objects of clients on other nodes that watch their images.
 
         The snapshot shows the addresses of these clients. An address leads to a Node. If no known
@@ -88,10 +88,10 @@ class OwnObjects:
         searched = lately(self._known.searched)
         unknown = {_address(holder) for _, holder in pairs if holder.node is None} - searched.keys()
         suspects = {
-            _pair(use, holder) for use, holder in pairs if would_conflict(use)
+            _pair(volume, holder) for volume, holder in pairs if would_conflict(volume)
         } - searched.keys()
         if unknown or suspects:
-            uses = uses_of_node(self._searched(uses.snapshot, kube, unknown, suspects))
+            uses = volumes_of_node(self._searched(uses.snapshot, kube, unknown, suspects))
             pairs = _watchers_elsewhere(uses)
         self._elsewhere = self._paths_of(pairs)
         return uses
@@ -116,7 +116,7 @@ class OwnObjects:
     def _with_nodes(self, snapshot: Snapshot, kube: KubeView, unknown: set[str]) -> KubeView:
         """Return the view with the Nodes that have one of the unknown addresses."""
         every = replace(kube, nodes=_all(self._api(), NODES, read.node))
-        pairs = _watchers_elsewhere(uses_of_node(replace(snapshot, kubernetes=every)))
+        pairs = _watchers_elsewhere(volumes_of_node(replace(snapshot, kubernetes=every)))
         nodes = {holder.node_object for _, holder in pairs if isinstance(holder.node_object, Node)}
         # A Node that was found is cached by its name. After it is deleted, another Node may get its
         # address.
@@ -136,12 +136,14 @@ class OwnObjects:
             persistent_volumes=_all(api, VOLUMES, read.persistent_volume),
             attachments=_all(api, ATTACHMENTS, read.attachment),
         )
-        pairs = _watchers_elsewhere(uses_of_node(replace(snapshot, kubernetes=every)))
-        uses = [use for use, holder in pairs if _pair(use, holder) in suspects]
-        volumes = {volume for use in uses for volume in volumes_of_use(use)}
-        attachments = {attachment for use in uses for attachment in observed_of(use.attachments)}
-        found = suspects | {str(use.image.spec) for use in uses if use.image is not None}
-        self._record(found, {volume.name for volume in volumes})
+        pairs = _watchers_elsewhere(volumes_of_node(replace(snapshot, kubernetes=every)))
+        uses = [volume for volume, holder in pairs if _pair(volume, holder) in suspects]
+        volumes = {persistent_volume for volume in uses for persistent_volume in pvs_of(volume)}
+        attachments = {
+            attachment for volume in uses for attachment in observed_of(volume.attachments)
+        }
+        found = suspects | {str(volume.image.spec) for volume in uses if volume.image is not None}
+        self._record(found, {persistent_volume.name for persistent_volume in volumes})
         return replace(
             kube,
             persistent_volumes=_with(kube.persistent_volumes, volumes),
@@ -158,29 +160,30 @@ class OwnObjects:
 
     def _paths_of(self, pairs: Iterable[tuple[Volume, Holder]]) -> frozenset[str]:
         paths = set()
-        for use, holder in pairs:
+        for volume, holder in pairs:
             if holder.node is not None:
                 paths.add(f"{NODES}/{segment(holder.node)}")
             paths |= {
                 f"{ATTACHMENTS}/{segment(attachment.name)}"
-                for attachment in observed_of(use.attachments)
+                for attachment in observed_of(volume.attachments)
                 if attachment.node_name != self._node_name
             }
         return frozenset(paths)
 
 
-def _watchers_elsewhere(uses: NodeUses) -> list[tuple[Volume, Holder]]:
+def _watchers_elsewhere(uses: NodeVolumes) -> list[tuple[Volume, Holder]]:
     """Return each watcher on another node with the use that it watches on this node."""
-    return [(use, holder) for use in uses.all_volumes for holder in strangers(use)]
+    return [(volume, holder) for volume in uses.all_volumes for holder in strangers(volume)]
 
 
 def _address(holder: Holder) -> str:
     return "" if holder.watcher is None else str(holder.watcher.address)
 
 
-def _pair(use: Volume, holder: Holder) -> str:
+def _pair(volume: Volume, holder: Holder) -> str:
     """Return a key for an image and a client, because one client may watch several images."""
-    return f"{use.target.argument if use.image is None else use.image.spec} {_address(holder)}"
+    named = volume.target.argument if volume.image is None else volume.image.spec
+    return f"{named} {_address(holder)}"
 
 
 def _all(api: Api, path: str, reader: Callable[[Json], _T]) -> tuple[_T, ...]:

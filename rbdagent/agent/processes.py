@@ -66,11 +66,11 @@ class ProcessMetrics:
             "How often the agent replaced a process that observes.",
             labels=("process",),
         )
-        for name, use in self._known.items():
-            pss.add_metric((name,), use.pss_bytes)
-            uss.add_metric((name,), use.uss_bytes)
-            descriptors.add_metric((name,), use.descriptors)
-            cpu.add_metric((name,), use.cpu_s)
+        for name, volume in self._known.items():
+            pss.add_metric((name,), volume.pss_bytes)
+            uss.add_metric((name,), volume.uss_bytes)
+            descriptors.add_metric((name,), volume.descriptors)
+            cpu.add_metric((name,), volume.cpu_s)
         for name, worker in self._workers.items():
             restarts.add_metric((name,), worker.restarts)
         yield from (pss, uss, descriptors, cpu, restarts)
@@ -86,7 +86,7 @@ class ProcessMetrics:
             pids = {name: worker.pid for name, worker in self._workers.items()}
             uses = {name: use_of_child(pid) for name, pid in pids.items() if pid is not None}
             uses = {"agent": use_of_self(), **uses}
-            self._known = {name: use for name, use in uses.items() if use is not None}
+            self._known = {name: volume for name, volume in uses.items() if volume is not None}
             self._read_at = time.monotonic()
         finally:
             self._reading.release()

@@ -60,14 +60,14 @@ def _own_process() -> tuple[CheckResult, ...]:
     from rbdagent.collect.own_processes import use_of_self
     from rbdagent.model import CheckResult, CheckState
 
-    use = use_of_self(with_ended_children=True)
-    if use is None:
+    volume = use_of_self(with_ended_children=True)
+    if volume is None:
         return ()
     return (
         CheckResult(
             source="configuration",
-            sentence=f"this check uses {use.pss_bytes / 2**20:.0f} MiB of memory (Pss), "
-            f"{use.cpu_s:.2f} s of processor time and {use.descriptors} file descriptors",
+            sentence=f"this check uses {volume.pss_bytes / 2**20:.0f} MiB of memory (Pss), "
+            f"{volume.cpu_s:.2f} s of processor time and {volume.descriptors} file descriptors",
             state=CheckState.OK,
             detail="rbdagent's own process",
         ),

@@ -100,7 +100,7 @@ def command(
 
         snapshot, diagnoses = settled(
             lambda: snapshot_of(Target(argument="", kind=TargetKind.NONE), source, settings),
-            lambda snapshot: [diagnose(use, snapshot) for use in correlate_node(snapshot)],
+            lambda snapshot: [diagnose(volume, snapshot) for volume in correlate_node(snapshot)],
             lambda diagnoses: diagnoses,
             source=source,
         )
@@ -168,7 +168,7 @@ def _only(wanted: _Wanted, diagnoses: list[Diagnosis], snapshot: Snapshot) -> li
     return [
         diagnosis
         for diagnosis in diagnoses
-        if diagnosis.use.claim is not None and wanted.matches(diagnosis.use.claim)
+        if diagnosis.volume.claim is not None and wanted.matches(diagnosis.volume.claim)
     ]
 
 

@@ -139,13 +139,13 @@ def exit_code(diagnoses: Sequence[Diagnosis], fail_on: str) -> int:
 
 
 def _has_no_volume(diagnosis: Diagnosis) -> bool:
-    claim = diagnosis.use.claim
+    claim = diagnosis.volume.claim
     return (
         claim is not None
         and claim.phase == "Pending"
         and claim.volume_name is None
-        and diagnosis.use.image is None
-        and diagnosis.use.persistent_volume is None
+        and diagnosis.volume.image is None
+        and diagnosis.volume.persistent_volume is None
         and not diagnosis.holders
     )
 

@@ -35,8 +35,8 @@ def use_of_child(pid: int) -> ProcessUse | None:
         process = psutil.Process(pid)
         if process.ppid() != os.getpid():
             return None
-        use = _use(process)
-        return use if process.is_running() else None
+        volume = _joined(process)
+        return volume if process.is_running() else None
     except (psutil.Error, OSError):
         return None
 
@@ -49,16 +49,16 @@ def use_of_self(*, with_ended_children: bool = False) -> ProcessUse | None:
     """
     try:
         process = psutil.Process()
-        use = _use(process)
+        volume = _joined(process)
         times = process.cpu_times()
     except (psutil.Error, OSError):
         return None
     if not with_ended_children:
-        return use
-    return use._replace(cpu_s=use.cpu_s + times.children_user + times.children_system)
+        return volume
+    return volume._replace(cpu_s=volume.cpu_s + times.children_user + times.children_system)
 
 
-def _use(process: psutil.Process) -> ProcessUse:
+def _joined(process: psutil.Process) -> ProcessUse:
     memory, times = process.memory_full_info(), process.cpu_times()
     return ProcessUse(
         pss_bytes=memory.pss,

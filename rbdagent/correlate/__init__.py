@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from rbdagent.correlate.resolve import images_of
 from rbdagent.correlate.volume import (
-    NodeUses,
+    NodeVolumes,
     correlate,
     correlate_node,
     correlate_waiting,
     images_to_identify,
-    uses_of_node,
+    volumes_of_node,
 )
 from rbdagent.correlate.waiting_pods import images_waited_for
 
 __all__ = [
-    "NodeUses",
+    "NodeVolumes",
     "correlate",
     "correlate_node",
     "correlate_waiting",
     "images_of",
     "images_to_identify",
     "images_waited_for",
-    "uses_of_node",
+    "volumes_of_node",
 ]

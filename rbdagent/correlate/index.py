@@ -23,7 +23,7 @@ from rbdagent.correlate.image_identity import (
     pod_volumes_of,
     volume_image,
 )
-from rbdagent.correlate.names import handle_of, key_of, names_of_volume
+from rbdagent.correlate.names import handle_of, key_of, names_of_pv
 from rbdagent.correlate.pv_shortlist import VolumeShortlist
 from rbdagent.model import (
     CephView,
@@ -345,7 +345,7 @@ class KubeIndex:
         if isinstance(volume.source, OtherSource):
             # How the name follows from a PV of another driver is unknown.
             return attachment.attacher not in drivers
-        return attachment.name in names_of_volume(volume).attachment_names(attachment.node_name)
+        return attachment.name in names_of_pv(volume).attachment_names(attachment.node_name)
 
     # Nodes
 
@@ -412,7 +412,7 @@ _NO_OBJECTS = KubeIndex(None)
 def attachments_about(volume: PersistentVolume, kube: KubeIndex) -> Iterator[VolumeAttachment]:
     """Yield the attachments that name a PV, and those whose name follows from it."""
     yield from kube.attachments_by_volume.get(volume.name, ())
-    for handle in names_of_volume(volume).attached_handles:
+    for handle in names_of_pv(volume).attached_handles:
         for attachment in kube.attachments_named_after(handle):
             if attachment.persistent_volume != volume.name:
                 yield attachment

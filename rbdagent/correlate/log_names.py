@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, staging_on
-from rbdagent.correlate.volume import correlate, uses_of_node
+from rbdagent.correlate.volume import correlate, volumes_of_node
 from rbdagent.model import (
     CsiSource,
     ImageSpec,
@@ -71,33 +71,37 @@ def log_names_in(snapshot: Snapshot) -> tuple[LogNames, ...]:
     if snapshot.target.kind is not TargetKind.NONE:
         found = [log_names_of(correlate(snapshot), snapshot)]
     else:
-        found = [log_names_of(use, snapshot) for use in uses_of_node(snapshot).all_volumes]
+        found = [log_names_of(volume, snapshot) for volume in volumes_of_node(snapshot).all_volumes]
         found += _only_staged(snapshot, found)
     return tuple(dict.fromkeys(call for call in found if call.volume or call.kernel))
 
 
-def log_names_of(use: Volume, snapshot: Snapshot) -> LogNames:
+def log_names_of(volume: Volume, snapshot: Snapshot) -> LogNames:
     """Return the names of one volume."""
-    kernel = {*_of_kernel(use), *_of_failed_mounts(use, snapshot)}
-    return LogNames(volume=frozenset(_of_volume(use)), kernel=frozenset(kernel))
+    kernel = {*_of_kernel(volume), *_of_failed_mounts(volume, snapshot)}
+    return LogNames(volume=frozenset(_of_volume(volume)), kernel=frozenset(kernel))
 
 
-def _of_volume(use: Volume) -> Iterator[str]:
-    volumes = () if use.persistent_volume is None else (use.persistent_volume, *use.other_volumes)
-    for volume in volumes:
-        yield volume.name
-        if isinstance(volume.source, CsiSource):
-            yield from _of_handle(volume.source.volume_handle)
-    match use.target.kind:
+def _of_volume(volume: Volume) -> Iterator[str]:
+    volumes = (
+        ()
+        if volume.persistent_volume is None
+        else (volume.persistent_volume, *volume.other_volumes)
+    )
+    for persistent_volume in volumes:
+        yield persistent_volume.name
+        if isinstance(persistent_volume.source, CsiSource):
+            yield from _of_handle(persistent_volume.source.volume_handle)
+    match volume.target.kind:
         case TargetKind.PERSISTENT_VOLUME:
-            yield use.target.name
+            yield volume.target.name
         case TargetKind.VOLUME_HANDLE:
-            yield from _of_handle(use.target.name)
+            yield from _of_handle(volume.target.name)
         case _:
             pass
-    if use.image is not None:
-        yield from _of_spec(use.image.spec)
-    for holder in use.holders:
+    if volume.image is not None:
+        yield from _of_spec(volume.image.spec)
+    for holder in volume.holders:
         for staging in observed_of(holder.staging) if holder.is_local else ():
             yield from _of_staging(staging)
         if holder.is_local and isinstance(holder.mapping, Mapping):
@@ -123,8 +127,8 @@ def _of_staging(staging: StagingDirectory) -> Iterator[str]:
     )
 
 
-def _of_kernel(use: Volume) -> Iterator[str]:
-    for holder in use.holders:
+def _of_kernel(volume: Volume) -> Iterator[str]:
+    for holder in volume.holders:
         if not holder.is_local:
             continue
         if holder.mapping is not None:
@@ -134,9 +138,9 @@ def _of_kernel(use: Volume) -> Iterator[str]:
                 yield f"client{holder.mapping.client_id}"
         for flight in observed_of(holder.in_flight):
             yield f"{flight.program[:_COMM]}:{flight.process.pid}"
-    if any(Recognised.KEY_NOT_ADDED.is_in(event.message) for event in use.events):
+    if any(Recognised.KEY_NOT_ADDED.is_in(event.message) for event in volume.events):
         yield _KEY_TOO_LONG
-    if any(map(_has_hung_requests, use.holders)):
+    if any(map(_has_hung_requests, volume.holders)):
         yield OF_CLIENTS
 
 
@@ -147,18 +151,18 @@ def _has_hung_requests(holder: Holder) -> bool:
 _FAILED: Final = (Recognised.MOUNT_REFUSED, Recognised.SUPER_BLOCK_UNREADABLE)
 
 
-def _of_failed_mounts(use: Volume, snapshot: Snapshot) -> Iterator[str]:
+def _of_failed_mounts(volume: Volume, snapshot: Snapshot) -> Iterator[str]:
     """Yield what names the kernel's lines about a volume that a pod here waits for.
 
     After a mount that failed, ceph-csi unmaps the device: an event names it. The device may have
     another image now. A map that failed had no device.
     """
     node = snapshot.node
-    if node is None or all(pod.node_name != node.node_name for pod in use.waiting_pods):
+    if node is None or all(pod.node_name != node.node_name for pod in volume.waiting_pods):
         return
     yield OF_CLIENTS
     mapped = {mapping.kernel_name for mapping in mappings_of(node)}
-    for event in use.events:
+    for event in volume.events:
         for text in _FAILED:
             named = text.named_in(event.message)
             device = named["device"].removeprefix("/dev/") if named is not None else ""

@@ -84,7 +84,7 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
         )
 
 
-def names_of_volume(volume: PersistentVolume) -> VolumeNames:
+def names_of_pv(volume: PersistentVolume) -> VolumeNames:
     """Return the names that follow from one PV alone."""
     handle = handle_of(volume.source)
     handles = frozenset(() if handle is None else (handle,))

@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from rbdagent.model import Volume
 
 
-def strangers(use: Volume) -> tuple[Holder, ...]:
+def strangers(volume: Volume) -> tuple[Holder, ...]:
     """Return the watchers that are not transient, not on this node, and not daemons of Ceph."""
-    return tuple(holder for holder in use.holders if _is_stranger(holder))
+    return tuple(holder for holder in volume.holders if _is_stranger(holder))
 
 
-def nodes_of_strangers(use: Volume, node_name: str) -> tuple[str, ...]:
+def nodes_of_strangers(volume: Volume, node_name: str) -> tuple[str, ...]:
     """Return, in order, the other nodes whose agents may identify these watchers.
 
     The address of a watcher leads to a Node. If it does not, the watcher may be on any node to
     which the volume is attached. The number of nodes grows with the watchers, not with the cluster.
     """
-    found = strangers(use)
+    found = strangers(volume)
     names = {holder.node for holder in found if holder.node is not None}
     if any(holder.node is None for holder in found):
-        names |= {attachment.node_name for attachment in observed_of(use.attachments)}
+        names |= {attachment.node_name for attachment in observed_of(volume.attachments)}
     return tuple(sorted(names - {node_name}))
 
 

@@ -50,7 +50,7 @@ from rbdagent.model import (
 )
 
 
-class NodeUses(Struct, frozen=True, kw_only=True):
+class NodeVolumes(Struct, frozen=True, kw_only=True):
     """A snapshot with the uses of this node's volumes; a join is expensive, so it is kept."""
 
     snapshot: Snapshot
@@ -65,9 +65,9 @@ class NodeUses(Struct, frozen=True, kw_only=True):
         return (*self.mapped, *self.waited_for)
 
 
-def uses_of_node(snapshot: Snapshot) -> NodeUses:
+def volumes_of_node(snapshot: Snapshot) -> NodeVolumes:
     """Join every volume that this node has mapped, or that a pod on it needs."""
-    return NodeUses(
+    return NodeVolumes(
         snapshot=snapshot,
         mapped=correlate_node(snapshot),
         waited_for=correlate_waiting(snapshot),
@@ -86,10 +86,10 @@ def correlate(snapshot: Snapshot) -> Volume:
         image = next(iter(images_of(snapshot.target, snapshot.node, snapshot.kubernetes)), None)
         unnamed = _unnamed_device(snapshot)
         if image is None and unnamed is not None:
-            return _use_of_mapping(unnamed, snapshot)
+            return _volume_of_mapping(unnamed, snapshot)
     # The answer about a device is about the image of the device only.
     is_device = snapshot.target.kind is TargetKind.DEVICE
-    return _use(image, chosen, snapshot, snapshot.target, with_others=not is_device)
+    return _joined(image, chosen, snapshot, snapshot.target, with_others=not is_device)
 
 
 def correlate_node(snapshot: Snapshot) -> tuple[Volume, ...]:
@@ -99,9 +99,9 @@ def correlate_node(snapshot: Snapshot) -> tuple[Volume, ...]:
     for mapping in node_index(snapshot.node).mappings:
         if mapping in seen:
             continue
-        use = _use_of_mapping(mapping, snapshot)
-        seen |= {holder.mapping for holder in use.holders if holder.mapping is not None}
-        found.append(use)
+        volume = _volume_of_mapping(mapping, snapshot)
+        seen |= {holder.mapping for holder in volume.holders if holder.mapping is not None}
+        found.append(volume)
     return tuple(found)
 
 
@@ -111,7 +111,7 @@ def correlate_waiting(snapshot: Snapshot) -> tuple[Volume, ...]:
     Return one use for each pod and volume: its target is the pod, and its PV is the PV of the pod.
     """
     return tuple(
-        _use(volume_image(volume), (volume,), snapshot, _target_of(pod), with_others=True)
+        _joined(volume_image(volume), (volume,), snapshot, _target_of(pod), with_others=True)
         for pod, volume in waited_for(snapshot)
     )
 
@@ -153,15 +153,15 @@ def _target_of(pod: Pod) -> Target:
     return Target(argument=f"pod/{name}", kind=TargetKind.POD, name=name, namespace=namespace)
 
 
-def further_volumes(use: Volume, snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
+def further_volumes(volume: Volume, snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
     """Return the other RBD volumes of the target, which is a pod."""
-    shown = {volume.name for volume in use.other_volumes}
-    if use.persistent_volume is not None:
-        shown.add(use.persistent_volume.name)
+    shown = {persistent_volume.name for persistent_volume in volume.other_volumes}
+    if volume.persistent_volume is not None:
+        shown.add(volume.persistent_volume.name)
     return tuple(
-        volume
-        for volume in target_volumes(snapshot.target, snapshot.kubernetes)
-        if volume.name not in shown and volume_image(volume) is not None
+        persistent_volume
+        for persistent_volume in target_volumes(snapshot.target, snapshot.kubernetes)
+        if persistent_volume.name not in shown and volume_image(persistent_volume) is not None
     )
 
 
@@ -197,7 +197,7 @@ def _unnamed_device(snapshot: Snapshot) -> Mapping | None:
     )
 
 
-def _use_of_mapping(mapping: Mapping, snapshot: Snapshot) -> Volume:
+def _volume_of_mapping(mapping: Mapping, snapshot: Snapshot) -> Volume:
     target = Target(argument=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
     if snapshot.target.kind is not TargetKind.NONE:
         target = snapshot.target
@@ -211,7 +211,7 @@ def _use_of_mapping(mapping: Mapping, snapshot: Snapshot) -> Volume:
             persistent_volume=None,
             holders=(local_holder(mapping, unknown, (), snapshot, watch=None),),
         )
-    return _use(image, chosen, snapshot, target, with_others=False)
+    return _joined(image, chosen, snapshot, target, with_others=False)
 
 
 def names_of_mapping(mapping: Mapping, snapshot: Snapshot) -> VolumeNames:
@@ -235,7 +235,7 @@ def _image_and_volumes_of(
     return (volume_image(chosen[0]) if image is None and chosen else image), chosen
 
 
-def _use(
+def _joined(
     image: ImageIdentity | None,
     chosen: tuple[PersistentVolume, ...],
     snapshot: Snapshot,

@@ -66,23 +66,25 @@ def names_of(
     )
 
 
-def names_of_use(use: Volume) -> VolumeNames:
+def names_of_volume(volume: Volume) -> VolumeNames:
     """Return the names of a volume that is already joined, without a search through all PVs."""
-    first = () if use.persistent_volume is None else (use.persistent_volume,)
-    volumes = (*first, *use.other_volumes)
+    first = () if volume.persistent_volume is None else (volume.persistent_volume,)
+    volumes = (*first, *volume.other_volumes)
     claims = {
-        (volume.claim.namespace, volume.claim.name)
-        for volume in volumes
-        if volume.claim is not None
+        (persistent_volume.claim.namespace, persistent_volume.claim.name)
+        for persistent_volume in volumes
+        if persistent_volume.claim is not None
     }
-    if use.claim is not None:
-        claims.add((use.claim.ref.namespace, use.claim.ref.name))
+    if volume.claim is not None:
+        claims.add((volume.claim.ref.namespace, volume.claim.ref.name))
     return VolumeNames(
-        image=use.image,
+        image=volume.image,
         volumes=volumes,
         claims=frozenset(claims),
         handles=frozenset(
-            pair for volume in volumes if (pair := handle_of(volume.source)) is not None
+            pair
+            for persistent_volume in volumes
+            if (pair := handle_of(persistent_volume.source)) is not None
         ),
     )
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rbdagent.correlate.holders import waits_for_volumes
 from rbdagent.correlate.image_identity import volume_image
 from rbdagent.correlate.index import kube_index
-from rbdagent.correlate.names import key_of, names_of_volume
+from rbdagent.correlate.names import key_of, names_of_pv
 from rbdagent.correlate.node_usage import mapped_here
 
 if TYPE_CHECKING:
@@ -45,6 +45,6 @@ def images_waited_for(snapshot: Snapshot) -> tuple[ImageIdentity, ...]:
         image
         for _, volume in waited_for(snapshot)
         if (image := volume_image(volume)) is not None
-        and not mapped_here(replace(names_of_volume(volume), image=image), snapshot.node)
+        and not mapped_here(replace(names_of_pv(volume), image=image), snapshot.node)
     )
     return tuple(dict.fromkeys(found))

@@ -47,36 +47,41 @@ def blocked_volumes(snapshot: Snapshot, uses: Iterable[Volume]) -> tuple[Blocked
     """
     return tuple(
         BlockedVolume(
-            namespace=use.target.namespace,
-            pod=use.target.name,
-            persistent_volume=use.persistent_volume.name,
+            namespace=volume.target.namespace,
+            pod=volume.target.name,
+            persistent_volume=volume.persistent_volume.name,
             cause=blocker[0],
             holder_node=blocker[1],
-            claim=_claim_of(use),
+            claim=_claim_of(volume),
             holder=blocker[2],
         )
-        for use in uses
-        if use.persistent_volume is not None and (blocker := _blocker(use, snapshot)) is not None
+        for volume in uses
+        if volume.persistent_volume is not None
+        and (blocker := _blocker(volume, snapshot)) is not None
     )
 
 
-def _claim_of(use: Volume) -> str | None:
-    volume = use.persistent_volume
-    return None if volume is None or volume.claim is None else volume.claim.name
+def _claim_of(volume: Volume) -> str | None:
+    persistent_volume = volume.persistent_volume
+    return (
+        None
+        if persistent_volume is None or persistent_volume.claim is None
+        else persistent_volume.claim.name
+    )
 
 
-def _blocker(use: Volume, snapshot: Snapshot) -> _Blocker | None:
-    if may_be_shared(use):
+def _blocker(volume: Volume, snapshot: Snapshot) -> _Blocker | None:
+    if may_be_shared(volume):
         return None
-    if any(_is_at_hand(holder) for holder in use.holders):
+    if any(_is_at_hand(holder) for holder in volume.holders):
         return None
-    if is_ambiguous(use, snapshot):
+    if is_ambiguous(volume, snapshot):
         return Verdict.UNDETERMINED, None, None
-    mapped = [holder for holder in use.holders if holder.mapping is not None]
-    holder_verdict = [judge(holder, use, snapshot) for holder in (*mapped, *strangers(use))]
-    holding = [entry for entry in holder_verdict if not is_left_behind(entry)]
+    mapped = [holder for holder in volume.holders if holder.mapping is not None]
+    holder_verdicts = [judge(holder, volume, snapshot) for holder in (*mapped, *strangers(volume))]
+    holding = [entry for entry in holder_verdicts if not is_left_behind(entry)]
     if not holding:
-        return _blocking_attachment(use, snapshot)
+        return _blocking_attachment(volume, snapshot)
     worst = min(holding, key=lambda entry: ORDER.index(entry.verdict))
     return worst.verdict, worst.holder.node, worst.holder
 
@@ -101,18 +106,18 @@ def _is_at_hand(holder: Holder) -> bool:
     )
 
 
-def _blocking_attachment(use: Volume, snapshot: Snapshot) -> _Blocker | None:
+def _blocking_attachment(volume: Volume, snapshot: Snapshot) -> _Blocker | None:
     """Return the blocker according to the VolumeAttachments, if no holder was observed.
 
     The controller does not attach a volume to a second node while it considers the volume attached
     to the first.
     """
-    attached = observed_of(use.attachments)
+    attached = observed_of(volume.attachments)
     nodes = sorted(attachment.node_name for attachment in attached if attachment.attached)
     here = snapshot.node.node_name if snapshot.node is not None else None
     elsewhere = nodes[0] if nodes and here not in nodes else None
     kube = snapshot.kubernetes
-    if not are_watchers_observed(use.image_view):
+    if not are_watchers_observed(volume.image_view):
         return Verdict.UNDETERMINED, elsewhere, None
     if elsewhere is not None:
         return Verdict.STALE_ATTACHMENT, elsewhere, None

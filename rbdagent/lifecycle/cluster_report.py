@@ -154,8 +154,8 @@ def _of_node(snapshot: Snapshot, affected: Iterable[AffectedObject]) -> tuple[Fi
 
 
 def _omitted(lifecycle: Lifecycle, snapshot: Snapshot) -> frozenset[str]:
-    use = lifecycle.diagnosis.use
-    if use.target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
+    volume = lifecycle.diagnosis.volume
+    if volume.target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
         return _OMITTED
     holding = [
         holder_verdict.holder
@@ -163,7 +163,7 @@ def _omitted(lifecycle: Lifecycle, snapshot: Snapshot) -> frozenset[str]:
         if not holder_verdict.holder.transient
     ]
     is_held = any(holder.mapping or holder.watcher or holder.published for holder in holding)
-    waits = has_any_waited(use.waiting_pods, snapshot, MOVING)
+    waits = has_any_waited(volume.waiting_pods, snapshot, MOVING)
     # Without a pod that waits, it does not matter that the holders are unknown.
     return frozenset() if is_held or waits else frozenset({_UNSEEN})
 
@@ -174,12 +174,14 @@ def serious_findings(lifecycle: Lifecycle) -> tuple[Finding, ...]:
 
 
 def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:
-    use = Volume(target=snapshot.target, image=None, image_view=None, persistent_volume=None)
-    case = RuleContext(use=use, snapshot=snapshot, holder_verdicts=(), verdict=Verdict.UNDETERMINED)
+    volume = Volume(target=snapshot.target, image=None, image_view=None, persistent_volume=None)
+    context = RuleContext(
+        volume=volume, snapshot=snapshot, holder_verdicts=(), verdict=Verdict.UNDETERMINED
+    )
     findings = (
-        *coverage_gaps.sources(case),
-        *coverage_gaps.clusters(case),
-        *coverage_gaps.gaps(case),
+        *coverage_gaps.sources(context),
+        *coverage_gaps.clusters(context),
+        *coverage_gaps.gaps(context),
     )
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: WEIGHT[finding.severity]))
 
@@ -197,7 +199,7 @@ def without_repetition(affected: Iterable[AffectedObject]) -> list[AffectedObjec
 
 
 def _kind_order(affected: AffectedObject) -> int:
-    return _KINDS.index(affected.life.diagnosis.use.target.kind)
+    return _KINDS.index(affected.life.diagnosis.volume.target.kind)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -207,17 +209,17 @@ def _kind_order(affected: AffectedObject) -> int:
 
 def _since(lifecycle: Lifecycle, finding: Finding) -> str | None:
     """Return the earliest time since which a volume is stuck, based on the step of its finding."""
-    use, step = lifecycle.diagnosis.use, FINDINGS[finding.code].step
-    claim, volume, pod = use.claim, use.persistent_volume, lifecycle.pod
+    volume, step = lifecycle.diagnosis.volume, FINDINGS[finding.code].step
+    claim, persistent_volume, pod = volume.claim, volume.persistent_volume, lifecycle.pod
     moments: list[str | None] = []
     if claim is not None:
         waits = step in {LifecycleStep.PROVISION, LifecycleStep.BIND, LifecycleStep.SCHEDULE}
         moments += [claim.created_at if waits else claim.deleting_since]
-    if volume is not None and step in {LifecycleStep.RELEASE, LifecycleStep.RECLAIM}:
-        moments += [volume.deleting_since, volume.phase_since]
+    if persistent_volume is not None and step in {LifecycleStep.RELEASE, LifecycleStep.RECLAIM}:
+        moments += [persistent_volume.deleting_since, persistent_volume.phase_since]
     if step is LifecycleStep.DETACH:
-        moments += [_detaching_since(observed_of(use.attachments))]
-    moments += [_first(waiter.created_at for waiter in use.waiting_pods)]
+        moments += [_detaching_since(observed_of(volume.attachments))]
+    moments += [_first(waiter.created_at for waiter in volume.waiting_pods)]
     moments += [
         _first(_since_of_holder(holder_verdict) for holder_verdict in lifecycle.diagnosis.holders)
     ]
@@ -259,7 +261,7 @@ def _causes(stuck: Iterable[AffectedObject]) -> tuple[Cause, ...]:
 
 
 def _place(affected: AffectedObject) -> tuple[str, str]:
-    target = affected.life.diagnosis.use.target
+    target = affected.life.diagnosis.volume.target
     return (target.namespace, target.argument)
 
 
@@ -291,17 +293,25 @@ def _nameless(text: str, own: frozenset[str]) -> str:
 
 
 def _own_names(affected: AffectedObject) -> frozenset[str]:
-    lifecycle, use = affected.life, affected.life.diagnosis.use
-    volumes = (use.persistent_volume, *use.other_volumes)
-    pods = (lifecycle.pod, *use.waiting_pods, *_pods_of_holders(lifecycle))
-    names = {volume.name for volume in volumes if volume is not None}
-    claims = {volume.claim for volume in volumes if volume is not None}
+    lifecycle, volume = affected.life, affected.life.diagnosis.volume
+    volumes = (volume.persistent_volume, *volume.other_volumes)
+    pods = (lifecycle.pod, *volume.waiting_pods, *_pods_of_holders(lifecycle))
+    names = {
+        persistent_volume.name for persistent_volume in volumes if persistent_volume is not None
+    }
+    claims = {
+        persistent_volume.claim for persistent_volume in volumes if persistent_volume is not None
+    }
     names |= {str(claim) for claim in claims if claim is not None}
     names |= {str(pod.ref) for pod in pods if pod is not None}
-    names |= {attachment.name for attachment in observed_of(use.attachments)}
-    names |= set() if use.claim is None else {str(use.claim.ref), use.claim.volume_name or ""}
-    names |= set() if use.image is None else {str(use.image.spec), use.image.spec.name}
-    return frozenset({*names, use.target.argument, f"{use.target.namespace}/{use.target.name}"})
+    names |= {attachment.name for attachment in observed_of(volume.attachments)}
+    names |= (
+        set() if volume.claim is None else {str(volume.claim.ref), volume.claim.volume_name or ""}
+    )
+    names |= set() if volume.image is None else {str(volume.image.spec), volume.image.spec.name}
+    return frozenset(
+        {*names, volume.target.argument, f"{volume.target.namespace}/{volume.target.name}"}
+    )
 
 
 def _pods_of_holders(lifecycle: Lifecycle) -> Iterator[Pod]:

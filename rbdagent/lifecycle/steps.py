@@ -36,7 +36,7 @@ from rbdagent.model import (
 from rbdagent.rules import FINDINGS, WEIGHT, diagnose, next_commands
 from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.coverage import is_hidden
-from rbdagent.verdicts.volume_verdict import may_be_shared, volumes_of_use
+from rbdagent.verdicts.volume_verdict import may_be_shared, pvs_of
 
 if TYPE_CHECKING:
     from rbdagent.model import HolderVerdict
@@ -69,16 +69,16 @@ _WATCHERS_UNSEEN: Final = "the image's watchers were not observed"
 _NODE_UNSEEN: Final = "that node is not known to be Ready, and nothing there was observed"
 
 
-def lifecycle_of(use: Volume, snapshot: Snapshot) -> Lifecycle:
+def lifecycle_of(volume: Volume, snapshot: Snapshot) -> Lifecycle:
     """Return the lifecycle of a volume with its findings, the most blocking one first."""
-    diagnosis = diagnose(use, snapshot)
+    diagnosis = diagnose(volume, snapshot)
     findings = tuple(sorted(diagnosis.findings, key=_blocks_first))
     diagnosis = replace(diagnosis, findings=findings, next_commands=next_commands(findings))
-    pod = _pod_of(use, snapshot)
+    pod = _pod_of(volume, snapshot)
     return Lifecycle(
         diagnosis=diagnosis,
         pod=pod,
-        attach_path=_with_findings(_attach_path(use, diagnosis, pod, snapshot), findings),
+        attach_path=_with_findings(_attach_path(volume, diagnosis, pod, snapshot), findings),
         detach_paths=_detach_paths(diagnosis, pod, snapshot),
     )
 
@@ -89,17 +89,17 @@ def _blocks_first(finding: Finding) -> tuple[int, int]:
     return WEIGHT[finding.severity], place
 
 
-def _pod_of(use: Volume, snapshot: Snapshot) -> Pod | None:
+def _pod_of(volume: Volume, snapshot: Snapshot) -> Pod | None:
     """Return the pod of the target, else a pod that waits, else a pod that uses the volume."""
     kube = kube_index(snapshot.kubernetes)
-    target = use.target
+    target = volume.target
     if target.kind is TargetKind.POD:
         return kube.pod_by_key.get((target.namespace, target.name))
-    if use.waiting_pods:
-        return use.waiting_pods[0]
-    if use.claim is not None and use.persistent_volume is None:
-        return next(iter(kube.pods_by_claim.get(key_of(use.claim.ref), ())), None)
-    names = names_of(use.image, volumes_of_use(use), snapshot)
+    if volume.waiting_pods:
+        return volume.waiting_pods[0]
+    if volume.claim is not None and volume.persistent_volume is None:
+        return next(iter(kube.pods_by_claim.get(key_of(volume.claim.ref), ())), None)
+    names = names_of(volume.image, pvs_of(volume), snapshot)
     users = users_of(names, snapshot)
     remaining = [pod for pod in users if pod.deleting_since is None]
     return next(iter(remaining or users), None)
@@ -111,21 +111,21 @@ def _pod_of(use: Volume, snapshot: Snapshot) -> Pod | None:
 
 
 def _attach_path(
-    use: Volume, diagnosis: Diagnosis, pod: Pod | None, snapshot: Snapshot
+    volume: Volume, diagnosis: Diagnosis, pod: Pod | None, snapshot: Snapshot
 ) -> tuple[StepStatus, ...]:
     kube = snapshot.kubernetes
     no_volumes = not_observed_reason(snapshot, kube.persistent_volumes if kube else None)
-    no_volume = "" if use.persistent_volume else no_volumes
+    no_volume = "" if volume.persistent_volume else no_volumes
     no_claims = not_observed_reason(snapshot, kube.claims if kube else None)
     no_pods = not_observed_reason(snapshot, kube.pods if kube else None)
-    bind = _bind(use, no_claims or no_volume)
-    stages = [_provision(use, no_volumes), bind, _schedule(pod, no_pods)]
+    bind = _bind(volume, no_claims or no_volume)
+    stages = [_provision(volume, no_volumes), bind, _schedule(pod, no_pods)]
     if pod is None and no_pods:
         on_node = (LifecycleStep.ATTACH, LifecycleStep.STAGE, LifecycleStep.PUBLISH)
         unseen = (_stage_of(step, StepState.NOT_OBSERVED, no_pods) for step in on_node)
         return (*stages, *unseen)
     node = pod.node_name if pod is not None else None
-    stages += [_attach(use, node), _stage(diagnosis, node), _publish(pod)]
+    stages += [_attach(volume, node), _stage(diagnosis, node), _publish(pod)]
     return tuple(stages)
 
 
@@ -143,25 +143,27 @@ def not_observed_reason(snapshot: Snapshot, found: tuple[object, ...] | NotObser
     return found.reason if isinstance(found, NotObserved) else ""
 
 
-def _provision(use: Volume, missing: str) -> StepStatus:
-    step, volume = LifecycleStep.PROVISION, use.persistent_volume
-    if volume is not None:
+def _provision(volume: Volume, missing: str) -> StepStatus:
+    step, persistent_volume = LifecycleStep.PROVISION, volume.persistent_volume
+    if persistent_volume is not None:
         origin = (
-            f"provisioned by {volume.provisioner}" if volume.provisioner else "created manually"
+            f"provisioned by {persistent_volume.provisioner}"
+            if persistent_volume.provisioner
+            else "created manually"
         )
-        return _stage_of(step, StepState.DONE, f"{volume.name}, {origin}")
-    if use.image is not None:
-        return _provision_of_image(use, f"image {use.image.spec}")
+        return _stage_of(step, StepState.DONE, f"{persistent_volume.name}, {origin}")
+    if volume.image is not None:
+        return _provision_of_image(volume, f"image {volume.image.spec}")
     if missing:
         return _stage_of(step, StepState.NOT_OBSERVED, missing)
     return _stage_of(step, StepState.WAITING, "no volume exists yet")
 
 
-def _provision_of_image(use: Volume, image: str) -> StepStatus:
+def _provision_of_image(volume: Volume, image: str) -> StepStatus:
     """Return the step of a volume without PV: Ceph or a device shows that the image exists."""
-    step, view = LifecycleStep.PROVISION, use.image_view
+    step, view = LifecycleStep.PROVISION, volume.image_view
     presence = None if view is None else view.presence
-    is_mapped = any(holder.mapping is not None for holder in use.holders)
+    is_mapped = any(holder.mapping is not None for holder in volume.holders)
     if presence is ImagePresence.PRESENT or is_mapped:
         return _stage_of(step, StepState.DONE, image)
     if presence in {ImagePresence.GONE, ImagePresence.TRASH}:
@@ -169,23 +171,31 @@ def _provision_of_image(use: Volume, image: str) -> StepStatus:
     return _stage_of(step, StepState.NOT_OBSERVED, f"whether {image} exists was not observed")
 
 
-def _bind(use: Volume, missing: str) -> StepStatus:
-    step, claim, volume = LifecycleStep.BIND, use.claim, use.persistent_volume
+def _bind(volume: Volume, missing: str) -> StepStatus:
+    step, claim, persistent_volume = LifecycleStep.BIND, volume.claim, volume.persistent_volume
     if claim is None:
         if missing:
             return _stage_of(step, StepState.NOT_OBSERVED, missing)
-        if volume is None or volume.claim is None:
+        if persistent_volume is None or persistent_volume.claim is None:
             return _stage_of(step, StepState.SKIPPED, "no claim")
-        if volume.phase in {"Released", "Failed"}:
+        if persistent_volume.phase in {"Released", "Failed"}:
             # The PV controller binds it again only when its claimRef changes (syncVolume in
             # pkg/controller/volume/persistentvolume/pv_controller.go).
-            return _stage_of(step, StepState.SKIPPED, f"its claim {volume.claim} is gone")
-        return _stage_of(step, StepState.WAITING, f"its claim {volume.claim} does not exist")
-    if claim.phase == "Bound" and volume is not None and volume.phase == "Bound":
+            return _stage_of(
+                step, StepState.SKIPPED, f"its claim {persistent_volume.claim} is gone"
+            )
+        return _stage_of(
+            step, StepState.WAITING, f"its claim {persistent_volume.claim} does not exist"
+        )
+    if (
+        claim.phase == "Bound"
+        and persistent_volume is not None
+        and persistent_volume.phase == "Bound"
+    ):
         return _stage_of(step, StepState.DONE, f"claim {claim.ref}")
     phases = f"claim {claim.ref} is {claim.phase or 'new'}"
-    if volume is not None:
-        phases += f", {volume.name} is {volume.phase}"
+    if persistent_volume is not None:
+        phases += f", {persistent_volume.name} is {persistent_volume.phase}"
     return _stage_of(step, StepState.WAITING, phases)
 
 
@@ -200,14 +210,14 @@ def _schedule(pod: Pod | None, missing: str) -> StepStatus:
     return _stage_of(step, StepState.WAITING, f"pod {pod.ref} is not scheduled to a node")
 
 
-def _attach(use: Volume, node: str | None) -> StepStatus:
+def _attach(volume: Volume, node: str | None) -> StepStatus:
     step = LifecycleStep.ATTACH
     if node is None:
         return _stage_of(step, StepState.NOT_STARTED, "")
-    if isinstance(use.attachments, NotObserved):
-        return _stage_of(step, StepState.NOT_OBSERVED, use.attachments.reason)
+    if isinstance(volume.attachments, NotObserved):
+        return _stage_of(step, StepState.NOT_OBSERVED, volume.attachments.reason)
     found = next(
-        (attachment for attachment in use.attachments if attachment.node_name == node), None
+        (attachment for attachment in volume.attachments if attachment.node_name == node), None
     )
     if found is None:
         return _stage_of(step, StepState.WAITING, f"no VolumeAttachment for {node}")
@@ -233,7 +243,7 @@ def _stage(diagnosis: Diagnosis, node: str | None) -> StepStatus:
             return _stage_of(step, StepState.DONE, f"{mapping.device} on {node}")
     if any(holder.watcher is not None for holder in here):
         return _stage_of(step, StepState.DONE, f"{node} watches the image")
-    if not are_watchers_observed(diagnosis.use.image_view):
+    if not are_watchers_observed(diagnosis.volume.image_view):
         return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
     return _stage_of(step, StepState.WAITING, f"{node} has not mapped it")
 
@@ -292,15 +302,15 @@ def _detach_paths(
     The pod's own node has no detach path, and neither does a node that shares the volume with it.
     A finding about a holder on another node does not block the path.
     """
-    use = diagnosis.use
+    volume = diagnosis.volume
     own = pod.node_name if pod is not None and pod.deleting_since is None else None
     nodes = [
         holder_verdict.holder.node
         for holder_verdict in diagnosis.holders
         if not holder_verdict.holder.transient
     ]
-    nodes += [attachment.node_name for attachment in observed_of(use.attachments)]
-    sharing = _sharing_nodes(use)
+    nodes += [attachment.node_name for attachment in observed_of(volume.attachments)]
+    sharing = _sharing_nodes(volume)
     return tuple(
         DetachPath(
             node=node,
@@ -314,12 +324,12 @@ def _detach_paths(
     )
 
 
-def _sharing_nodes(use: Volume) -> frozenset[str | None]:
+def _sharing_nodes(volume: Volume) -> frozenset[str | None]:
     """Return the nodes whose pods may use the volume at the same time as pods on other nodes."""
-    if not may_be_shared(use):
+    if not may_be_shared(volume):
         return frozenset()
     return frozenset(
-        pod.node_name for pod in use.pods if pod.deleting_since is None and not is_finished(pod)
+        pod.node_name for pod in volume.pods if pod.deleting_since is None and not is_finished(pod)
     )
 
 
@@ -338,18 +348,18 @@ def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
 
 
 def _leaving(diagnosis: Diagnosis, node: str, *, is_hidden: bool) -> tuple[StepStatus, ...]:
-    use = diagnosis.use
+    volume = diagnosis.volume
     held = [
         holder_verdict for holder_verdict in diagnosis.holders if holder_verdict.holder.node == node
     ]
-    detach = _detach(use.attachments, node)
+    detach = _detach(volume.attachments, node)
     if not held and is_hidden:
         unseen = (
             _stage_of(step, StepState.NOT_OBSERVED, _NODE_UNSEEN)
             for step in (LifecycleStep.UNPUBLISH, LifecycleStep.UNSTAGE)
         )
         return (*unseen, detach)
-    unstage = _unstage(held, use.image_view, unknown_clients=_unknown_clients(diagnosis))
+    unstage = _unstage(held, volume.image_view, unknown_clients=_unknown_clients(diagnosis))
     return (_unpublish(held), unstage, detach)
 
 

@@ -20,7 +20,7 @@ from rbdagent.correlate.index import (
     clients_in,
     keys_of_volume,
 )
-from rbdagent.correlate.names import handle_of, key_of, names_of_volume
+from rbdagent.correlate.names import handle_of, key_of, names_of_pv
 from rbdagent.correlate.resolve import images_of
 from rbdagent.lifecycle.targets import Scope, subjects_of
 from rbdagent.model import (
@@ -185,7 +185,7 @@ class Triage:
         kube = self._whole.kube
         return {
             node.name
-            for name in names_of_volume(volume).in_use_names
+            for name in names_of_pv(volume).in_use_names
             for node in (*kube.nodes_using.get(name, ()), *kube.nodes_attaching.get(name, ()))
         }
 

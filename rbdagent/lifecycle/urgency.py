@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.index import kube_index
-from rbdagent.correlate.volume_names import names_of_use
+from rbdagent.correlate.volume_names import names_of_volume
 from rbdagent.lifecycle.steps import BACK
 from rbdagent.model import Severity, Verdict
 from rbdagent.rules import FINDINGS
@@ -61,7 +61,7 @@ def urgency_of(affected: AffectedObject, kube: KubeView | None) -> Urgency:
 
 def waiting_for(affected: AffectedObject) -> tuple[Pod, ...]:
     """Return the pods that wait for an object; a pod that is being deleted does not wait."""
-    pod, waiting = affected.life.pod, affected.life.diagnosis.use.waiting_pods
+    pod, waiting = affected.life.pod, affected.life.diagnosis.volume.waiting_pods
     if waiting or pod is None or pod.phase != "Pending" or pod.deleting_since:
         return waiting
     return (pod,)
@@ -69,14 +69,14 @@ def waiting_for(affected: AffectedObject) -> tuple[Pod, ...]:
 
 def users_of(affected: AffectedObject) -> tuple[Pod, ...]:
     """Return the pods that use an object or need it, and have not finished."""
-    pod, pods = affected.life.pod, affected.life.diagnosis.use.pods
+    pod, pods = affected.life.pod, affected.life.diagnosis.volume.pods
     known = pods or (() if pod is None else (pod,))
     return tuple(user for user in known if needs_volumes(user))
 
 
 def are_pods_known(affected: AffectedObject, kube: KubeView | None) -> bool:
     """Return whether every pod that may use an object was observed."""
-    return kube_index(kube).coverage.pods_of(names_of_use(affected.life.diagnosis.use).claims)
+    return kube_index(kube).coverage.pods_of(names_of_volume(affected.life.diagnosis.volume).claims)
 
 
 def _is_unused(affected: AffectedObject) -> bool:

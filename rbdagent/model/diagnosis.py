@@ -106,7 +106,7 @@ class HolderVerdict(Struct, frozen=True, kw_only=True):
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """The conclusions about one volume, before they are formatted for output."""
 
-    use: Volume
+    volume: Volume
     verdict: Verdict
     holders: tuple[HolderVerdict, ...]
     findings: tuple[Finding, ...] = ()

@@ -127,8 +127,8 @@ def _since(history: History | None) -> dict[str, str]:
 
 def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
     """Return the fields that agents of other nodes compare with their observations, unescaped."""
-    volume = diagnosis.use.persistent_volume
-    image = image_of(diagnosis.use.image)
+    volume = diagnosis.volume.persistent_volume
+    image = image_of(diagnosis.volume.image)
     return without_none(
         {
             "device": mapping.device,
@@ -156,7 +156,7 @@ def _description(
     since: dict[str, str],
 ) -> Json:
     """Return the fields of a mapping that only people read."""
-    volume = diagnosis.use.persistent_volume
+    volume = diagnosis.volume.persistent_volume
     claim = volume.claim if volume is not None else None
     return without_none(
         {

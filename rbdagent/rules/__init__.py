@@ -1,8 +1,8 @@
 """Rules: functions that produce findings from the joined facts.
 
-A rule is a function from a case to findings: one code, or a family of alternative codes. Each file
-holds a family: the texts of its codes (`ENTRIES`), its functions, and their ranks (`RULES`). Only
-that file reports these codes.
+A rule is a function from a context to findings: one code, or a family of alternative codes. Each
+file holds a family: the texts of its codes (`ENTRIES`), its functions, and their ranks (`RULES`).
+Only that file reports these codes.
 """
 
 from __future__ import annotations
@@ -97,38 +97,40 @@ MOST_COMMANDS: Final = 5
 """Maximum number of next commands: an operator reads no more at three in the morning."""
 
 
-def diagnose(use: Volume, snapshot: Snapshot, *, grace: timedelta = GRACE) -> Diagnosis:
+def diagnose(volume: Volume, snapshot: Snapshot, *, grace: timedelta = GRACE) -> Diagnosis:
     """Judge every holder and the target, and return the verdicts and findings.
 
     Args:
-        use: the image, and all holders and objects that are related to it.
-        snapshot: the snapshot from which ``use`` was built.
+        volume: the image, and all holders and objects that are related to it.
+        snapshot: the snapshot from which the volume was joined.
         grace: the time that kubelet and the controllers have to finish their work.
     """
-    holder_verdict = tuple(judge(holder, use, snapshot, grace) for holder in use.holders)
-    verdict = target_verdict(use, holder_verdict, snapshot)
-    case = RuleContext(use=use, snapshot=snapshot, holder_verdicts=holder_verdict, verdict=verdict)
-    said = dict.fromkeys(finding for rule in RULES for finding in rule(case))
+    holder_verdicts = tuple(judge(holder, volume, snapshot, grace) for holder in volume.holders)
+    verdict = target_verdict(volume, holder_verdicts, snapshot)
+    context = RuleContext(
+        volume=volume, snapshot=snapshot, holder_verdicts=holder_verdicts, verdict=verdict
+    )
+    said = dict.fromkeys(finding for rule in RULES for finding in rule(context))
     findings = _with_log_lines(
-        tuple(sorted(said, key=lambda finding: WEIGHT[finding.severity])), case
+        tuple(sorted(said, key=lambda finding: WEIGHT[finding.severity])), context
     )
     return Diagnosis(
-        use=use,
+        volume=volume,
         verdict=verdict,
-        holders=holder_verdict,
+        holders=holder_verdicts,
         findings=findings,
         next_commands=next_commands(findings),
     )
 
 
-def _with_log_lines(findings: tuple[Finding, ...], case: RuleContext) -> tuple[Finding, ...]:
+def _with_log_lines(findings: tuple[Finding, ...], context: RuleContext) -> tuple[Finding, ...]:
     """Add log lines of the node if they were requested; else their module is not imported."""
-    node = case.snapshot.node
+    node = context.snapshot.node
     if node is None or isinstance(node.words, NotObserved):
         return findings
     from rbdagent.rules.log_evidence import with_log_lines
 
-    return with_log_lines(findings, node.words, case)
+    return with_log_lines(findings, node.words, context)
 
 
 def next_commands(findings: tuple[Finding, ...]) -> tuple[Command, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, over_ssh, template
 from rbdagent.correlate.holders import needs_volumes
-from rbdagent.correlate.volume_names import names_of_use, node_named
+from rbdagent.correlate.volume_names import names_of_volume, node_named
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -67,7 +67,7 @@ from rbdagent.rules.pod_events import (
 )
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
-from rbdagent.verdicts.volume_verdict import attached_on_paper, is_exclusive, volumes_of_use
+from rbdagent.verdicts.volume_verdict import attached_on_paper, is_exclusive, pvs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -323,19 +323,19 @@ _GONE_NODE_S: Final = 80.0
 (pkg/controller/podgc/gc_controller.go@v1.36.3)."""
 
 
-def observed_attachments(case: RuleContext) -> tuple[VolumeAttachment, ...] | None:
+def observed_attachments(context: RuleContext) -> tuple[VolumeAttachment, ...] | None:
     """Return the VolumeAttachments of the volume; None if not all of them were observed."""
-    found = case.use.attachments
-    if isinstance(found, NotObserved) or not case.kube.coverage.attachments():
+    found = context.volume.attachments
+    if isinstance(found, NotObserved) or not context.kube.coverage.attachments():
         return None
     return found
 
 
-def attached_elsewhere(case: RuleContext, node: str | None) -> tuple[str, ...]:
+def attached_elsewhere(context: RuleContext, node: str | None) -> tuple[str, ...]:
     """Return the other nodes with the volume, from VolumeAttachments and Node status."""
-    found = {attachment.node_name for attachment in observed_of(case.use.attachments)}
-    for name in names_of_use(case.use).in_use_names:
-        found |= {other.name for other in case.kube.nodes_attaching.get(name, ())}
+    found = {attachment.node_name for attachment in observed_of(context.volume.attachments)}
+    for name in names_of_volume(context.volume).in_use_names:
+        found |= {other.name for other in context.kube.nodes_attaching.get(name, ())}
     return tuple(sorted(found - {node}))
 
 
@@ -344,11 +344,11 @@ def attached_elsewhere(case: RuleContext, node: str | None) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def multi_attach(case: RuleContext) -> Iterator[Finding]:
+def multi_attach(context: RuleContext) -> Iterator[Finding]:
     """Report RBD401: the node that the controller waits for, and why the wait may not end."""
-    latest = decisive_pod_events(case)
+    latest = decisive_pod_events(context)
     by_pod = {pod_event.pod: pod_event for pod_event in latest}
-    refused = [pod for pod in waiters(case) if _is_refused(pod, by_pod.get(pod), case)]
+    refused = [pod for pod in waiters(context) if _is_refused(pod, by_pod.get(pod), context)]
     events = [
         pod_event
         for pod_event in latest
@@ -358,22 +358,25 @@ def multi_attach(case: RuleContext) -> Iterator[Finding]:
     if not refused and not events:
         return
     pods = pod_names(refused) or ", ".join(str(pod_event.event.subject) for pod_event in events)
-    nodes = attached_elsewhere(case, refused[0].node_name if refused else None)
+    nodes = attached_elsewhere(context, refused[0].node_name if refused else None)
     where = f" ({', '.join(nodes)})" if nodes else ""
-    lost = [node for node in nodes if _is_down(node, case)]
+    lost = [node for node in nodes if _is_down(node, context)]
     # A node that is Ready is waited for, however many others are not.
     down = lost if len(lost) == len(nodes) else []
     yield finding(
         "RBD401",
         f"pod {refused[0].ref if refused else events[0].event.subject}",
         f"{pods} {'wait' if len(refused) > 1 else 'waits'}: the controller will not attach "
-        f"{case.volume} while its cached state lists the volume on another node{where}. "
-        f"{_NEVER_BY_FORCE if not down else _by_force(down)}{clear_first(case)}",
+        f"{context.name} while its cached state lists the volume on another node{where}. "
+        f"{_NEVER_BY_FORCE if not down else _by_force(down)}{clear_first(context)}",
         evidence=(
-            *_event_lines(events, case),
-            *(_attachment_line(attachment) for attachment in observed_of(case.use.attachments)),
+            *_event_lines(events, context),
+            *(
+                _attachment_line(attachment)
+                for attachment in observed_of(context.volume.attachments)
+            ),
         ),
-        severity=Severity.INFO if not down and _may_end_soon(refused, nodes, case) else None,
+        severity=Severity.INFO if not down and _may_end_soon(refused, nodes, context) else None,
         recovery=_ONCE_PODS_ARE_GONE if down else None,
     )
 
@@ -391,31 +394,31 @@ def _by_force(down: list[str]) -> str:
     )
 
 
-def _is_refused(pod: Pod, pod_event: PodEvent | None, case: RuleContext) -> bool:
+def _is_refused(pod: Pod, pod_event: PodEvent | None, context: RuleContext) -> bool:
     """Return whether the controller delays a pod until another node has released the volume."""
-    attachments = case.use.attachments
+    attachments = context.volume.attachments
     if any(attachment.node_name == pod.node_name for attachment in observed_of(attachments)):
         # The controller has attached it since: the pod now waits for external-attacher or mount.
         return False
     has_event = pod_event is not None and Recognised.MULTI_ATTACH.is_in(pod_event.text)
-    if attached_elsewhere(case, pod.node_name):
-        return has_event or is_exclusive(case.use)
-    if pod_event is None or observed_attachments(case) is None:
+    if attached_elsewhere(context, pod.node_name):
+        return has_event or is_exclusive(context.volume)
+    if pod_event is None or observed_attachments(context) is None:
         return has_event
-    since = age(pod_event.event.last_seen, case.snapshot.observed_at)
+    since = age(pod_event.event.last_seen, context.snapshot.observed_at)
     return has_event and since is not None and since <= _VERIFIED
 
 
-def _event_lines(events: list[PodEvent], case: RuleContext) -> tuple[str, ...]:
+def _event_lines(events: list[PodEvent], context: RuleContext) -> tuple[str, ...]:
     """Return the quoted event; the controller sends it once and never withdraws it."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     if kube is not None and isinstance(kube.events, NotObserved):
         return (f"events were not observed: {kube.events.reason}",)
     if not events:
         return (
             "no event shows it: the controller sends it once, and an event expires after an hour",
         )
-    since = age(events[0].event.last_seen, case.snapshot.observed_at)
+    since = age(events[0].event.last_seen, context.snapshot.observed_at)
     old = since is not None and since > _VERIFIED
     return (
         *(quoted(pod_event.event) for pod_event in events),
@@ -429,13 +432,13 @@ def _attachment_line(attachment: VolumeAttachment) -> str:
     return f"VolumeAttachment {attachment.name}: {attachment.node_name}, {state}{leaving}"
 
 
-def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: RuleContext) -> bool:
+def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], context: RuleContext) -> bool:
     """Return whether the other node may be about to release the volume, as in every pod move."""
-    if refused and not has_any_waited(refused, case.snapshot, MOVING):
+    if refused and not has_any_waited(refused, context.snapshot, MOVING):
         return True
     # A pod that ends gracefully is Succeeded first; its object is removed after its volumes.
-    holding = [pod for pod in case.use.pods if pod.node_name in nodes and needs_volumes(pod)]
-    return bool(holding) and all(is_ending_in_time(pod, case) for pod in holding)
+    holding = [pod for pod in context.volume.pods if pod.node_name in nodes and needs_volumes(pod)]
+    return bool(holding) and all(is_ending_in_time(pod, context) for pod in holding)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -443,37 +446,42 @@ def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: RuleContext)
 # --------------------------------------------------------------------------------------------------
 
 
-def attach_waits(case: RuleContext) -> Iterator[Finding]:
+def attach_waits(context: RuleContext) -> Iterator[Finding]:
     """Report RBD711, RBD712, RBD718: controller, external-attacher or kubelet does not act."""
-    with_event = {pod_event.pod for pod_event in decisive_pod_events(case)}
-    knows_events = case.kube.coverage.events
-    by_node = {attachment.node_name: attachment for attachment in observed_of(case.use.attachments)}
-    for pod in waiters(case):
+    with_event = {pod_event.pod for pod_event in decisive_pod_events(context)}
+    knows_events = context.kube.coverage.events
+    by_node = {
+        attachment.node_name: attachment for attachment in observed_of(context.volume.attachments)
+    }
+    for pod in waiters(context):
         own = by_node.get(str(pod.node_name))
         if own is None:
-            yield from _not_begun(pod, case)
+            yield from _not_begun(pod, context)
         elif own.deleting_since is None and not own.attached and not own.attach_error:
-            yield from _not_picked_up(pod, own, case)
+            yield from _not_picked_up(pod, own, context)
         elif own.deleting_since is None and own.attached and knows_events and pod not in with_event:
-            yield from _not_mounting(pod, own, case)
+            yield from _not_mounting(pod, own, context)
 
 
-def _not_begun(pod: Pod, case: RuleContext) -> Iterator[Finding]:
-    volume = case.use.persistent_volume
-    if observed_attachments(case) is None or volume is None or volume.phase != "Bound":
+def _not_begun(pod: Pod, context: RuleContext) -> Iterator[Finding]:
+    volume = context.volume.persistent_volume
+    if observed_attachments(context) is None or volume is None or volume.phase != "Bound":
         return
-    if not has_waited(pod, case.snapshot, LONG) or not _is_attached_at_all(volume.source, case):
+    if not has_waited(pod, context.snapshot, LONG) or not _is_attached_at_all(
+        volume.source, context
+    ):
         return
-    if is_exclusive(case.use) and attached_elsewhere(case, pod.node_name):
+    if is_exclusive(context.volume) and attached_elsewhere(context, pod.node_name):
         return
     yield finding(
         "RBD711",
         f"pod {pod.ref}",
-        f"{pod.ref} has been on {pod.node_name} for {age_text(waited(pod, case.snapshot))}, but no "
-        f"VolumeAttachment of {case.volume} to that node exists: the attach/detach controller is "
+        f"{pod.ref} has been on {pod.node_name} for {age_text(waited(pod, context.snapshot))}, but "
+        "no "
+        f"VolumeAttachment of {context.name} to that node exists: the attach/detach controller is "
         "not running, or its cached state is stale.",
         evidence=(
-            f"no VolumeAttachment of {case.volume} to {pod.node_name}",
+            f"no VolumeAttachment of {context.name} to {pod.node_name}",
             "the driver's other volumes are attached",
         ),
         commands=(
@@ -485,20 +493,22 @@ def _not_begun(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _is_attached_at_all(source: object, case: RuleContext) -> bool:
+def _is_attached_at_all(source: object, context: RuleContext) -> bool:
     """Return whether the driver's volumes are attached: with attachRequired false, none is."""
-    return isinstance(source, CsiSource) and case.kube.attaches(source.driver)
+    return isinstance(source, CsiSource) and context.kube.attaches(source.driver)
 
 
-def _not_picked_up(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
-    since = age(attachment.created_at, case.snapshot.observed_at)
-    if since is None or since < MOVING or is_not_installed(attachment.attacher, case):
+def _not_picked_up(
+    pod: Pod, attachment: VolumeAttachment, context: RuleContext
+) -> Iterator[Finding]:
+    since = age(attachment.created_at, context.snapshot.observed_at)
+    if since is None or since < MOVING or is_not_installed(attachment.attacher, context):
         # RBD732 reports a driver that was never installed.
         return
     yield finding(
         "RBD712",
         f"volumeattachment {attachment.name}",
-        f"{pod.ref} waits for {case.volume} to be attached to {pod.node_name}: the attach was "
+        f"{pod.ref} waits for {context.name} to be attached to {pod.node_name}: the attach was "
         f"requested {age_text(since)} ago, and external-attacher of {attachment.attacher} "
         f"{_what_attacher_did(attachment)}",
         evidence=(_attachment_line(attachment), "no attachError"),
@@ -517,20 +527,22 @@ def _what_attacher_did(attachment: VolumeAttachment) -> str:
     return "has not marked it as done: it does not run, or it may not write it."
 
 
-def _not_mounting(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
-    node = node_named(pod.node_name, case.snapshot)
-    names = names_of_use(case.use).in_use_names
+def _not_mounting(
+    pod: Pod, attachment: VolumeAttachment, context: RuleContext
+) -> Iterator[Finding]:
+    node = node_named(pod.node_name, context.snapshot)
+    names = names_of_volume(context.volume).in_use_names
     if not isinstance(node, Node) or node.ready is not True:
         return
     if not names.isdisjoint(node.names_in_use):
         return
-    since = age(attachment.created_at, case.snapshot.observed_at)
-    if since is None or since < _DETACHING or not has_waited(pod, case.snapshot, _DETACHING):
+    since = age(attachment.created_at, context.snapshot.observed_at)
+    if since is None or since < _DETACHING or not has_waited(pod, context.snapshot, _DETACHING):
         return
     yield finding(
         "RBD718",
         f"pod {pod.ref}",
-        f"{pod.ref} waits on {node.name}: {case.volume} is attached there, but kubelet has not "
+        f"{pod.ref} waits on {node.name}: {context.name} is attached there, but kubelet has not "
         "started to mount it.",
         evidence=(
             _attachment_line(attachment),
@@ -543,28 +555,28 @@ def _not_mounting(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> 
     )
 
 
-def attach_fails(case: RuleContext) -> Iterator[Finding]:
+def attach_fails(context: RuleContext) -> Iterator[Finding]:
     """Report RBD413, RBD712: the attachError of a VolumeAttachment, if no other family knows it."""
-    for code, attachment in attach_errors(ERROR_TEXTS, case):
-        yield attach_finding(code, attachment, case)
-    for attachment in failed_attachments(case):
+    for code, attachment in attach_errors(ERROR_TEXTS, context):
+        yield attach_finding(code, attachment, context)
+    for attachment in failed_attachments(context):
         is_ending = Recognised.VOLUME_IS_ENDING.is_in(attachment.attach_error)
         if code_of(attachment.attach_error) is None and not is_ending:
-            yield attach_finding("RBD413", attachment, case, note=beside(case))
+            yield attach_finding("RBD413", attachment, context, note=beside(context))
 
 
-def attach_events(case: RuleContext) -> Iterator[Finding]:
+def attach_events(context: RuleContext) -> Iterator[Finding]:
     """Report RBD413, RBD712: what the event of a waiting pod reports about the attach."""
-    for code, pod_events in events_by_code(ERROR_TEXTS, case).items():
-        yield event_finding(code, pod_events, case)
+    for code, pod_events in events_by_code(ERROR_TEXTS, context).items():
+        yield event_finding(code, pod_events, context)
     unknown = [
         pod_event
-        for pod_event in unrecognised_events(case)
+        for pod_event in unrecognised_events(context)
         if Recognised.ATTACH_FAILED.is_in(pod_event.text)
     ]
     # The VolumeAttachments show more than the events.
-    if unknown and isinstance(case.use.attachments, NotObserved):
-        yield event_finding("RBD413", unknown, case)
+    if unknown and isinstance(context.volume.attachments, NotObserved):
+        yield event_finding("RBD413", unknown, context)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -572,27 +584,27 @@ def attach_events(case: RuleContext) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 
-def detach_fails(case: RuleContext) -> Iterator[Finding]:
+def detach_fails(context: RuleContext) -> Iterator[Finding]:
     """Report RBD409, RBD410, RBD713, RBD714, RBD716: attachments that should be gone, but exist."""
-    for attachment in observed_of(case.use.attachments):
+    for attachment in observed_of(context.volume.attachments):
         show = (describe_attachment(attachment),)
-        has_no_node = node_named(attachment.node_name, case.snapshot) is None
+        has_no_node = node_named(attachment.node_name, context.snapshot) is None
         is_leaving = attachment.deleting_since is not None
         if is_leaving and has_no_node and attachment.detach_error:
-            yield _without_node(attachment, show, case)
+            yield _without_node(attachment, show, context)
         elif is_leaving:
-            yield from _leaving(attachment, show, case)
+            yield from _leaving(attachment, show, context)
         if has_no_node and not (is_leaving and attachment.detach_error):
             yield finding(
                 "RBD410",
                 f"volumeattachment {attachment.name}",
-                f"{case.volume} is attached to {attachment.node_name}, but that Node no longer "
+                f"{context.name} is attached to {attachment.node_name}, but that Node no longer "
                 "exists. Prove that the machine is off before another node gets the volume.",
                 evidence=(f"no Node object {attachment.node_name}",),
                 commands=show,
-                severity=Severity.ERROR if waiters(case) else None,
+                severity=Severity.ERROR if waiters(context) else None,
             )
-        if _is_of_gone_volume(attachment, case):
+        if _is_of_gone_volume(attachment, context):
             yield finding(
                 "RBD716",
                 f"volumeattachment {attachment.name}",
@@ -604,15 +616,15 @@ def detach_fails(case: RuleContext) -> Iterator[Finding]:
 
 
 def _leaving(
-    attachment: VolumeAttachment, show: tuple[Command, ...], case: RuleContext
+    attachment: VolumeAttachment, show: tuple[Command, ...], context: RuleContext
 ) -> Iterator[Finding]:
-    since = age(attachment.deleting_since, case.snapshot.observed_at)
+    since = age(attachment.deleting_since, context.snapshot.observed_at)
     if attachment.detach_error:
         gone = Recognised.VOLUME_GONE.is_in(attachment.detach_error)
         yield finding(
             "RBD409",
             f"volumeattachment {attachment.name}",
-            f"{case.volume} cannot be detached from {attachment.node_name}: "
+            f"{context.name} cannot be detached from {attachment.node_name}: "
             f"{foreign(attachment.detach_error)}. Repair the cause. Never remove the finalizer by "
             "hand.",
             evidence=(
@@ -625,16 +637,16 @@ def _leaving(
             else None,
         )
         return
-    waiting = pod_names(waiters(case))
+    waiting = pod_names(waiters(context))
     if since is not None and since <= _DETACHING:
         if waiting:
             yield finding(
                 "RBD714",
                 f"volumeattachment {attachment.name}",
-                f"{case.volume} has been detaching from {attachment.node_name} for "
+                f"{context.name} has been detaching from {attachment.node_name} for "
                 f"{age_text(since)}. Waiting for it: {waiting}.",
                 evidence=(_attachment_line(attachment),),
-                commands=(query_again(case),),
+                commands=(query_again(context),),
             )
         return
     finalizers = ", ".join(attachment.finalizers) or "none observed"
@@ -649,7 +661,7 @@ def _leaving(
     yield finding(
         "RBD713",
         f"volumeattachment {attachment.name}",
-        f"The detach of {case.volume} from {attachment.node_name} was requested {age_text(since)} "
+        f"The detach of {context.name} from {attachment.node_name} was requested {age_text(since)} "
         f"ago, and {reason}." + (f" Waiting for it: {waiting}." if waiting else ""),
         evidence=(_attachment_line(attachment), f"finalizers: {finalizers}", "no detachError"),
         commands=(*((LIST_CONTROLLERS,) if own else ()), *show),
@@ -659,7 +671,7 @@ def _leaving(
 
 
 def _without_node(
-    attachment: VolumeAttachment, show: tuple[Command, ...], case: RuleContext
+    attachment: VolumeAttachment, show: tuple[Command, ...], context: RuleContext
 ) -> Finding:
     """Return RBD409 for a Node that is gone.
 
@@ -669,7 +681,7 @@ def _without_node(
     return finding(
         "RBD409",
         f"volumeattachment {attachment.name}",
-        f"{case.volume} cannot be detached from {attachment.node_name}, a Node that no longer "
+        f"{context.name} cannot be detached from {attachment.node_name}, a Node that no longer "
         f"exists: {foreign(attachment.detach_error)}.",
         evidence=(
             f"being deleted since {attachment.deleting_since}",
@@ -684,67 +696,67 @@ def _without_node(
     )
 
 
-def _is_of_gone_volume(attachment: VolumeAttachment, case: RuleContext) -> bool:
-    if not case.kube.coverage.volumes() or attachment.persistent_volume is None:
+def _is_of_gone_volume(attachment: VolumeAttachment, context: RuleContext) -> bool:
+    if not context.kube.coverage.volumes() or attachment.persistent_volume is None:
         return False
-    known = {volume.name for volume in volumes_of_use(case.use)}
+    known = {volume.name for volume in pvs_of(context.volume)}
     volume = attachment.persistent_volume
-    return volume not in known and volume not in case.kube.volume_by_name
+    return volume not in known and volume not in context.kube.volume_by_name
 
 
-def attachment_idle(case: RuleContext) -> Iterator[Finding]:
+def attachment_idle(context: RuleContext) -> Iterator[Finding]:
     """Report RBD715: the volume is attached, but no pod and no kubelet there needs it any more."""
-    if not knows_every_user(case) or case.verdict is Verdict.STALE_ATTACHMENT:
+    if not knows_every_user(context) or context.verdict is Verdict.STALE_ATTACHMENT:
         return
-    names = names_of_use(case.use).in_use_names
+    names = names_of_volume(context.volume).in_use_names
     seen = {
         holder_verdict.holder.node
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.mapping or holder_verdict.holder.published
     }
-    for attachment in observed_of(case.use.attachments):
+    for attachment in observed_of(context.volume.attachments):
         name = attachment.node_name
-        since = age(attachment.created_at, case.snapshot.observed_at)
-        if not attachment.attached or attachment.deleting_since or users_on(name, case):
+        since = age(attachment.created_at, context.snapshot.observed_at)
+        if not attachment.attached or attachment.deleting_since or users_on(name, context):
             continue
-        node = None if name in seen else node_named(name, case.snapshot)
+        node = None if name in seen else node_named(name, context.snapshot)
         if not isinstance(node, Node) or node.ready is not True:
             continue
         if not names.isdisjoint(node.names_in_use) or since is None or since < MOVING:
             continue
-        waiting = [pod for pod in waiters(case) if pod.node_name != name]
-        long = has_any_waited(waiting, case.snapshot, LONG)
+        waiting = [pod for pod in waiters(context) if pod.node_name != name]
+        long = has_any_waited(waiting, context.snapshot, LONG)
         after = f" Waiting for it: {pod_names(waiting)}." if waiting else ""
         yield finding(
             "RBD715",
             f"volumeattachment {attachment.name}",
-            f"{case.volume} is attached to {name}, but no pod there uses it, and kubelet there no "
+            f"{context.name} is attached to {name}, but no pod there uses it, and kubelet there no "
             f"longer lists it: the controller has not detached it yet.{after}",
             evidence=(_attachment_line(attachment), f"{name} does not list it in volumesInUse"),
-            commands=(query_on_node(case, name),),
+            commands=(query_on_node(context, name),),
             severity=None if long else Severity.INFO,
         )
 
 
-def two_attachments(case: RuleContext) -> Iterator[Finding]:
+def two_attachments(context: RuleContext) -> Iterator[Finding]:
     """Report RBD717: the controller does not prevent two writers; only ceph-csi still does."""
-    found = observed_of(case.use.attachments)
+    found = observed_of(context.volume.attachments)
     nodes = sorted({attachment.node_name for attachment in found})
-    if len(nodes) < 2 or not is_exclusive(case.use):
+    if len(nodes) < 2 or not is_exclusive(context.volume):
         return
-    now = case.snapshot.observed_at
+    now = context.snapshot.observed_at
     # A volume that follows its pod had two for a moment, on a busy control plane.
     is_new = any(is_young(attachment.created_at, now, MOVING) is True for attachment in found)
     leaving = [attachment.node_name for attachment in found if attachment.deleting_since]
     older = f" Being detached: {', '.join(leaving)}." if leaving else ""
     yield finding(
         "RBD717",
-        case.volume,
-        f"{case.volume} is for one node, but is attached to {' and '.join(nodes)}: the controller "
+        context.name,
+        f"{context.name} is for one node, but is attached to {' and '.join(nodes)}: the controller "
         "no longer prevents two writers, only ceph-csi's check of the watchers still "
         f"does.{older}",
         evidence=tuple(_attachment_line(attachment) for attachment in found),
-        commands=(query_again(case),),
+        commands=(query_again(context),),
         severity=Severity.INFO if is_new else None,
     )
 
@@ -754,29 +766,29 @@ def two_attachments(case: RuleContext) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 
-def stale_attachment(case: RuleContext) -> Iterator[Finding]:
+def stale_attachment(context: RuleContext) -> Iterator[Finding]:
     """Report RBD408: attached, but not held by the node; INFO while that may be transient.
 
     The controller detaches a moment after kubelet has reported what it released. One snapshot
     cannot distinguish this moment from a stale cached state, which does no harm until a pod waits.
     """
-    if case.verdict is not Verdict.STALE_ATTACHMENT:
+    if context.verdict is not Verdict.STALE_ATTACHMENT:
         return
-    attached = observed_of(case.use.attachments)
-    long = has_any_waited(waiters(case), case.snapshot, MOVING)
-    for node in attached_on_paper(case.use, case.snapshot):
+    attached = observed_of(context.volume.attachments)
+    long = has_any_waited(waiters(context), context.snapshot, MOVING)
+    for node in attached_on_paper(context.volume, context.snapshot):
         attachment = next(found for found in attached if found.node_name == node)
-        down = _is_down(node, case)
-        yield _stale(node, attachment, case, down=down, transient=not (long or down))
+        down = _is_down(node, context)
+        yield _stale(node, attachment, context, down=down, transient=not (long or down))
 
 
 def _stale(
-    node: str, attachment: VolumeAttachment, case: RuleContext, *, down: bool, transient: bool
+    node: str, attachment: VolumeAttachment, context: RuleContext, *, down: bool, transient: bool
 ) -> Finding:
-    seen = knows_every_user(case)
-    nothing = "was observed and holds" if node == case.here else "has no watch, and so holds"
+    seen = knows_every_user(context)
+    nothing = "was observed and holds" if node == context.here else "has no watch, and so holds"
     message = [
-        f"The control plane reports {case.volume} as attached to {node}, but {node} {nothing} "
+        f"The control plane reports {context.name} as attached to {node}, but {node} {nothing} "
         "nothing. An unmap will not help: "
         + ("the controller is about to detach it, or " if transient else "")
         + "the controller's cached state is stale."
@@ -815,12 +827,12 @@ def _stale_severity(*, seen: bool, transient: bool) -> Severity | None:
     return None if seen else Severity.WARNING
 
 
-def _is_down(node: str, case: RuleContext) -> bool:
+def _is_down(node: str, context: RuleContext) -> bool:
     """Return whether a node has not been Ready for at least a minute."""
-    found = node_named(node, case.snapshot)
+    found = node_named(node, context.snapshot)
     if not isinstance(found, Node) or found.ready is True:
         return False
-    return is_young(found.ready_changed_at, case.snapshot.observed_at, MOVING) is not True
+    return is_young(found.ready_changed_at, context.snapshot.observed_at, MOVING) is not True
 
 
 RULES: Final = (

@@ -26,44 +26,44 @@ _ANY_NONCE: Final = 1
 """An entry of a host or of a range hits each nonce."""
 
 
-def beside(case: RuleContext, node: str | None = None) -> str:
+def beside(context: RuleContext, node: str | None = None) -> str:
     """Return a sentence with what was observed beside an error; "" if nothing was.
 
     Args:
-        case: the target.
+        context: the target.
         node: where the call ran; None for one of a controller.
     """
-    found = tuple(_facts(case, node))[:_MOST]
+    found = tuple(_facts(context, node))[:_MOST]
     return f" Observed beside it: {'; '.join(found)}." if found else ""
 
 
-def _facts(case: RuleContext, node: str | None) -> Iterator[str]:
-    entry = entry_of_host(case, node)
+def _facts(context: RuleContext, node: str | None) -> Iterator[str]:
+    entry = entry_of_host(context, node)
     if entry is not None:
         yield f"{node} is on Ceph's blocklist by {entry_text(entry)}"
-    if node is not None and node == case.here_if_known:
-        lines = [line for line in kernel_log(case) if of_attempt(line, case)]
+    if node is not None and node == context.here_if_known:
+        lines = [line for line in kernel_log(context) if of_attempt(line, context)]
         yield from (f"its kernel logged {foreign(line.text)}" for line in lines[-1:])
-    spec = case.use.image.spec if case.use.image is not None else None
-    if spec is not None and (reported := blocking(case, spec.pool)):
+    spec = context.volume.image.spec if context.volume.image is not None else None
+    if spec is not None and (reported := blocking(context, spec.pool)):
         yield reported
-    slow = slow_osds(case, spec.pool) if spec is not None else None
+    slow = slow_osds(context, spec.pool) if spec is not None else None
     if slow is not None and slow.osds:
         yield slow.reported
-    if is_non_primary(case, {}):
+    if is_non_primary(context, {}):
         yield "the image is not primary in this cluster"
-    if is_shrunk(case, {}):
+    if is_shrunk(context, {}):
         yield "the image is smaller than its PV"
 
 
-def entry_of_host(case: RuleContext, node: str | None) -> BlocklistEntry | None:
+def entry_of_host(context: RuleContext, node: str | None) -> BlocklistEntry | None:
     """Return the entry of the image's cluster that hits each client of a node.
 
     An address of a family that the monitors do not have is not the one with which the node reaches
     them.
     """
-    found = node_named(node or "", case.snapshot)
-    cluster = cluster_of_image(case)
+    found = node_named(node or "", context.snapshot)
+    cluster = cluster_of_image(context)
     if not isinstance(found, Node) or cluster is None:
         return None
     families = {":" in monitor.address.ip for monitor in observed_of(cluster.monitors)}

@@ -38,16 +38,16 @@ ENTRIES: Final = (
 )
 
 
-def no_writes(case: RuleContext) -> Iterator[Finding]:
+def no_writes(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD131 for a volume in use whose pool takes no writes."""
-    in_use = any(found.verdict is Verdict.IN_USE for found in case.holder_verdicts)
-    spec = case.use.image.spec if case.use.image is not None else None
-    reported = blocking(case, spec.pool, _WHOLE_POOL) if spec is not None and in_use else ""
+    in_use = any(found.verdict is Verdict.IN_USE for found in context.holder_verdicts)
+    spec = context.volume.image.spec if context.volume.image is not None else None
+    reported = blocking(context, spec.pool, _WHOLE_POOL) if spec is not None and in_use else ""
     if reported:
         yield finding(
             "RBD131",
-            case.volume,
-            f"Writes to {case.volume} wait. {reported}.",
+            context.name,
+            f"Writes to {context.name} wait. {reported}.",
             commands=(command("ceph health detail"), command("ceph osd pool ls detail")),
         )
 
@@ -58,16 +58,16 @@ _OF_POOLS: Final = frozenset({"POOL_FULL", "PG_AVAILABILITY"})
 _ALL: Final = _WHOLE_POOL | {"PG_AVAILABILITY"}
 
 
-def blocking(case: RuleContext, pool: str, checks: frozenset[str] = _ALL) -> str:
+def blocking(context: RuleContext, pool: str, checks: frozenset[str] = _ALL) -> str:
     """Return what keeps I/O to a pool waiting according to ``ceph health``; "" if nothing does.
 
     Args:
-        case: the volume and the snapshot. The cluster of a claim without a PV is not known: if
+        context: the volume and the snapshot. The cluster of a claim without a PV is not known: if
             several clusters have a pool of that name, none counts.
         pool: the name of the pool; empty if it is unknown.
         checks: those that count.
     """
-    cluster = _cluster_with_pool(case, pool)
+    cluster = _cluster_with_pool(context, pool)
     if cluster is None:
         return ""
     ids = _ids_of(cluster, pool)
@@ -77,10 +77,10 @@ def blocking(case: RuleContext, pool: str, checks: frozenset[str] = _ALL) -> str
     return ""
 
 
-def is_pool_well(case: RuleContext, *pools: str) -> bool:
+def is_pool_well(context: RuleContext, *pools: str) -> bool:
     """Return whether `ceph health` reports nothing of the kind, and was read for these pools."""
     named = [pool for pool in pools if pool]
-    clusters = [_cluster_with_pool(case, pool) for pool in named]
+    clusters = [_cluster_with_pool(context, pool) for pool in named]
     return bool(named) and all(
         cluster is not None
         and not isinstance(cluster.health, NotObserved)
@@ -102,16 +102,16 @@ class SlowOsds(NamedTuple):
         return f"Ceph reports {' and '.join(foreign(check.texts[0]) for check in self.checks)}"
 
 
-def slow_osds(case: RuleContext, pool: str) -> SlowOsds | None:
+def slow_osds(context: RuleContext, pool: str) -> SlowOsds | None:
     """Return what ``ceph health`` reports about slow OSDs of the cluster; None if it does not.
 
     The report names no pool: only a call that waits makes it a cause.
 
     Args:
-        case: the volume and the snapshot.
+        context: the volume and the snapshot.
         pool: the name of a pool of the cluster; empty if it is unknown.
     """
-    cluster = _cluster_with_pool(case, pool)
+    cluster = _cluster_with_pool(context, pool)
     checks = () if cluster is None else observed_of(cluster.health)
     operations = tuple(check for check in checks if check.name == _SLOW_OPS and _osds_of(check))
     pings = tuple(check for check in checks if check.name in _SLOW_PINGS and check.texts)
@@ -121,9 +121,9 @@ def slow_osds(case: RuleContext, pool: str) -> SlowOsds | None:
     return SlowOsds((*operations, *pings), osds)
 
 
-def is_health_known(case: RuleContext, pool: str) -> bool:
+def is_health_known(context: RuleContext, pool: str) -> bool:
     """Return whether ``ceph health`` was read for a pool."""
-    cluster = _cluster_with_pool(case, pool)
+    cluster = _cluster_with_pool(context, pool)
     return cluster is not None and not isinstance(cluster.health, NotObserved)
 
 
@@ -137,10 +137,10 @@ def _osds_of(check: HealthCheck) -> tuple[str, ...]:
     return tuple(match["osd"] for matches in found for match in matches)
 
 
-def _cluster_with_pool(case: RuleContext, pool: str) -> ClusterView | None:
+def _cluster_with_pool(context: RuleContext, pool: str) -> ClusterView | None:
     """Return the only cluster with the pool that may be meant; None if several or none are."""
-    ceph = case.snapshot.ceph
-    fsid = case.use.image.fsid if case.use.image is not None else None
+    ceph = context.snapshot.ceph
+    fsid = context.volume.image.fsid if context.volume.image is not None else None
     found = [
         cluster
         for cluster in (() if ceph is None else ceph.clusters)

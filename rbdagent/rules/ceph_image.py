@@ -36,7 +36,7 @@ from rbdagent.parse.address import same_ip
 from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import composed_handle, pool_of_handle
-from rbdagent.verdicts.volume_verdict import is_ambiguous, report_of, volumes_of_use
+from rbdagent.verdicts.volume_verdict import is_ambiguous, pvs_of, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -155,14 +155,14 @@ ENTRIES: Final = (
 _LEGACY = "kubelet_lock_magic_"
 
 
-def image_gone(case: RuleContext) -> Iterator[Finding]:
+def image_gone(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD301 for an image that was deleted, RBD302 for one in the trash."""
-    view, image = case.use.image_view, case.use.image
+    view, image = context.volume.image_view, context.volume.image
     if view is None or image is None:
         return
-    mappings = _remaining_mappings(case)
-    if view.presence is ImagePresence.GONE and _is_of_another_pool(case, view):
-        yield from _gone_with_its_pool(case, image.spec, view, mappings)
+    mappings = _remaining_mappings(context)
+    if view.presence is ImagePresence.GONE and _is_of_another_pool(context, view):
+        yield from _gone_with_its_pool(context, image.spec, view, mappings)
     elif view.presence is ImagePresence.GONE:
         yield finding(
             "RBD301",
@@ -171,26 +171,26 @@ def image_gone(case: RuleContext) -> Iterator[Finding]:
             evidence=(f"cluster {view.fsid} was queried for {image.spec} and has no such image",),
             remedy="" if mappings else _LOOK_FOR_IT,
             commands=(_trash(image.spec),),
-            severity=Severity.INFO if _is_being_removed(case) else None,
+            severity=Severity.INFO if _is_being_removed(context) else None,
         )
     elif view.presence is ImagePresence.TRASH:
-        yield _in_trash(case, image.spec, view, mappings)
+        yield _in_trash(context, image.spec, view, mappings)
 
 
-def _is_of_another_pool(case: RuleContext, view: ImageView) -> bool:
+def _is_of_another_pool(context: RuleContext, view: ImageView) -> bool:
     """Return whether a cluster was queried for another pool than the PV's handle names by its id.
 
     A pool that is deleted and created again keeps its name and not its id.
     """
-    handle = composed_handle(case)
+    handle = composed_handle(context)
     return handle is not None and view.pool_id not in {None, handle.pool_id}
 
 
 def _gone_with_its_pool(
-    case: RuleContext, spec: ImageSpec, view: ImageView, mappings: str
+    context: RuleContext, spec: ImageSpec, view: ImageView, mappings: str
 ) -> Iterator[Finding]:
     """Yield RBD301 for an image whose pool does not exist; nothing if the pool was not queried."""
-    pool = pool_of_handle(case)
+    pool = pool_of_handle(context)
     if pool is None or pool.name or pool.cluster.fsid != view.fsid:
         return
     number = pool.handle.pool_id
@@ -204,17 +204,17 @@ def _gone_with_its_pool(
         remedy=f"Make sure that this is the cluster of the volume. {_NO_TRASH}"
         + (f" {_UNMAP}" if mappings else ""),
         commands=(command("ceph osd pool ls detail"),),
-        severity=Severity.INFO if _is_being_removed(case) else None,
+        severity=Severity.INFO if _is_being_removed(context) else None,
     )
 
 
 _NO_TRASH: Final = "The trash of a pool is deleted with it: only mirrors and backups have a copy."
 
 
-def _in_trash(case: RuleContext, spec: ImageSpec, view: ImageView, mappings: str) -> Finding:
+def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: str) -> Finding:
     """Return RBD302; Ceph's manager removes what was deleted, once nothing needs it any more."""
     evidence = (f"id {view.image_id} in cluster {view.fsid}",)
-    is_ending = _is_being_removed(case)
+    is_ending = _is_being_removed(context)
     if _REMOVAL not in observed_of(view.tasks):
         return finding(
             "RBD302",
@@ -224,7 +224,7 @@ def _in_trash(case: RuleContext, spec: ImageSpec, view: ImageView, mappings: str
             commands=(_trash(spec, long=True),),
             severity=Severity.INFO if is_ending else None,
         )
-    is_needed = volumes_of_use(case.use) != () and not is_ending
+    is_needed = pvs_of(context.volume) != () and not is_ending
     return finding(
         "RBD302",
         str(spec),
@@ -272,28 +272,28 @@ def _list_snapshots(spec: ImageSpec, view: ImageView) -> Command:
     return command("rbd snap ls --all", options=options)
 
 
-def _is_being_removed(case: RuleContext) -> bool:
+def _is_being_removed(context: RuleContext) -> bool:
     """Return whether the PV is about to be deleted with its image, and nothing uses the image.
 
     The driver deletes the image first, then external-provisioner deletes the PV.
     """
-    volume, claim = case.use.persistent_volume, case.use.claim
-    if volume is None or volume.reclaim_policy != "Delete" or case.holder_verdicts:
+    volume, claim = context.volume.persistent_volume, context.volume.claim
+    if volume is None or volume.reclaim_policy != "Delete" or context.holder_verdicts:
         return False
-    is_ending = case.kube.coverage.claims if claim is None else claim.deleting_since is not None
+    is_ending = context.kube.coverage.claims if claim is None else claim.deleting_since is not None
     return volume.deleting_since is not None or volume.phase == "Released" or is_ending
 
 
-def _remaining_mappings(case: RuleContext) -> str:
+def _remaining_mappings(context: RuleContext) -> str:
     """Return a sentence on the mappings that are left: on this node, or as agents reported them."""
-    holders = [holder_verdict.holder for holder_verdict in case.holder_verdicts]
+    holders = [holder_verdict.holder for holder_verdict in context.holder_verdicts]
     # Another image may have had the name before.
-    view = case.use.image_view
+    view = context.volume.image_view
     here = {None, None if view is None else view.image_id}
     mapped = [found for found in holders if found.mapping and found.mapping.image_id in here]
     if mapped:
         return f" {subject_of(mapped[0])} still maps it."
-    reports = [report_of(holder, case.snapshot.observed_at) for holder in holders]
+    reports = [report_of(holder, context.snapshot.observed_at) for holder in holders]
     reported = ", ".join(report for report in reports if report)
     return f" It was mapped: {reported}." if reported else ""
 
@@ -313,9 +313,9 @@ def _in_order(lockers: Iterable[LockHolder]) -> list[LockHolder]:
     return sorted(lockers, key=lambda locker: (locker.lock_id, locker.client))
 
 
-def legacy_lock(case: RuleContext) -> Iterator[Finding]:
+def legacy_lock(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD303 for a lock that an old kubelet left behind."""
-    view, image = case.use.image_view, case.use.image
+    view, image = context.volume.image_view, context.volume.image
     if view is None or image is None or not are_watchers_observed(view):
         return
     watchers = (*observed_of(view.watchers), *view.transient_watchers)
@@ -337,12 +337,12 @@ def legacy_lock(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def lock_of_former_client(case: RuleContext) -> Iterator[Finding]:
+def lock_of_former_client(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD304 for a lock with this node's address and the nonce of none of its clients."""
-    view = case.use.image_view
+    view = context.volume.image_view
     local = [
         holder_verdict.holder
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.mapping is not None
     ]
     if view is None or not local:
@@ -356,7 +356,7 @@ def lock_of_former_client(case: RuleContext) -> Iterator[Finding]:
             "RBD304",
             subject_of(local[0]),
             f"The exclusive lock belongs to client.{locker.client}, a former client of "
-            f"{case.here} itself: the same address, another nonce.",
+            f"{context.here} itself: the same address, another nonce.",
             evidence=(f"lock {locker.lock_id!r} of client.{locker.client} {locker.address}",),
         )
 
@@ -371,9 +371,9 @@ def _is_former(locker: LockHolder, own: list[EntityAddress | None]) -> bool:
     return any(same_ip(client.ip, address.ip) for client in known)
 
 
-def watch_lingers(case: RuleContext) -> Iterator[Finding]:
+def watch_lingers(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD305 for a watch that Ceph has not ended yet."""
-    for holder_verdict in case.holders_with(Verdict.UNDETERMINED):
+    for holder_verdict in context.holders_with(Verdict.UNDETERMINED):
         holder = holder_verdict.holder
         if not holder.is_local or holder.mapping is not None or holder.watcher is None:
             continue
@@ -385,24 +385,24 @@ def watch_lingers(case: RuleContext) -> Iterator[Finding]:
             f"{subject_of(holder)} watches the image, and {holder.node} has no such mapping (any "
             "more). The watch of a client that ended expires after 30 s: run rbdagent again then.",
             evidence=holder_verdict.reasons,
-            commands=(query_again(case),),
+            commands=(query_again(context),),
         )
 
 
-def node_on_blocklist(case: RuleContext) -> Iterator[Finding]:
+def node_on_blocklist(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD306 for entries that match the holders' nodes and are not reported as RBD103."""
-    fsid = case.use.image.fsid if case.use.image is not None else None
-    cluster = cluster_with(fsid, case.snapshot)
+    fsid = context.volume.image.fsid if context.volume.image is not None else None
+    cluster = cluster_with(fsid, context.snapshot)
     if cluster is None:
         return
-    reported = {holder_verdict.holder.blocklisted_by for holder_verdict in case.holder_verdicts}
+    reported = {holder_verdict.holder.blocklisted_by for holder_verdict in context.holder_verdicts}
     entries = observed_of(cluster.blocklist)
     for entry in sorted(entries, key=lambda entry: (entry.network, entry.nonce)):
-        node = _node_hit(entry, case)
+        node = _node_hit(entry, context)
         if node is None or entry in reported or _is_of_former_daemon(entry, cluster):
             continue
         index = entry.nonce == 0
-        devices = None if index else _devices_of_client(entry, node, case)
+        devices = None if index else _devices_of_client(entry, node, context)
         daemons = _daemons_hit(entry, cluster)
         hosts = f" It also matches {', '.join(daemons)}." if daemons else ""
         ends = f" until {entry.until}" if entry.until else ""
@@ -414,7 +414,7 @@ def node_on_blocklist(case: RuleContext) -> Iterator[Finding]:
             f"matches {_what_is_hit(devices, index=index)}.{hosts}",
             evidence=(f"{entry} {entry.until}".rstrip(),),
             remedy="" if is_former or index else _KEEP_ENTRY,
-            commands=() if is_former else (_list_command(node, case),),
+            commands=() if is_former else (_list_command(node, context),),
             severity=Severity.WARNING if index or daemons or devices else Severity.INFO,
             recovery=None if is_former else Recovery(note=_ENTRY_ENDS),
         )
@@ -441,40 +441,40 @@ def _what_is_hit(devices: tuple[str, ...] | None, *, index: bool) -> str:
     return f"its client of {', '.join(devices)}: writes there fail, and so does every new map"
 
 
-def _list_command(node: str, case: RuleContext) -> Command:
-    if node == case.here:
+def _list_command(node: str, context: RuleContext) -> Command:
+    if node == context.here:
         return command("rbdagent list", node=node)
     return over_ssh(node, command("rbdagent list"))
 
 
 def _devices_of_client(
-    entry: BlocklistEntry, node: str, case: RuleContext
+    entry: BlocklistEntry, node: str, context: RuleContext
 ) -> tuple[str, ...] | None:
     """Return what the client of an entry has mapped on its node; None if that is unknown.
 
     krbd shares one client between a node's mappings of one user. The mapping of this volume may
     belong to another client.
     """
-    seen, complete = _mapped_on(node, case)
+    seen, complete = _mapped_on(node, context)
     hit = tuple(device for device, client in seen if client and entry_hits(entry, client))
     is_every_client_known = complete and all(client is not None for _, client in seen)
     return hit if hit or is_every_client_known else None
 
 
 def _mapped_on(
-    node: str, case: RuleContext
+    node: str, context: RuleContext
 ) -> tuple[tuple[tuple[str, EntityAddress | None], ...], bool]:
     """Return a node's devices with their clients, and whether these are all its devices now."""
-    local = case.snapshot.node
-    if local is not None and node == case.here:
+    local = context.snapshot.node
+    if local is not None and node == context.here:
         seen = tuple((mapping.device, mapping.client_address) for mapping in mappings_of(local))
         return seen, are_mappings_observed(local)
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     published = () if kube is None else observed_of(kube.published)
     theirs = next((agent for agent in published if agent.name == node), None)
     if theirs is None:
         return (), False
-    fresh = is_fresh(theirs, case.snapshot.observed_at)
+    fresh = is_fresh(theirs, context.snapshot.observed_at)
     mappings = tuple(
         (mapping.device, mapping.client_address) for mapping in observed_of(theirs.mappings)
     )
@@ -482,9 +482,9 @@ def _mapped_on(
     return mappings, fresh and complete and not isinstance(theirs.mappings, NotObserved)
 
 
-def _node_hit(entry: BlocklistEntry, case: RuleContext) -> str | None:
+def _node_hit(entry: BlocklistEntry, context: RuleContext) -> str | None:
     """Return the node of this volume whose address an entry matches, whatever its nonce."""
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         holder, node = holder_verdict.holder, holder_verdict.holder.node_object
         addresses = node.internal_ips if isinstance(node, Node) else ()
         if holder.mapping is not None and holder.mapping.client_address is not None:
@@ -518,19 +518,19 @@ def _daemons_hit(entry: BlocklistEntry, cluster: ClusterView) -> tuple[str, ...]
     return tuple(sorted({f"{daemon.kind}.{daemon.name}" for daemon in hit}))
 
 
-def ambiguous(case: RuleContext) -> Iterator[Finding]:
+def ambiguous(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD307 for equal image names in several clusters."""
-    image = case.use.image
-    if image is None or not is_ambiguous(case.use, case.snapshot):
+    image = context.volume.image
+    if image is None or not is_ambiguous(context.volume, context.snapshot):
         return
-    fsids = fsids_of(image, case.snapshot.node, case.snapshot.ceph)
+    fsids = fsids_of(image, context.snapshot.node, context.snapshot.ceph)
     devices = [
         command(
             "rbdagent who-holds",
             holder_verdict.holder.mapping.device,
             node=holder_verdict.holder.node,
         )
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.mapping is not None
     ]
     yield finding(

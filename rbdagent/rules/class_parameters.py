@@ -26,11 +26,11 @@ _FOR_ALL: Final = f"{_PREFIX}secret-name"
 """The default of all secrets."""
 
 
-def class_fields(case: RuleContext, found: StorageClass) -> dict[str, str]:
+def class_fields(context: RuleContext, found: StorageClass) -> dict[str, str]:
     """Return the values for the sentences about a class; empty if its parameters are unknown."""
     names = frozenset(found.parameters or ())
     is_known = found.parameters is not None
-    other = _complete_class(case, found)
+    other = _complete_class(context, found)
     return {
         "class": foreign_name(found.name),
         "lacks": ", ".join(_lacking(names)) if is_known else "",
@@ -40,22 +40,22 @@ def class_fields(case: RuleContext, found: StorageClass) -> dict[str, str]:
     }
 
 
-def lacks_parameters(_case: RuleContext, named: dict[str, str]) -> bool:
+def lacks_parameters(_context: RuleContext, named: dict[str, str]) -> bool:
     """Return whether the class was observed without a parameter that ceph-csi needs."""
     return bool(named["lacks"])
 
 
-def lacks_what_another_has(case: RuleContext, named: dict[str, str]) -> bool:
+def lacks_what_another_has(context: RuleContext, named: dict[str, str]) -> bool:
     """Return whether another class of the same provisioner has all parameters."""
-    return lacks_parameters(case, named) and bool(named["complete"])
+    return lacks_parameters(context, named) and bool(named["complete"])
 
 
-def lacks_secret(_case: RuleContext, named: dict[str, str]) -> bool:
+def lacks_secret(_context: RuleContext, named: dict[str, str]) -> bool:
     """Return whether the class was observed without a secret for the provisioner."""
     return bool(named["lacks_secret"])
 
 
-def names_secret(_case: RuleContext, named: dict[str, str]) -> bool:
+def names_secret(_context: RuleContext, named: dict[str, str]) -> bool:
     """Return whether the class was observed with a secret for the provisioner."""
     return bool(named["names_secret"])
 
@@ -78,12 +78,12 @@ def _lacking_of_secret(secret: str, former: str, names: frozenset[str]) -> str:
     return f"{_PREFIX}{secret}{' and '.join(ends)}" if ends else ""
 
 
-def _complete_class(case: RuleContext, found: StorageClass) -> str:
+def _complete_class(context: RuleContext, found: StorageClass) -> str:
     """Return another class of the same provisioner that has all parameters; "" if none is known.
 
     The default class comes first.
     """
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     classes = () if kube is None else observed_of(kube.storage_classes)
     complete = [
         (not other.is_default, other.name)

@@ -39,7 +39,7 @@ Rule: TypeAlias = "Callable[[RuleContext], Iterator[Finding]]"
 class RuleContext(Struct, frozen=True, kw_only=True, dict=True):
     """Holds one target with its verdicts: the input of every rule."""
 
-    use: Volume
+    volume: Volume
     snapshot: Snapshot
     holder_verdicts: tuple[HolderVerdict, ...]
     verdict: Verdict
@@ -50,22 +50,22 @@ class RuleContext(Struct, frozen=True, kw_only=True, dict=True):
         return kube_index(self.snapshot.kubernetes)
 
     @property
-    def volume(self) -> str:
+    def name(self) -> str:
         """The name of the volume in findings."""
-        if self.use.persistent_volume is not None:
-            return self.use.persistent_volume.name
-        if self.use.image is not None:
-            return str(self.use.image.spec)
-        return self.use.target.argument
+        if self.volume.persistent_volume is not None:
+            return self.volume.persistent_volume.name
+        if self.volume.image is not None:
+            return str(self.volume.image.spec)
+        return self.volume.target.argument
 
     @property
     def ask(self) -> str:
         """The TARGET for a command on another node: a device name is valid only on this node."""
-        if self.use.persistent_volume is not None:
-            return f"pv/{self.use.persistent_volume.name}"
-        if self.use.image is not None and self.use.image.spec.pool:
-            return str(self.use.image.spec)
-        return self.use.target.argument
+        if self.volume.persistent_volume is not None:
+            return f"pv/{self.volume.persistent_volume.name}"
+        if self.volume.image is not None and self.volume.image.spec.pool:
+            return str(self.volume.image.spec)
+        return self.volume.target.argument
 
     @property
     def here(self) -> str:
@@ -182,10 +182,10 @@ def subject_of(holder: Holder) -> str:
     return f"node {holder.node}"
 
 
-def identity_lines(case: RuleContext, holder: Holder) -> tuple[str, ...]:
+def identity_lines(context: RuleContext, holder: Holder) -> tuple[str, ...]:
     """Return the lines that prove that this device and this client belong to this image."""
     lines = []
-    image = holder.other_image or case.use.image
+    image = holder.other_image or context.volume.image
     if image is not None:
         fsid = f" in cluster {image.fsid}" if image.fsid else ""
         number = f", id {image.image_id}" if holder.other_image is not None else ""
@@ -216,21 +216,23 @@ LIST_CONTROLLERS: Final = kubectl("get deployments -A -o wide")
 Deployment."""
 
 
-def query_on_node(case: RuleContext, node: str) -> Command:
+def query_on_node(context: RuleContext, node: str) -> Command:
     """Return the command that queries the target on the holder's own node."""
-    return over_ssh(node, command("rbdagent who-holds", case.ask))
+    return over_ssh(node, command("rbdagent who-holds", context.ask))
 
 
-def query_again(case: RuleContext) -> Command:
+def query_again(context: RuleContext) -> Command:
     """Return the command that queries the target again on this node."""
-    if case.use.target.kind is TargetKind.DEVICE:
-        return command("rbdagent who-holds", case.use.target.argument, node=case.here_if_known)
-    return command("rbdagent who-holds", case.ask)
+    if context.volume.target.kind is TargetKind.DEVICE:
+        return command(
+            "rbdagent who-holds", context.volume.target.argument, node=context.here_if_known
+        )
+    return command("rbdagent who-holds", context.ask)
 
 
-def check_here(case: RuleContext) -> Command:
+def check_here(context: RuleContext) -> Command:
     """Return the command that shows what rbdagent cannot observe on this node, and why."""
-    return command("rbdagent check", node=case.here_if_known)
+    return command("rbdagent check", node=context.here_if_known)
 
 
 def device_log(device: str, node: str | None) -> Command:
@@ -250,13 +252,13 @@ def pods_on(node: str) -> Command:
     return kubectl("get pods -A -o wide --field-selector", f"spec.nodeName={node}")
 
 
-def pod_by_uid(uid: str | None, case: RuleContext) -> Pod | None:
+def pod_by_uid(uid: str | None, context: RuleContext) -> Pod | None:
     """Return the pod with that uid; None without it."""
-    return case.kube.pod_by_uid.get(uid or "")
+    return context.kube.pod_by_uid.get(uid or "")
 
 
 def agent_findings(
-    code: str, message: str, subject: Callable[[Holder], str], case: RuleContext
+    code: str, message: str, subject: Callable[[Holder], str], context: RuleContext
 ) -> Iterator[Finding]:
     """Yield a code that the agents of other nodes report: only their reports show it.
 
@@ -265,37 +267,37 @@ def agent_findings(
         message: what it means, with the same first sentence as on that node; may contain
             ``{device}``, ``{node}`` and ``{volume}``.
         subject: returns the subject for a holder, which has a node.
-        case: the target.
+        context: the target.
     """
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         holder = holder_verdict.holder
-        mapping = fresh_report(holder, case.snapshot)
+        mapping = fresh_report(holder, context.snapshot)
         if mapping is None or holder.mapping is not None or holder.node is None:
             continue
-        lead = reported_finding(holder, case.snapshot)
+        lead = reported_finding(holder, context.snapshot)
         if code in mapping.findings and (lead is None or lead.code != code):
             yield finding(
                 code,
                 subject(holder),
-                f"{message.format(device=mapping.device, node=holder.node, volume=case.volume)}"
-                f"{then_starts(case, holder.node)}",
+                f"{message.format(device=mapping.device, node=holder.node, volume=context.name)}"
+                f"{then_starts(context, holder.node)}",
                 evidence=(
                     f"reported by the agent on {holder.node}",
                     *mapping.reasons,
-                    *identity_lines(case, holder),
+                    *identity_lines(context, holder),
                 ),
-                commands=(query_on_node(case, holder.node),),
+                commands=(query_on_node(context, holder.node),),
             )
 
 
-def waiting_elsewhere(case: RuleContext, node: str | None) -> tuple[Pod, ...]:
+def waiting_elsewhere(context: RuleContext, node: str | None) -> tuple[Pod, ...]:
     """Return the pods that wait for the volume on other nodes."""
-    return tuple(pod for pod in case.use.waiting_pods if pod.node_name != node)
+    return tuple(pod for pod in context.volume.waiting_pods if pod.node_name != node)
 
 
-def then_starts(case: RuleContext, node: str | None) -> str:
+def then_starts(context: RuleContext, node: str | None) -> str:
     """Return a sentence that names the pods that wait for the holder; "" without such pods."""
-    pods = waiting_elsewhere(case, node)
+    pods = waiting_elsewhere(context, node)
     if not pods:
         return ""
     return f" Waiting for it: {', '.join(map(placed_pod, pods))}."

@@ -38,9 +38,9 @@ class ControllerText(NamedTuple):
     causes: tuple[tuple[Fact, ControllerText], ...] = ()
     """As those of an ErrorText: the first fact that holds decides."""
 
-    def decided(self, case: RuleContext, named: dict[str, str]) -> ControllerText:
+    def decided(self, context: RuleContext, named: dict[str, str]) -> ControllerText:
         """Return the cause that a fact decides, else the text with its own meaning."""
-        by_fact = (cause for holds, cause in self.causes if holds(case, named))
+        by_fact = (cause for holds, cause in self.causes if holds(context, named))
         return next(by_fact, self)
 
 

@@ -106,10 +106,10 @@ OF_ONE_VOLUME: Final = frozenset({"RBD905"})
 report it once."""
 
 
-def sources(case: RuleContext) -> Iterator[Finding]:
+def sources(context: RuleContext) -> Iterator[Finding]:
     """Report RBD901 to RBD903: a whole source was not observed; INFO if skipped on purpose."""
-    states = case.snapshot.sources
-    if case.snapshot.other_machine is None:
+    states = context.snapshot.sources
+    if context.snapshot.other_machine is None:
         yield from _source("RBD901", "This node", states.node, "mappings here")
     yield from _source("RBD902", "Ceph", states.ceph, "holders on other nodes")
     yield from _source("RBD903", "The Kubernetes API", states.kubernetes, "pods and attachments")
@@ -131,9 +131,9 @@ def _source(code: str, name: str, source: Source, hidden: str) -> Iterator[Findi
     )
 
 
-def other_machine(case: RuleContext) -> Iterator[Finding]:
+def other_machine(context: RuleContext) -> Iterator[Finding]:
     """Report RBD907: the machine is not its Node, so nothing on it was observed."""
-    other = case.snapshot.other_machine
+    other = context.snapshot.other_machine
     if other is None:
         return
     show = kubectl("get node", other.is_node or other.node_name, options=("-o", _BOOT_ID))
@@ -150,13 +150,13 @@ def other_machine(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def clusters(case: RuleContext) -> Iterator[Finding]:
+def clusters(context: RuleContext) -> Iterator[Finding]:
     """Report RBD902: one cluster of several was not observed."""
-    for cluster in ceph_index(case.snapshot.ceph).clusters:
+    for cluster in ceph_index(context.snapshot.ceph).clusters:
         if cluster.source.state is SourceState.OBSERVED:
             continue
-        if case.snapshot.sources.ceph.state is not SourceState.OBSERVED and (
-            cluster.source.reason == case.snapshot.sources.ceph.reason
+        if context.snapshot.sources.ceph.state is not SourceState.OBSERVED and (
+            cluster.source.reason == context.snapshot.sources.ceph.reason
         ):
             continue
         yield finding(
@@ -173,9 +173,9 @@ _SILENCE: Final = r"\bno (?:monitor answered|answer)\b"
 """Matches only the reasons of sources and facts that had no answer in time."""
 
 
-def silence(case: RuleContext) -> Iterator[Finding]:
+def silence(context: RuleContext) -> Iterator[Finding]:
     """Report RBD905: the effect on this volume if Ceph did not answer in time."""
-    image, late = case.use.image, _late(case)
+    image, late = context.volume.image, _late(context)
     if image is None or late is None:
         return
     yield finding(
@@ -188,26 +188,26 @@ def silence(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _late(case: RuleContext) -> NotObserved | Source | None:
+def _late(context: RuleContext) -> NotObserved | Source | None:
     """Return the first source or fact of the image's cluster for which no answer came in time."""
-    source, view = case.snapshot.sources.ceph, case.use.image_view
+    source, view = context.snapshot.sources.ceph, context.volume.image_view
     if source.state is SourceState.FAILED:
         return source if re.search(_SILENCE, source.reason) else None
     if view is not None:
         facts = (view.watchers, view.presence)
         late = (fact for fact in facts if isinstance(fact, NotObserved))
         return next((fact for fact in late if re.search(_SILENCE, fact.reason)), None)
-    fsid = None if case.use.image is None else case.use.image.fsid
-    if cluster_with(fsid, case.snapshot) is not None:
+    fsid = None if context.volume.image is None else context.volume.image.fsid
+    if cluster_with(fsid, context.snapshot) is not None:
         return None
     # Nothing is known about a cluster that failed, not even its fsid.
-    unnamed = [view for view in ceph_index(case.snapshot.ceph).clusters if view.fsid is None]
+    unnamed = [view for view in ceph_index(context.snapshot.ceph).clusters if view.fsid is None]
     return next((view.source for view in unnamed if re.search(_SILENCE, view.source.reason)), None)
 
 
-def gaps(case: RuleContext) -> Iterator[Finding]:
+def gaps(context: RuleContext) -> Iterator[Finding]:
     """Report RBD904: a single fact is missing in a source that was observed."""
-    states = case.snapshot.sources
+    states = context.snapshot.sources
     found = [
         (name, gap)
         for name, source in (
@@ -219,7 +219,7 @@ def gaps(case: RuleContext) -> Iterator[Finding]:
     ]
     found += [
         (f"cluster {cluster.name}", gap)
-        for cluster in ceph_index(case.snapshot.ceph).clusters
+        for cluster in ceph_index(context.snapshot.ceph).clusters
         for gap in cluster.source.gaps
         if gap not in states.ceph.gaps
     ]

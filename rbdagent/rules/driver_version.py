@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from rbdagent.rules.context import RuleContext
 
 
-def driver_version(case: RuleContext, driver: str) -> str:
+def driver_version(context: RuleContext, driver: str) -> str:
     """Return the version of ceph-csi that all observed pods of a driver run; "" if unknown."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     images = [
         image
         for pod in (() if kube is None else observed_of(kube.driver_pods))
@@ -37,27 +37,27 @@ _ALSO_PATCHED: Final = (3, 2, 2)
 Ceph). 3.2.2 was built for that (commit d719986cacc5)."""
 
 
-def is_client_too_old(case: RuleContext, named: dict[str, str]) -> bool:
+def is_client_too_old(context: RuleContext, named: dict[str, str]) -> bool:
     """Return whether monitors may refuse the client of the driver's version, with error 13.
 
     They do if auth_allow_insecure_global_id_reclaim is false. The client in the kernel is not
     affected.
     """
-    version = _numbers_of(case, named)
+    version = _numbers_of(context, named)
     is_patched = version >= _PATCHED or version == _ALSO_PATCHED
     return _is_refused(named) and version != () and not is_patched
 
 
-def may_be_too_old(case: RuleContext, named: dict[str, str]) -> bool:
+def may_be_too_old(context: RuleContext, named: dict[str, str]) -> bool:
     """Return whether the version was not observed that decides about such an error."""
-    return _is_refused(named) and _numbers_of(case, named) == ()
+    return _is_refused(named) and _numbers_of(context, named) == ()
 
 
 def _is_refused(named: dict[str, str]) -> bool:
     return named.get("number") == str(errno.EACCES)
 
 
-def _numbers_of(case: RuleContext, named: dict[str, str]) -> tuple[int, ...]:
+def _numbers_of(context: RuleContext, named: dict[str, str]) -> tuple[int, ...]:
     """Return the version of the driver that a text is about; empty if it is not known."""
-    version = driver_version(case, named.get("driver") or driver_of(case.use) or "")
+    version = driver_version(context, named.get("driver") or driver_of(context.volume) or "")
     return tuple(map(int, version.split("."))) if version else ()

@@ -94,14 +94,14 @@ def meaning_of(text: str) -> tuple[ErrorText, dict[str, str]] | None:
     return first_meaning(ERROR_TEXTS, text)
 
 
-def decided(pod_event: PodEvent, case: RuleContext) -> tuple[ErrorText, dict[str, str]] | None:
+def decided(pod_event: PodEvent, context: RuleContext) -> tuple[ErrorText, dict[str, str]] | None:
     """Return the meaning of an event in a state: the cause that a fact decides, else its own."""
     meant = meaning_of(pod_event.text)
     if meant is None:
         return None
     general, names = meant
     known = {**names, "node": pod_event.node or ""}
-    by_fact = (cause for holds, cause in general.causes if holds(case, known))
+    by_fact = (cause for holds, cause in general.causes if holds(context, known))
     return next(by_fact, general), names
 
 
@@ -116,18 +116,18 @@ def code_of(text: str) -> str | None:
 # --------------------------------------------------------------------------------------------------
 
 
-def events_by_code(own: tuple[ErrorText, ...], case: RuleContext) -> dict[str, list[PodEvent]]:
+def events_by_code(own: tuple[ErrorText, ...], context: RuleContext) -> dict[str, list[PodEvent]]:
     """Return the newest events of waiting pods with one of these texts, by its code.
 
     A failed attach is omitted if VolumeAttachments were observed: they have the same error.
     """
     found: dict[str, list[PodEvent]] = {}
-    has_objects = not isinstance(case.use.attachments, NotObserved)
-    for pod_event in decisive_pod_events(case):
+    has_objects = not isinstance(context.volume.attachments, NotObserved)
+    for pod_event in decisive_pod_events(context):
         meant = meaning_of(pod_event.text)
         if meant is None or meant[0] not in own:
             continue
-        cause = decided(pod_event, case)
+        cause = decided(pod_event, context)
         code = cause[0].code if cause is not None else None
         is_of_object = has_objects and Recognised.ATTACH_FAILED.is_in(pod_event.text)
         if code is not None and not is_of_object:
@@ -135,17 +135,19 @@ def events_by_code(own: tuple[ErrorText, ...], case: RuleContext) -> dict[str, l
     return found
 
 
-def unrecognised_events(case: RuleContext) -> list[PodEvent]:
+def unrecognised_events(context: RuleContext) -> list[PodEvent]:
     """Return the newest events of waiting pods whose text has no known meaning."""
     return [
-        pod_event for pod_event in decisive_pod_events(case) if meaning_of(pod_event.text) is None
+        pod_event
+        for pod_event in decisive_pod_events(context)
+        if meaning_of(pod_event.text) is None
     ]
 
 
 def event_finding(
     code: str,
     pod_events: list[PodEvent],
-    case: RuleContext,
+    context: RuleContext,
     *,
     note: str = "",
     severity: Severity | None = None,
@@ -156,28 +158,28 @@ def event_finding(
     Args:
         code: the code of their texts.
         pod_events: at least one; the first one is quoted, and its text is explained.
-        case: the target.
+        context: the target.
         note: follows the message.
         severity: only if it differs from the catalogue's.
         recovery: only if it differs from that of the text.
     """
     pod_event = pod_events[0]
-    text, groups = decided(pod_event, case) or (_UNRECOGNISED, {})
-    means = text.means.format_map(fields_of(pod_event.node, case, quoted_names(groups))) or foreign(
-        _bare(pod_event.text)
-    )
+    text, groups = decided(pod_event, context) or (_UNRECOGNISED, {})
+    means = text.means.format_map(
+        fields_of(pod_event.node, context, quoted_names(groups))
+    ) or foreign(_bare(pod_event.text))
     nodes = tuple(dict.fromkeys(waiter.node for waiter in pod_events))
     return finding(
         code,
         f"pod {pod_event.event.subject}",
         f"{waiters_text(pod_events)}: {means}.{note}",
-        evidence=pod_event_evidence(pod_event, case),
+        evidence=pod_event_evidence(pod_event, context),
         remedy=text.remedy,
         commands=tuple(
             made
             for node in nodes[:_MOST_NAMED]
             for made in filled(
-                text.commands, fields_of(node, case, user_in(pod_event.text) | groups)
+                text.commands, fields_of(node, context, user_in(pod_event.text) | groups)
             )
         ),
         severity=severity,
@@ -210,20 +212,20 @@ def _bare(text: str) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def failed_attachments(case: RuleContext) -> tuple[VolumeAttachment, ...]:
+def failed_attachments(context: RuleContext) -> tuple[VolumeAttachment, ...]:
     """Return the VolumeAttachments of the volume whose attach fails."""
     return tuple(
         attachment
-        for attachment in observed_of(case.use.attachments)
+        for attachment in observed_of(context.volume.attachments)
         if attachment.attach_error and not attachment.attached and not attachment.deleting_since
     )
 
 
 def attach_errors(
-    own: tuple[ErrorText, ...], case: RuleContext
+    own: tuple[ErrorText, ...], context: RuleContext
 ) -> Iterator[tuple[str, VolumeAttachment]]:
     """Yield each VolumeAttachment whose attachError is one of these texts, with its code."""
-    for attachment in failed_attachments(case):
+    for attachment in failed_attachments(context):
         meant = meaning_of(attachment.attach_error)
         if meant is not None and meant[0] in own and meant[0].code is not None:
             yield meant[0].code, attachment
@@ -232,7 +234,7 @@ def attach_errors(
 def attach_finding(
     code: str,
     attachment: VolumeAttachment,
-    case: RuleContext,
+    context: RuleContext,
     *,
     note: str = "",
     severity: Severity | None = None,
@@ -245,7 +247,7 @@ def attach_finding(
     commands: tuple[Command, ...] = ()
     remedy = ""
     if meant is not None and meant[0].code is not None:
-        fields = fields_of(attachment.node_name, case, meant[1])
+        fields = fields_of(attachment.node_name, context, meant[1])
         quoted = fields | quoted_names(meant[1])
         means = f"{meant[0].means.format_map(quoted)}."
         commands = filled(meant[0].commands, fields)
@@ -253,7 +255,7 @@ def attach_finding(
     return finding(
         code,
         f"volumeattachment {attachment.name}",
-        f"{case.volume} cannot be attached to {attachment.node_name}: {means}{note}",
+        f"{context.name} cannot be attached to {attachment.node_name}: {means}{note}",
         evidence=(foreign(error),),
         remedy=remedy,
         commands=(*commands, describe_attachment(attachment)),
@@ -272,21 +274,25 @@ def describe_attachment(attachment: VolumeAttachment) -> Command:
 # --------------------------------------------------------------------------------------------------
 
 
-def fields_of(node: str | None, case: RuleContext, groups: dict[str, str]) -> dict[str, str]:
+def fields_of(node: str | None, context: RuleContext, groups: dict[str, str]) -> dict[str, str]:
     """Return the values for the sentences and commands of a text; unknown ones are empty."""
-    use = case.use
-    volume, claim = use.persistent_volume, use.claim
-    driver = driver_of(use)
-    fs_type = getattr(volume.source, "fs_type", None) if volume is not None else None
-    spec = use.image.spec if use.image is not None and use.image.spec.pool else None
+    volume = context.volume
+    persistent_volume, claim = volume.persistent_volume, volume.claim
+    driver = driver_of(volume)
+    fs_type = (
+        getattr(persistent_volume.source, "fs_type", None)
+        if persistent_volume is not None
+        else None
+    )
+    spec = volume.image.spec if volume.image is not None and volume.image.spec.pool else None
     return {
         "node": node or "",
-        "volume": case.volume,
+        "volume": context.name,
         "driver": driver if driver is not None else "of the volume",
         "fs_type": fs_type or "ext4",
         "image": str(spec or ""),
         "pool": spec.pool if spec is not None else "",
-        "lacking": _lacking(case),
+        "lacking": _lacking(context),
         "claim_namespace": claim.ref.namespace if claim is not None else "",
         "claim_name": claim.ref.name if claim is not None else "",
         "user": "",
@@ -299,9 +305,9 @@ def user_in(text: str) -> dict[str, str]:
     return Recognised.RBD_USER.named_in(text) or {}
 
 
-def _lacking(case: RuleContext) -> str:
+def _lacking(context: RuleContext) -> str:
     """Return the feature of the image that krbd lacks and that can be disabled without harm."""
-    view = case.use.image_view
+    view = context.volume.image_view
     if view is None or view.mirrored is not False or _JOURNAL not in view.features:
         return ""
     return _JOURNAL

@@ -168,15 +168,15 @@ _YAML: Final = ("-o", "yaml")
 _SOME: Final = 5
 
 
-def protected(case: RuleContext) -> Iterator[Finding]:
+def protected(context: RuleContext) -> Iterator[Finding]:
     """Report RBD613, RBD614, RBD650 to RBD654: what a claim, PV or pod under deletion waits for."""
-    for claim in claims_of_target(case):
+    for claim in claims_of_target(context):
         if claim.deleting_since is not None and claim.finalizers:
-            yield from _claim(case, claim)
-        yield from _ended_pods(case, claim)
-    volume = case.use.persistent_volume
+            yield from _claim(context, claim)
+        yield from _ended_pods(context, claim)
+    volume = context.volume.persistent_volume
     if volume is not None and volume.deleting_since is not None and volume.finalizers:
-        yield from _volume(case, volume)
+        yield from _volume(context, volume)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -184,38 +184,40 @@ def protected(case: RuleContext) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 
-def _claim(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+def _claim(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     # A pod without a node has mounted nothing: the protection checks only pods with a nodeName
     # (podUsesPVCForDeletion() in pvcprotection/pvc_protection_controller.go@v1.36.3).
-    pods = [pod for pod in users(case, claim) if pod.node_name is not None]
+    pods = [pod for pod in users(context, claim) if pod.node_name is not None]
     if PVC_PROTECTION in claim.finalizers:
         if pods:
-            yield _claim_used(case, claim, pods)
-        elif are_users_observed(case, claim) and is_over(YOUNG, claim.deleting_since, case):
-            yield _remaining(case, claim, PVC_PROTECTION, _PVC_PROTECTION)
-    if not is_over(YOUNG, claim.deleting_since, case):
+            yield _claim_used(context, claim, pods)
+        elif are_users_observed(context, claim) and is_over(YOUNG, claim.deleting_since, context):
+            yield _remaining(context, claim, PVC_PROTECTION, _PVC_PROTECTION)
+    if not is_over(YOUNG, claim.deleting_since, context):
         return
     if {_CLONES, _SNAPSHOTS} & {*claim.finalizers}:
-        yield _source(case, claim)
+        yield _source(context, claim)
     for finalizer in claim.finalizers:
         if finalizer not in {PVC_PROTECTION, _CLONES, _SNAPSHOTS}:
-            yield _foreign(case, claim, finalizer)
+            yield _foreign(context, claim, finalizer)
 
 
-def _claim_used(case: RuleContext, claim: PersistentVolumeClaim, pods: list[Pod]) -> Finding:
+def _claim_used(context: RuleContext, claim: PersistentVolumeClaim, pods: list[Pod]) -> Finding:
     """Report RBD613: finished pods keep a claim as well, and a waiting pod never gets the claim."""
     named = ", ".join(f"{pod.ref} ({pod.phase})" for pod in pods[:_SOME])
     more = f" and {len(pods) - _SOME} more" if len(pods) > _SOME else ""
     refs = ", ".join(str(pod.ref) for pod in pods[:_SOME])
     waiting = [
-        pod for pod in users(case, claim) if pod.phase == "Pending" and pod.deleting_since is None
+        pod
+        for pod in users(context, claim)
+        if pod.phase == "Pending" and pod.deleting_since is None
     ]
     never = f" {', '.join(str(pod.ref) for pod in waiting)} will not start." if waiting else ""
     finished = [pod for pod in pods if pod.phase in {"Succeeded", "Failed"}]
     # Who deletes a pod removes its object a moment after its containers have ended.
     going = [pod for pod in finished if pod.deleting_since is not None]
     all_finished = len(finished) == len(pods) and all(
-        is_over(MOVING, pod.deleting_since, case) for pod in going
+        is_over(MOVING, pod.deleting_since, context) for pod in going
     )
     left = [pod for pod in finished if pod not in going] if all_finished else []
     return finding(
@@ -224,7 +226,7 @@ def _claim_used(case: RuleContext, claim: PersistentVolumeClaim, pods: list[Pod]
         f"Claim {claim.ref} is being deleted, and remains until its pods are gone: {named}{more}."
         + (" These pods have ended, but their objects were not removed." if all_finished else "")
         + never,
-        evidence=(_deleted(case, claim), f"finalizers {', '.join(claim.finalizers)}"),
+        evidence=(_deleted(context, claim), f"finalizers {', '.join(claim.finalizers)}"),
         commands=(
             describe_claim(claim),
             *map(delete_pod, left[:_SOME]),
@@ -238,7 +240,7 @@ def _is(pods: list[Pod]) -> str:
     return "is" if len(pods) == 1 else "are"
 
 
-def _source(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
+def _source(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     made = [kind for kind in _MADE if kind.finalizer in claim.finalizers]
     return finding(
         "RBD650",
@@ -246,7 +248,7 @@ def _source(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
         f"Claim {claim.ref} is being deleted, and {' and '.join(kind.state for kind in made)}. The "
         f"claim remains until that ends, or until {' and '.join(kind.name for kind in made)} "
         f"{'is' if len(made) == 1 else 'are'} deleted.",
-        evidence=(f"finalizers {', '.join(claim.finalizers)}", _deleted(case, claim)),
+        evidence=(f"finalizers {', '.join(claim.finalizers)}", _deleted(context, claim)),
         commands=filled((kind.listing for kind in made), {"namespace": claim.ref.namespace}),
         recovery=Recovery(
             actor=" and ".join(kind.actor for kind in made),
@@ -288,7 +290,7 @@ _MADE: Final = (
 
 
 def _remaining(
-    case: RuleContext,
+    context: RuleContext,
     held: PersistentVolumeClaim | PersistentVolume,
     finalizer: str,
     controller: str,
@@ -300,26 +302,26 @@ def _remaining(
         subject,
         f"{what} is being deleted, and its finalizer {finalizer} remains although nothing needs "
         f"it: {controller} removes it, and seems not to work.",
-        evidence=(f"finalizers {', '.join(held.finalizers)}", _deleted(case, held)),
+        evidence=(f"finalizers {', '.join(held.finalizers)}", _deleted(context, held)),
         commands=(show, *(_CONTROLLERS if controller in {_PVC_PROTECTION, _PV_PROTECTION} else ())),
         recovery=Recovery(actor=controller, condition="it runs again"),
     )
 
 
 def _foreign(
-    case: RuleContext, held: PersistentVolumeClaim | PersistentVolume, finalizer: str
+    context: RuleContext, held: PersistentVolumeClaim | PersistentVolume, finalizer: str
 ) -> Finding:
     subject, what, show = _named(held)
     owner, kind = _owner_of(finalizer)
     sets = f": {owner} has set it, and removes it with its {kind}" if kind else ""
-    view = case.use.image_view
+    view = context.volume.image_view
     return finding(
         "RBD652",
         subject,
         f"{what} is being deleted, and the finalizer {finalizer} holds it{sets}.",
         evidence=(
             f"finalizers {', '.join(held.finalizers)}",
-            _deleted(case, held),
+            _deleted(context, held),
             *(
                 (f"the image {view.spec} is not primary in this cluster",)
                 if view is not None and view.primary is False
@@ -363,8 +365,8 @@ def _named(held: PersistentVolumeClaim | PersistentVolume) -> tuple[str, str, Co
     return f"pv {held.name}", held.name, describe_volume(held)
 
 
-def _deleted(case: RuleContext, held: PersistentVolumeClaim | PersistentVolume) -> str:
-    return f"deleted {age_text(since(held.deleting_since, case))} ago"
+def _deleted(context: RuleContext, held: PersistentVolumeClaim | PersistentVolume) -> str:
+    return f"deleted {age_text(since(held.deleting_since, context))} ago"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -372,29 +374,29 @@ def _deleted(case: RuleContext, held: PersistentVolumeClaim | PersistentVolume) 
 # --------------------------------------------------------------------------------------------------
 
 
-def _volume(case: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
+def _volume(context: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
     if volume.phase == "Bound":
         # The protection checks only the phase (isBeingUsed() in
         # pvprotection/pv_protection_controller.go@v1.36.3).
         if PV_PROTECTION in volume.finalizers:
-            yield _before_its_claim(case, volume)
+            yield _before_its_claim(context, volume)
         return
-    if not is_over(YOUNG, volume.deleting_since, case):
+    if not is_over(YOUNG, volume.deleting_since, context):
         return
     if PV_PROTECTION in volume.finalizers:
-        yield _remaining(case, volume, PV_PROTECTION, _PV_PROTECTION)
+        yield _remaining(context, volume, PV_PROTECTION, _PV_PROTECTION)
     for finalizer in volume.finalizers:
         if finalizer.startswith(_ATTACHER):
-            yield from _of_attacher(case, volume, finalizer)
+            yield from _of_attacher(context, volume, finalizer)
         elif finalizer in _DELETES:
             # With Delete the deletion is in progress: the findings of reclaiming report it.
             if volume.reclaim_policy != "Delete":
-                yield _remaining(case, volume, finalizer, PROVISIONER)
+                yield _remaining(context, volume, finalizer, PROVISIONER)
         elif finalizer != PV_PROTECTION:
-            yield _foreign(case, volume, finalizer)
+            yield _foreign(context, volume, finalizer)
 
 
-def _before_its_claim(case: RuleContext, volume: PersistentVolume) -> Finding:
+def _before_its_claim(context: RuleContext, volume: PersistentVolume) -> Finding:
     """Report RBD614: policy and finalizers of the PV decide whether the image is deleted."""
     is_reclaimed = bool(_DELETES & {*volume.finalizers})
     if volume.reclaim_policy != "Delete":
@@ -409,7 +411,7 @@ def _before_its_claim(case: RuleContext, volume: PersistentVolume) -> Finding:
         f"{volume.name} is being deleted while claim {volume.claim} is bound to it. A deletion "
         f"cannot be undone: the PV remains as long as that claim does. {fate}",
         evidence=(
-            f"{_deleted(case, volume)}, phase Bound, reclaim policy {volume.reclaim_policy}",
+            f"{_deleted(context, volume)}, phase Bound, reclaim policy {volume.reclaim_policy}",
             f"finalizers {', '.join(volume.finalizers)}",
         ),
         commands=(
@@ -428,16 +430,18 @@ _KEEP_IT: Final = (
 )
 
 
-def _of_attacher(case: RuleContext, volume: PersistentVolume, finalizer: str) -> Iterator[Finding]:
+def _of_attacher(
+    context: RuleContext, volume: PersistentVolume, finalizer: str
+) -> Iterator[Finding]:
     """Report RBD651: the PV remains until its last VolumeAttachment is gone."""
-    attached, kube = case.use.attachments, case.snapshot.kubernetes
+    attached, kube = context.volume.attachments, context.snapshot.kubernetes
     if isinstance(attached, NotObserved) or kube is None:
         return
     named = [attachment for attachment in attached if attachment.persistent_volume == volume.name]
     if named:
-        yield _attached(case, volume, finalizer, named)
-    elif case.kube.coverage.attachments():
-        yield _remaining(case, volume, finalizer, ATTACHER)
+        yield _attached(context, volume, finalizer, named)
+    elif context.kube.coverage.attachments():
+        yield _remaining(context, volume, finalizer, ATTACHER)
 
 
 _NEVER_ATTACHED: Final = (
@@ -449,7 +453,7 @@ _NEVER_ATTACHED: Final = (
 
 
 def _attached(
-    case: RuleContext, volume: PersistentVolume, finalizer: str, named: list[VolumeAttachment]
+    context: RuleContext, volume: PersistentVolume, finalizer: str, named: list[VolumeAttachment]
 ) -> Finding:
     nodes = ", ".join(sorted({attachment.node_name for attachment in named}))
     attached = any(attachment.attached for attachment in named)
@@ -464,7 +468,7 @@ def _attached(
         f"{volume.name} is being deleted and {state}.",
         evidence=(
             f"finalizer {finalizer}",
-            _deleted(case, volume),
+            _deleted(context, volume),
             *(
                 f"VolumeAttachment {attachment.name}: {attachment.node_name}"
                 + (", being deleted" if attachment.deleting_since else "")
@@ -484,16 +488,16 @@ def _attached(
 # --------------------------------------------------------------------------------------------------
 
 
-def _ended_pods(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+def _ended_pods(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     """Report RBD654: all containers of a pod have ended, and its object remains."""
-    for pod in users(case, claim):
+    for pod in users(context, claim):
         ended = pod.containers and all(
             container.state == "terminated" for container in pod.containers
         )
         # The deletionTimestamp of a pod already includes its grace period.
         if not (pod.finalizers and ended and pod.deleting_since is not None):
             continue
-        if not is_over(SILENT, pod.deleting_since, case):
+        if not is_over(SILENT, pod.deleting_since, context):
             continue
         yield finding(
             "RBD654",

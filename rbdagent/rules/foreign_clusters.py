@@ -35,7 +35,7 @@ from rbdagent.rules.pod_events import knows_every_user, waiters
 from rbdagent.rules.pv_controller import retain
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import RETRY_S
-from rbdagent.verdicts.volume_verdict import is_exclusive, is_writable, volumes_of_use
+from rbdagent.verdicts.volume_verdict import is_exclusive, is_writable, pvs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,44 +111,44 @@ _CLAIM: Final = ("csi.storage.k8s.io/pvc/namespace", "csi.storage.k8s.io/pvc/nam
 _CLUSTER: Final = "csi.ceph.com/cluster/name"
 
 
-def from_outside(case: RuleContext) -> Iterator[Finding]:
+def from_outside(context: RuleContext) -> Iterator[Finding]:
     """Report RBD771, RBD773, RBD774: a machine outside this cluster has the image mapped."""
-    found = external_holders(case)
+    found = external_holders(context)
     if not found:
         return
     who = ", ".join(subject_of(holder_verdict.holder) for holder_verdict in found)
-    evidence = (*_identity(case, found), *_written(case), *_known_addresses(case))
-    head = f"{case.volume} is mapped by a machine that, by its address, is no node here: {who}."
-    if not is_exclusive(case.use):
+    evidence = (*_identity(context, found), *_written(context), *_known_addresses(context))
+    head = f"{context.name} is mapped by a machine that, by its address, is no node here: {who}."
+    if not is_exclusive(context.volume):
         yield finding(
-            "RBD773", case.volume, f"{head} Its access modes allow that.", evidence=evidence
+            "RBD773", context.name, f"{head} Its access modes allow that.", evidence=evidence
         )
         return
-    users = _local_users(case)
+    users = _local_users(context)
     if users:
         nodes = ", ".join(sorted({str(user.holder.node) for user in users}))
         yield finding(
             "RBD774",
-            case.volume,
+            context.name,
             f"{head} It is in use on {nodes} here as well: two clusters write to one image. Stop "
             "one side, now.",
             evidence=(*evidence, *(user.reasons[0] for user in users)),
-            commands=(*_retain(case), *_commands_for_other_cluster(case)),
+            commands=(*_retain(context), *_commands_for_other_cluster(context)),
         )
         return
-    waiting = pod_names(waiters(case))
+    waiting = pod_names(waiters(context))
     yield finding(
         "RBD771",
-        case.volume,
+        context.name,
         f"{head} Another cluster uses the same image, or an administrator mapped it manually."
         + (f" {waiting} waits for it: ceph-csi waits while it has a watcher." if waiting else ""),
         evidence=evidence,
-        commands=(*_retain(case), *_commands_for_other_cluster(case), query_again(case)),
+        commands=(*_retain(context), *_commands_for_other_cluster(context), query_again(context)),
         severity=None if waiting else Severity.WARNING,
     )
 
 
-def external_holders(case: RuleContext) -> tuple[HolderVerdict, ...]:
+def external_holders(context: RuleContext) -> tuple[HolderVerdict, ...]:
     """Return the holders outside this cluster, as far as the objects of this cluster show them.
 
     An address that no Node lists may be a node's second network. It counts only if a node of this
@@ -156,58 +156,58 @@ def external_holders(case: RuleContext) -> tuple[HolderVerdict, ...]:
     here lacks the watch that it should have. The image metadata proves no machine: a PV that was
     created again under another name leaves the old name in the metadata.
     """
-    if not volumes_of_use(case.use) or not knows_every_user(case):
+    if not pvs_of(context.volume) or not knows_every_user(context):
         return ()
-    found = _unknown_mappings(case)
-    if not found or _is_watch_missing(case):
+    found = _unknown_mappings(context)
+    if not found or _is_watch_missing(context):
         return ()
-    return found if _known_addresses(case) else ()
+    return found if _known_addresses(context) else ()
 
 
-def _unknown_mappings(case: RuleContext) -> tuple[HolderVerdict, ...]:
+def _unknown_mappings(context: RuleContext) -> tuple[HolderVerdict, ...]:
     return tuple(
         holder_verdict
-        for holder_verdict in case.holder_verdicts
-        if _is_unknown_mapping(holder_verdict, case)
+        for holder_verdict in context.holder_verdicts
+        if _is_unknown_mapping(holder_verdict, context)
     )
 
 
-def _is_unknown_mapping(holder_verdict: HolderVerdict, case: RuleContext) -> bool:
+def _is_unknown_mapping(holder_verdict: HolderVerdict, context: RuleContext) -> bool:
     holder = holder_verdict.holder
     if holder.watcher is None or holder.transient or holder.node is not None:
         return False
     if holder.kind is not HolderKind.KRBD:
         return False
-    if overlay_node_at(holder.watcher.address, case.snapshot) is not None:
+    if overlay_node_at(holder.watcher.address, context.snapshot) is not None:
         return False
-    return case.kube.coverage.nodes(str(holder.watcher.address))
+    return context.kube.coverage.nodes(str(holder.watcher.address))
 
 
-def _is_watch_missing(case: RuleContext) -> bool:
+def _is_watch_missing(context: RuleContext) -> bool:
     """Return whether a pod or attachment here lacks mapping and watch: the watch may be its own."""
     bare = {
         holder_verdict.holder.node
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.mapping is None and holder_verdict.holder.watcher is None
     }
-    seen = {holder_verdict.holder.node for holder_verdict in case.holder_verdicts} - bare
+    seen = {holder_verdict.holder.node for holder_verdict in context.holder_verdicts} - bare
     attached = {
         attachment.node_name
-        for attachment in observed_of(case.use.attachments)
+        for attachment in observed_of(context.volume.attachments)
         if attachment.attached
     }
-    return bool(bare or attached - seen - {pod.node_name for pod in waiters(case)})
+    return bool(bare or attached - seen - {pod.node_name for pod in waiters(context)})
 
 
-def _known_addresses(case: RuleContext) -> tuple[str, ...]:
+def _known_addresses(context: RuleContext) -> tuple[str, ...]:
     """Return evidence that a node here reaches Ceph from an address that its Node lists."""
     clients = {}
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         watcher, node = holder_verdict.holder.watcher, holder_verdict.holder.node_object
         if watcher is not None and isinstance(node, Node):
             clients[node.name] = (watcher.address.ip, node.internal_ips)
-    local = case.snapshot.node
-    own = node_named(local.node_name, case.snapshot) if local is not None else None
+    local = context.snapshot.node
+    own = node_named(local.node_name, context.snapshot) if local is not None else None
     if local is not None and isinstance(own, Node):
         for mapping in observed_of(local.mappings):
             if mapping.client_address is not None:
@@ -224,10 +224,10 @@ def _known_addresses(case: RuleContext) -> tuple[str, ...]:
     )
 
 
-def _local_users(case: RuleContext) -> list[HolderVerdict]:
+def _local_users(context: RuleContext) -> list[HolderVerdict]:
     return [
         holder_verdict
-        for holder_verdict in case.holders_with(Verdict.IN_USE)
+        for holder_verdict in context.holders_with(Verdict.IN_USE)
         if holder_verdict.holder.node is not None
         and (
             is_writable(holder_verdict.holder.mapping) is True
@@ -241,47 +241,47 @@ def _local_users(case: RuleContext) -> list[HolderVerdict]:
 # --------------------------------------------------------------------------------------------------
 
 
-def pv_of_other_cluster(case: RuleContext) -> Iterator[Finding]:
+def pv_of_other_cluster(context: RuleContext) -> Iterator[Finding]:
     """Report RBD772: the image metadata names a PV that is not in this cluster."""
-    if not _names_another(case):
+    if not _names_another(context):
         return
-    if not volumes_of_use(case.use):
-        yield _without_volume(case)
+    if not pvs_of(context.volume):
+        yield _without_volume(context)
         return
-    volumes = ", ".join(volume.name for volume in volumes_of_use(case.use))
+    volumes = ", ".join(volume.name for volume in pvs_of(context.volume))
     yield finding(
         "RBD772",
-        case.volume,
-        f"The metadata of the image of {volumes} names PV {_metadata(case)[_PV]}, which is not in "
-        f"this cluster: another cluster may have, or may have had, a PV of this image."
-        f"{_watched(case)}",
-        evidence=_written(case),
-        commands=_commands_for_other_cluster(case),
+        context.name,
+        f"The metadata of the image of {volumes} names PV {_metadata(context)[_PV]}, which is not "
+        f"in this cluster: another cluster may have, or may have had, a PV of this image."
+        f"{_watched(context)}",
+        evidence=_written(context),
+        commands=_commands_for_other_cluster(context),
     )
 
 
-def _without_volume(case: RuleContext) -> Finding:
+def _without_volume(context: RuleContext) -> Finding:
     """Return RBD772 for an image that no PV of this cluster has, as after a PV with Retain."""
-    known = _metadata(case)
+    known = _metadata(context)
     claim = "/".join(filter(None, (known.get(key) for key in _CLAIM)))
     of_claim = f" of claim {foreign_name(claim)}" if claim else ""
     return finding(
         "RBD772",
-        case.volume,
-        f"No PV in this cluster has {case.volume}. ceph-csi made it for PV "
+        context.name,
+        f"No PV in this cluster has {context.name}. ceph-csi made it for PV "
         f"{foreign_name(known[_PV])}{of_claim}: that PV was deleted and left its image (Retain), "
-        f"or it is in another cluster.{_watched(case)}",
-        evidence=_written(case),
+        f"or it is in another cluster.{_watched(context)}",
+        evidence=_written(context),
         remedy="To keep the data, create a PV for it. Before you remove the image, make sure that "
         "no other cluster has a PV of it.",
-        commands=_commands_for_other_cluster(case),
+        commands=_commands_for_other_cluster(context),
     )
 
 
-def _watched(case: RuleContext) -> str:
+def _watched(context: RuleContext) -> str:
     """Return the clients that map it, if it is unknown whether they are nodes of this cluster."""
-    found = _unknown_mappings(case)
-    if not found or external_holders(case):
+    found = _unknown_mappings(context)
+    if not found or external_holders(context):
         return ""
     who = ", ".join(subject_of(holder_verdict.holder) for holder_verdict in found)
     return (
@@ -290,26 +290,26 @@ def _watched(case: RuleContext) -> str:
     )
 
 
-def _metadata(case: RuleContext) -> dict[str, str]:
-    return dict(metadata_of(case.use.image_view))
+def _metadata(context: RuleContext) -> dict[str, str]:
+    return dict(metadata_of(context.volume.image_view))
 
 
-def _names_another(case: RuleContext) -> bool:
-    named, view = _metadata(case).get(_PV), case.use.image_view
-    if not named or not case.kube.coverage.volumes(case.use.image):
+def _names_another(context: RuleContext) -> bool:
+    named, view = _metadata(context).get(_PV), context.volume.image_view
+    if not named or not context.kube.coverage.volumes(context.volume.image):
         return False
     if view is None or view.presence is not ImagePresence.PRESENT:
         return False
-    return all(volume.name != named for volume in _volumes(case))
+    return all(volume.name != named for volume in _volumes(context))
 
 
-def _volumes(case: RuleContext) -> tuple[PersistentVolume, ...]:
+def _volumes(context: RuleContext) -> tuple[PersistentVolume, ...]:
     """Return the PVs of the image; without one, all that were observed."""
-    return volumes_of_use(case.use) or kube_index(case.snapshot.kubernetes).volumes
+    return pvs_of(context.volume) or kube_index(context.snapshot.kubernetes).volumes
 
 
-def _written(case: RuleContext) -> tuple[str, ...]:
-    known = _metadata(case)
+def _written(context: RuleContext) -> tuple[str, ...]:
+    known = _metadata(context)
     said = []
     if known.get(_CLUSTER):
         said.append(f"ceph-csi wrote into the image: cluster {known[_CLUSTER]}")
@@ -322,8 +322,8 @@ def _written(case: RuleContext) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _identity(case: RuleContext, found: tuple[HolderVerdict, ...]) -> tuple[str, ...]:
-    image = case.use.image
+def _identity(context: RuleContext, found: tuple[HolderVerdict, ...]) -> tuple[str, ...]:
+    image = context.volume.image
     fsid = f" in Ceph cluster {image.fsid}" if image is not None and image.fsid else ""
     head = () if image is None else (f"image {image.spec}{fsid}",)
     return (
@@ -343,13 +343,13 @@ def _identity(case: RuleContext, found: tuple[HolderVerdict, ...]) -> tuple[str,
 # --------------------------------------------------------------------------------------------------
 
 
-def _retain(case: RuleContext) -> tuple[Command, ...]:
-    return tuple(patch for volume in volumes_of_use(case.use) for patch in retain(volume))
+def _retain(context: RuleContext) -> tuple[Command, ...]:
+    return tuple(patch for volume in pvs_of(context.volume) for patch in retain(volume))
 
 
-def _commands_for_other_cluster(case: RuleContext) -> tuple[Command, ...]:
+def _commands_for_other_cluster(context: RuleContext) -> tuple[Command, ...]:
     """Return the commands that find the PV of this image in another cluster."""
-    volume, image = case.use.persistent_volume, case.use.image
+    volume, image = context.volume.persistent_volume, context.volume.image
     if image is None:
         return ()
     source = volume.source if volume is not None else None

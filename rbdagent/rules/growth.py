@@ -160,19 +160,19 @@ ENTRIES: Final = (
 )
 
 
-def growth(case: RuleContext) -> Iterator[Finding]:
+def growth(context: RuleContext) -> Iterator[Finding]:
     """Report RBD775 to RBD779: the first step of a growth that is behind."""
-    claim, volume = case.use.claim, case.use.persistent_volume
+    claim, volume = context.volume.claim, context.volume.persistent_volume
     if claim is None or volume is None or claim.phase != "Bound":
         return
     asked, has = claim.requested_bytes, volume.capacity_bytes
     if not asked or not has:
         return
     if asked > has:
-        yield from _behind_controller(case, claim, volume)
+        yield from _behind_controller(context, claim, volume)
         return
-    behind = list(_behind_node(case, claim))
-    yield from behind or _image_ahead(case, claim, volume)
+    behind = list(_behind_node(context, claim))
+    yield from behind or _image_ahead(context, claim, volume)
 
 
 _ROUNDED: Final = 64 << 20
@@ -180,14 +180,14 @@ _ROUNDED: Final = 64 << 20
 
 
 def _image_ahead(
-    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+    context: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
 ) -> Iterator[Finding]:
     """Report RBD779: an image that was enlarged past Kubernetes."""
-    view, has = case.use.image_view, volume.capacity_bytes or 0
+    view, has = context.volume.image_view, volume.capacity_bytes or 0
     if view is None or view.size_bytes is None or volume.provisioner is None:
         # The capacity of a static PV is whatever its author wrote.
         return
-    if view.primary is False or case.use.other_volumes:
+    if view.primary is False or context.volume.other_volumes:
         # The primary cluster may have enlarged it, or the claim of another PV.
         return
     is_settled = claim.capacity_bytes in (None, has) and not claim.growth_conditions
@@ -206,9 +206,9 @@ def _image_ahead(
 
 
 def _behind_controller(
-    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+    context: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
 ) -> Iterator[Finding]:
-    events = events_of_claim(case, claim)
+    events = events_of_claim(context, claim)
     of_resizer = [event for event in events if event.reporter.startswith(_RESIZER)]
     failed = _failure_of_this_growth(events)
     sizes = (
@@ -222,22 +222,24 @@ def _behind_controller(
         # Of an earlier growth.
         condition = None
     if failed is not None:
-        yield _refused(case, claim, volume, _error(failed), (sizes, quoted(failed)))
+        yield _refused(context, claim, volume, _error(failed), (sizes, quoted(failed)))
         return
     if condition is not None:
         # The event is kept for an hour.
-        yield _refused(case, claim, volume, _error_of(condition), (sizes, _shown(claim, condition)))
+        yield _refused(
+            context, claim, volume, _error_of(condition), (sizes, _shown(claim, condition))
+        )
         return
-    if _is_alive(case, claim, of_resizer) or not case.kube.coverage.events:
+    if _is_alive(context, claim, of_resizer) or not context.kube.coverage.events:
         return
-    waited = since(asked_at, case)
+    waited = since(asked_at, context)
     if waited is None or waited < _UNANSWERED:
         return
     if begun is None and (asked_at or "") <= (claim.created_at or ""):
         # A claim may be bound to a smaller PV by name: it was never enlarged.
         return
     if is_made_by_hand(volume):
-        yield _static(case, claim, volume, (sizes, *newest_events(case, claim)))
+        yield _static(context, claim, volume, (sizes, *newest_events(context, claim)))
         return
     yield finding(
         "RBD775",
@@ -254,7 +256,9 @@ def _behind_controller(
     )
 
 
-def _is_alive(case: RuleContext, claim: PersistentVolumeClaim, of_resizer: list[KubeEvent]) -> bool:
+def _is_alive(
+    context: RuleContext, claim: PersistentVolumeClaim, of_resizer: list[KubeEvent]
+) -> bool:
     """Return whether external-resizer has done something about the claim recently.
 
     It sets the condition Resizing again with each retry, at least each five minutes.
@@ -262,12 +266,12 @@ def _is_alive(case: RuleContext, claim: PersistentVolumeClaim, of_resizer: list[
     resizing = _condition(claim, "Resizing")
     stamps = [event.last_seen for event in of_resizer]
     stamps += [resizing.changed_at] if resizing is not None else []
-    ages = [since(stamp, case) for stamp in stamps]
+    ages = [since(stamp, context) for stamp in stamps]
     return any(passed is None or passed < _ALIVE for passed in ages)
 
 
 def _refused(
-    case: RuleContext,
+    context: RuleContext,
     claim: PersistentVolumeClaim,
     volume: PersistentVolume,
     error: str,
@@ -277,7 +281,7 @@ def _refused(
         # Whatever the error is: ceph-csi up to 52fcb7b panics instead of a refusal, because it
         # destroys a volume that it has not (genVolFromVolIDWithMigration, internal/rbd/rbd_util.go;
         # external-resizer#316).
-        return _static(case, claim, volume, evidence)
+        return _static(context, claim, volume, evidence)
     missing = Recognised.CLASS_SECRET_MISSING.named_in(error)
     why, remedy, recovery = foreign(error), "", None
     commands: tuple[Command, ...] = (describe_claim(claim),)
@@ -313,7 +317,7 @@ _MAKE_IT: Final = (
 
 
 def _static(
-    case: RuleContext,
+    context: RuleContext,
     claim: PersistentVolumeClaim,
     volume: PersistentVolume,
     evidence: tuple[str, ...],
@@ -324,13 +328,13 @@ def _static(
     that has the image mapped.
     """
     asked = claim.requested_bytes or 0
-    view, behind = case.use.image_view, "image"
+    view, behind = context.volume.image_view, "image"
     if view is not None and (view.size_bytes or 0) >= asked:
         behind = f"PV {volume.name}"
-    grown = _growth_on_nodes(case, claim)
+    grown = _growth_on_nodes(context, claim)
     commands: tuple[Command, ...] = (describe_claim(claim),)
     if grown is not None:
-        commands = (*_growth_of_image(case, asked), *grown, _growth_of_volume(volume, asked))
+        commands = (*_growth_of_image(context, asked), *grown, _growth_of_volume(volume, asked))
     return finding(
         "RBD776",
         f"pvc {claim.ref}",
@@ -365,9 +369,9 @@ def _sign_of_static(volume: PersistentVolume) -> str:
 _MIB: Final = 1 << 20
 
 
-def _growth_of_image(case: RuleContext, asked: int) -> tuple[Command, ...]:
+def _growth_of_image(context: RuleContext, asked: int) -> tuple[Command, ...]:
     """Return the command that grows the image; rbd refuses to shrink one without a flag."""
-    view, image = case.use.image_view, case.use.image
+    view, image = context.volume.image_view, context.volume.image
     if image is None or (view is not None and (view.size_bytes or 0) >= asked):
         return ()
     return (command("rbd resize", str(image.spec), options=(f"--size={-(-asked // _MIB)}M",)),)
@@ -378,17 +382,19 @@ def _growth_of_volume(volume: PersistentVolume, asked: int) -> Command:
     return kubectl("patch pv", volume.name, options=("--type", "merge", "-p", patch))
 
 
-def _growth_on_nodes(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Command, ...] | None:
+def _growth_on_nodes(
+    context: RuleContext, claim: PersistentVolumeClaim
+) -> tuple[Command, ...] | None:
     """Return what grows the file system where the image is mapped; None if that is not known.
 
     On a node that stages the volume later, ceph-csi grows it.
     """
-    is_observed = are_watchers_observed(case.use.image_view) and knows_every_user(case)
-    if not is_observed or is_non_primary(case, {}):
+    is_observed = are_watchers_observed(context.volume.image_view) and knows_every_user(context)
+    if not is_observed or is_non_primary(context, {}):
         return None
     if claim.volume_mode == "Block":
         return ()
-    grown = [_growth_of_file_system(verdict.holder) for verdict in case.holder_verdicts]
+    grown = [_growth_of_file_system(verdict.holder) for verdict in context.holder_verdicts]
     known = tuple(found for found in grown if found is not None)
     return known if len(known) == len(grown) else None
 
@@ -445,55 +451,55 @@ def _error(event: KubeEvent) -> str:
     return message_of(event) if found is None else found["error"]
 
 
-def _behind_node(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+def _behind_node(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     if claim.volume_mode == "Block":
         # Kubernetes grows nothing inside; only the status of the claim waits for a pod.
-        if not case.use.pods:
-            yield from _behind_by_its_status(case, claim)
+        if not context.volume.pods:
+            yield from _behind_by_its_status(context, claim)
         return
-    names = {(pod.ref.namespace, pod.ref.name): pod for pod in case.use.pods}
+    names = {(pod.ref.namespace, pod.ref.name): pod for pod in context.volume.pods}
     failed = [
         event
-        for event in case.use.events
+        for event in context.volume.events
         if event.kind == "Pod"
         and event.reason == _FAILED
         and Recognised.EXPANSION_FAILED.is_in(event.message)
-        and _is_of(event, names.get((event.subject.namespace, event.subject.name)), case)
+        and _is_of(event, names.get((event.subject.namespace, event.subject.name)), context)
     ]
-    if not failed or _has_grown_since(failed[-1], case):
-        yield from _behind_by_its_status(case, claim)
+    if not failed or _has_grown_since(failed[-1], context):
+        yield from _behind_by_its_status(context, claim)
         return
     event = failed[-1]
     pod = names[event.subject.namespace, event.subject.name]
-    if pod in case.use.waiting_pods:
+    if pod in context.volume.waiting_pods:
         # RBD761 reports the event of a pod that cannot start.
         return
     text = Recognised.FAILED_FOR_VOLUME.left_out_of(message_of(event))
-    yield _not_grown(case, claim, pod, text, quoted(event))
+    yield _not_grown(context, claim, pod, text, quoted(event))
 
 
-def _behind_by_its_status(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+def _behind_by_its_status(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     """Report what the status of a claim shows without an event."""
     has, pending = claim.capacity_bytes, _condition(claim, "FileSystemResizePending")
-    if has is None or has >= (claim.requested_bytes or 0) or not knows_every_user(case):
+    if has is None or has >= (claim.requested_bytes or 0) or not knows_every_user(context):
         return
-    running = [pod for pod in case.use.pods if runs(pod)]
+    running = [pod for pod in context.volume.pods if runs(pod)]
     if any(pod.deleting_since is not None for pod in running):
         return
     failed = _condition(claim, "NodeResizeError")
     if failed is not None and running:
         text = _error_of(failed)
-        yield _not_grown(case, claim, running[0], text, _shown(claim, failed))
+        yield _not_grown(context, claim, running[0], text, _shown(claim, failed))
     elif pending is not None and claim.growth != _GROWS_NOW:
-        yield from _pending(case, claim, pending, running)
+        yield from _pending(context, claim, pending, running)
 
 
 def _pending(
-    case: RuleContext, claim: PersistentVolumeClaim, pending: ClaimCondition, running: list[Pod]
+    context: RuleContext, claim: PersistentVolumeClaim, pending: ClaimCondition, running: list[Pod]
 ) -> Iterator[Finding]:
     is_block = claim.volume_mode == "Block"
     what, does = ("its status", "sets that") if is_block else ("its file system", "grows it")
-    waited = since(pending.changed_at, case)
+    waited = since(pending.changed_at, context)
     writing = [pod for pod in running if claim.ref.name not in pod.read_only_claims]
     if writing and (waited is None or waited < _SYNCED):
         return
@@ -502,7 +508,7 @@ def _pending(
     elif running:
         why = f"{running[0].ref} mounts it read-only, and kubelet grows it only for a pod that can "
         why += "write"
-    elif case.use.waiting_pods:
+    elif context.volume.waiting_pods:
         # kubelet grows the file system when the pod starts: another finding reports why it waits.
         return
     else:
@@ -518,7 +524,7 @@ def _pending(
 
 
 def _not_grown(
-    case: RuleContext, claim: PersistentVolumeClaim, pod: Pod, text: str, evidence: str
+    context: RuleContext, claim: PersistentVolumeClaim, pod: Pod, text: str, evidence: str
 ) -> Finding:
     return finding(
         "RBD777",
@@ -526,22 +532,22 @@ def _not_grown(
         f"The image of claim {claim.ref} has grown, and the file system under {pod.ref} on "
         f"{pod.node_name} has not: {_meaning(text)}",
         evidence=(evidence,),
-        commands=_commands(case, pod.node_name, claim),
+        commands=_commands(context, pod.node_name, claim),
     )
 
 
-def _is_of(event: KubeEvent, pod: Pod | None, case: RuleContext) -> bool:
+def _is_of(event: KubeEvent, pod: Pod | None, context: RuleContext) -> bool:
     """Return whether an event is of this pod, not of an earlier one, and about this volume."""
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     named = Recognised.OF_VOLUME.named_in(message_of(event))
     if pod is None or volume is None or named is None or named["name"] != volume.name:
         return False
     return is_of_pod(event, pod)
 
 
-def _has_grown_since(event: KubeEvent, case: RuleContext) -> bool:
+def _has_grown_since(event: KubeEvent, context: RuleContext) -> bool:
     """Return whether kubelet has reported a growth after an error."""
-    done = [other for other in case.use.events if other.reason == _GROWN]
+    done = [other for other in context.volume.events if other.reason == _GROWN]
     return any((other.last_seen or "") >= (event.last_seen or "") for other in done)
 
 
@@ -564,11 +570,11 @@ _MEANINGS: Final = {
 
 
 def _commands(
-    case: RuleContext, node: str | None, claim: PersistentVolumeClaim
+    context: RuleContext, node: str | None, claim: PersistentVolumeClaim
 ) -> tuple[Command, ...]:
     devices = [
         holder_verdict.holder.mapping.kernel_name
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.mapping is not None and holder_verdict.holder.node == node
     ]
     return (*(device_log(device, node) for device in devices[:1]), describe_claim(claim))

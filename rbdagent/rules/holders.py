@@ -478,62 +478,64 @@ _BY_KUBELET_THERE = Recovery(
 )
 
 
-def not_backed(case: RuleContext) -> Iterator[Finding]:
+def not_backed(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD108, which warns first that deleting the pod destroys the data."""
-    for unbacked in case.use.unbacked:
-        pod = pod_by_uid(unbacked.pod_uid, case)
+    for unbacked in context.volume.unbacked:
+        pod = pod_by_uid(unbacked.pod_uid, context)
         name = str(pod.ref) if pod is not None else unbacked.pod_uid
         path = foreign_name(unbacked.path)
         yield finding(
             "RBD108",
             f"pod {name}",
-            f"Pod {name} writes to {case.here}'s own disk: {path} is not on "
-            f"{case.volume}. Do not delete the pod: that destroys the data that it wrote.",
+            f"Pod {name} writes to {context.here}'s own disk: {path} is not on "
+            f"{context.name}. Do not delete the pod: that destroys the data that it wrote.",
             evidence=(
                 f"{path} in {process_text(unbacked.process)} is on {foreign_name(unbacked.source)}",
-                f"{case.here} has no mapping under that mount",
+                f"{context.here} has no mapping under that mount",
             ),
-            commands=(_rescue(unbacked, case),),
+            commands=(_rescue(unbacked, context),),
         )
 
 
-def _rescue(unbacked: UnbackedMount, case: RuleContext) -> Command:
+def _rescue(unbacked: UnbackedMount, context: RuleContext) -> Command:
     """Return the command that saves the data.
 
     It runs on the node, so that it does not depend on a program of the pod.
     """
     root, path = f"/proc/{unbacked.process.pid}/root", f"./{unbacked.path.lstrip('/')}"
-    return command("tar --create --file=rescue.tar -C", root, path, node=case.here)
+    return command("tar --create --file=rescue.tar -C", root, path, node=context.here)
 
 
-def renamed(case: RuleContext) -> Iterator[Finding]:
+def renamed(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD123 for a device of the volume whose image does not have the name in the PV."""
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     named = None if volume is None else volume_image(volume)
     if volume is None or named is None:
         return
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         holder = holder_verdict.holder
-        device = _device_of(holder, case)
+        device = _device_of(holder, context)
         if device is None or device.image_id is None:
             continue
-        now = _name_now(device, case)
+        now = _name_now(device, context)
         if holder.other_image is None and (now is None or now.name == device.spec.name):
             continue
-        yield _renamed(holder_verdict, device, named.spec, now, case)
+        yield _renamed(holder_verdict, device, named.spec, now, context)
 
 
-def _device_of(holder: Holder, case: RuleContext) -> ImageIdentity | None:
+def _device_of(holder: Holder, context: RuleContext) -> ImageIdentity | None:
     """Return the image of a holder's device: here, or as the agent of its node reports it."""
     if holder.mapping is not None:
         return identity_of_mapping(holder.mapping)
-    report = fresh_report(holder, case.snapshot)
+    report = fresh_report(holder, context.snapshot)
     return None if report is None else report.image
 
 
-def _name_now(device: ImageIdentity, case: RuleContext) -> ImageSpec | None:
+def _name_now(device: ImageIdentity, context: RuleContext) -> ImageSpec | None:
     """Return the present name of an image with a known id; None if Ceph was not queried for it."""
-    views = (view for cluster in ceph_index(case.snapshot.ceph).clusters for view in cluster.images)
+    views = (
+        view for cluster in ceph_index(context.snapshot.ceph).clusters for view in cluster.images
+    )
     return next(
         (
             view.spec
@@ -550,7 +552,7 @@ def _renamed(
     device: ImageIdentity,
     named: ImageSpec,
     now: ImageSpec | None,
-    case: RuleContext,
+    context: RuleContext,
 ) -> Finding:
     """Return RBD123.
 
@@ -559,17 +561,17 @@ def _renamed(
         device: its image, with the name with which it was mapped.
         named: the name in the PV.
         now: the present name of the device's image, if it is known.
-        case: the target.
+        context: the target.
     """
     holder, subject = holder_verdict.holder, subject_of(holder_verdict.holder)
-    report = fresh_report(holder, case.snapshot)
+    report = fresh_report(holder, context.snapshot)
     # The first sentence is the one of the device's own node.
     what = subject if report is None else f"{report.device} on {holder.node}"
     image = f"image {now} (id {device.image_id})" if now else f"the image with id {device.image_id}"
-    is_gone = case.use.image_view is not None and (
-        case.use.image_view.presence is ImagePresence.GONE
+    is_gone = context.volume.image_view is not None and (
+        context.volume.image_view.presence is ImagePresence.GONE
     )
-    other = case.use.image.image_id if holder.other_image and case.use.image else None
+    other = context.volume.image.image_id if holder.other_image and context.volume.image else None
     if is_gone:
         leads_to = f"{named}, which does not exist: no pod can start with it"
     elif other:
@@ -584,19 +586,19 @@ def _renamed(
     return finding(
         "RBD123",
         subject,
-        f"{what} serves {case.volume} and is {image}. {case.volume} names {leads_to}.",
+        f"{what} serves {context.name} and is {image}. {context.name} names {leads_to}.",
         evidence=(
             f"mapped as {device.spec}, id {device.image_id}",
             *(f"in Ceph, id {device.image_id} is {spec}" for spec in (now,) if spec),
             *(f"in Ceph, {named} is id {one}" for one in (other,) if one),
             *map(mount_text, _mounts_of_volume(holder)),
-            *identity_lines(case, holder),
+            *identity_lines(context, holder),
         ),
         remedy=_remedy_of_renamed(named, now, is_gone=is_gone) if now else "",
         commands=(
-            *([] if holder.mapping is not None else [query_on_node(case, str(holder.node))]),
+            *([] if holder.mapping is not None else [query_on_node(context, str(holder.node))]),
             *shown,
-            query_again(case),
+            query_again(context),
         ),
         severity=severity,
     )
@@ -628,13 +630,13 @@ def _remedy_of_renamed(named: ImageSpec, now: ImageSpec, *, is_gone: bool) -> Se
     )
 
 
-def conflict(case: RuleContext) -> Iterator[Finding]:
+def conflict(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD106 for two writers."""
-    writers = conflicting(case.use, case.holder_verdicts, case.snapshot)
+    writers = conflicting(context.volume, context.holder_verdicts, context.snapshot)
     if not writers:
         return
     nodes = ", ".join(sorted(str(writer.holder.node) for writer in writers))
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     modes = ", ".join(volume.access_modes) if volume is not None else "it has no PV"
     first = _first_to_stop(writers)
     commands = tuple(
@@ -650,20 +652,20 @@ def conflict(case: RuleContext) -> Iterator[Finding]:
     )
     yield finding(
         "RBD106",
-        case.volume,
-        f"{case.volume} is held read-write on {nodes} at the same time, and its access mode allows "
-        f"one node ({modes}). Two writers destroy the file system. {advice}",
+        context.name,
+        f"{context.name} is held read-write on {nodes} at the same time, and its access mode "
+        f"allows one node ({modes}). Two writers destroy the file system. {advice}",
         evidence=(
             *(
                 f"{subject_of(writer.holder)}: {writer.verdict}, {writer.reasons[0]}"
                 for writer in writers
             ),
-            *(certainty for writer in writers if (certainty := _certainty(writer.holder, case))),
+            *(certainty for writer in writers if (certainty := _certainty(writer.holder, context))),
         ),
         commands=(
             commands
             or tuple(
-                query_on_node(case, str(writer.holder.node))
+                query_on_node(context, str(writer.holder.node))
                 for writer in writers
                 if writer.holder.mapping is None
             )
@@ -712,12 +714,12 @@ _REASONS_TO_STOP: Final[tuple[tuple[Callable[[HolderVerdict], bool], str], ...]]
 """In order of priority: the first one that applies to some of the writers, not to all, decides."""
 
 
-def _certainty(holder: Holder, case: RuleContext) -> str:
+def _certainty(holder: Holder, context: RuleContext) -> str:
     """Return how certain it is that a watcher's node has the image mapped read-write."""
     if holder.mapping is not None or holder.watcher is None:
         return ""
     client, node = f"client.{holder.watcher.client}", holder.node
-    published, by = fresh_report(holder, case.snapshot), holder.published_by
+    published, by = fresh_report(holder, context.snapshot), holder.published_by
     if published is not None and published.read_only is False:
         device = f"{published.device} on {node}"
         return f"certain: {device} is {client}, read-write, according to the agent there"
@@ -726,14 +728,14 @@ def _certainty(holder: Holder, case: RuleContext) -> str:
     return f"probable: {client} has an address of {node}; no agent there has reported it"
 
 
-def unwatched(case: RuleContext) -> Iterator[Finding]:
+def unwatched(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD105 for a writable mapping without a watch."""
-    for holder_verdict in case.observed_with(Verdict.UNWATCHED):
+    for holder_verdict in context.observed_with(Verdict.UNWATCHED):
         holder = holder_verdict.holder
         pods = evidence_of(holder).running
         sure = holder.mapping is not None and holder.mapping.watch is False
         is_elsewhere = holder.mapping is None and holder.node is not None
-        again = query_on_node(case, str(holder.node)) if is_elsewhere else query_again(case)
+        again = query_on_node(context, str(holder.node)) if is_elsewhere else query_again(context)
         act = (*_cordon(holder), *(delete_pod(pod) for pod in pods))
         yield finding(
             "RBD105",
@@ -741,23 +743,23 @@ def unwatched(case: RuleContext) -> Iterator[Finding]:
             f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Nothing "
             "keeps another node from mapping the image too. Stop the volume there before it starts "
             "anywhere else.",
-            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
+            evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             # A mapping that was removed a moment ago looks the same, except where the kernel itself
             # reports the lost watch: observe it again before the other commands.
             commands=(*act, again) if sure else (again, *act),
         )
 
 
-def returned_dirty(case: RuleContext) -> Iterator[Finding]:
+def returned_dirty(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD107 for a node that was taken out of service, runs and still holds the volume."""
-    for holder_verdict in case.observed_with(Verdict.RETURNED_DIRTY):
+    for holder_verdict in context.observed_with(Verdict.RETURNED_DIRTY):
         node = holder_verdict.holder.node
         yield finding(
             "RBD107",
             f"node {node}",
-            f"{node} was taken out of service, but it runs and still holds {case.volume}. Stop the "
-            "workloads on it and reboot it before you remove the taint.",
-            evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
+            f"{node} was taken out of service, but it runs and still holds {context.name}. Stop "
+            "the workloads on it and reboot it before you remove the taint.",
+            evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
             commands=(
                 *_cordon(holder_verdict.holder),
                 over_ssh(str(node), command("systemctl reboot")),
@@ -765,9 +767,9 @@ def returned_dirty(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def blocklisted(case: RuleContext) -> Iterator[Finding]:
+def blocklisted(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD103 for a blocklisted client, with all its devices."""
-    for holder_verdict in case.observed_with(Verdict.DEAD):
+    for holder_verdict in context.observed_with(Verdict.DEAD):
         holder = holder_verdict.holder
         entry = holder.blocklisted_by
         if not isinstance(entry, BlocklistEntry):
@@ -777,7 +779,7 @@ def blocklisted(case: RuleContext) -> Iterator[Finding]:
         )
         expiry = f" The entry expires {entry.until}." if entry.until else ""
         pods = evidence_of(holder).running
-        others = _pods_of_siblings(holder, pods, case)
+        others = _pods_of_siblings(holder, pods, context)
         shared = (
             f" The same client serves {devices}: I/O fails on all of them. This affects "
             f"{pod_names(others) if others else 'the pods that use them'} as well."
@@ -789,11 +791,11 @@ def blocklisted(case: RuleContext) -> Iterator[Finding]:
             subject_of(holder),
             f"{_client_of(holder)} is blocklisted: writes there fail (-108), and every new map on "
             f"{holder.node or 'that machine'} fails too.{shared}{expiry} {_removal_advice(entry)}",
-            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
+            evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             commands=(
                 *_cordon(holder),
                 *(delete_pod(pod) for pod in (*pods, *others)),
-                query_again(case),
+                query_again(context),
             ),
         )
 
@@ -804,9 +806,11 @@ def _client_of(holder: Holder) -> str:
     return subject if subject.startswith("client.") else f"The Ceph client of {subject}"
 
 
-def _pods_of_siblings(holder: Holder, own: tuple[Pod, ...], case: RuleContext) -> tuple[Pod, ...]:
+def _pods_of_siblings(
+    holder: Holder, own: tuple[Pod, ...], context: RuleContext
+) -> tuple[Pod, ...]:
     """Return the pods on the other devices of a client: they must be deleted as well."""
-    node = case.snapshot.node
+    node = context.snapshot.node
     mappings = observed_of(node.mappings) if node is not None and holder.is_local else ()
     uids = {
         uid
@@ -814,7 +818,7 @@ def _pods_of_siblings(holder: Holder, own: tuple[Pod, ...], case: RuleContext) -
         if mapping.device in holder.sibling_devices
         for uid in pod_uids_on(mapping)
     }
-    found = (pod_by_uid(uid, case) for uid in sorted(uids))
+    found = (pod_by_uid(uid, context) for uid in sorted(uids))
     return tuple(pod for pod in found if pod is not None and pod not in own)
 
 
@@ -833,15 +837,15 @@ def _removal_advice(entry: BlocklistEntry) -> str:
     )
 
 
-def dead_nbd(case: RuleContext) -> Iterator[Finding]:
+def dead_nbd(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD104 for an nbd device whose rbd-nbd process no longer exists."""
-    for holder_verdict in case.observed_with(Verdict.DEAD):
+    for holder_verdict in context.observed_with(Verdict.DEAD):
         holder = holder_verdict.holder
         if holder.mapping is None or holder.mapping.kind is not DeviceKind.NBD:
             continue
         if isinstance(holder.blocklisted_by, BlocklistEntry):
             continue
-        pods = _pods_of_dead_nbd(holder_verdict, case)
+        pods = _pods_of_dead_nbd(holder_verdict, context)
         advice = (
             f"Delete {pod_names(pods)}: the next stage uses another device."
             if pods
@@ -858,17 +862,17 @@ def dead_nbd(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _pods_of_dead_nbd(holder_verdict: HolderVerdict, case: RuleContext) -> tuple[Pod, ...]:
+def _pods_of_dead_nbd(holder_verdict: HolderVerdict, context: RuleContext) -> tuple[Pod, ...]:
     """Return the running pods whose device it is: none if another device has replaced it."""
     holder = holder_verdict.holder
-    in_place = (user.holder.node == holder.node for user in case.holders_with(Verdict.IN_USE))
+    in_place = (user.holder.node == holder.node for user in context.holders_with(Verdict.IN_USE))
     is_replaced = is_left_behind(holder_verdict) and any(in_place)
     return () if is_replaced else evidence_of(holder).running
 
 
-def lost_pod(case: RuleContext) -> Iterator[Finding]:
+def lost_pod(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD109 for a container or a path whose pod is not in the API."""
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         holder = holder_verdict.holder
         if not holder.unknown_pod_uids or holder_verdict.verdict not in (
             Verdict.IN_USE,
@@ -892,7 +896,7 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
             continue
         uids = ", ".join(holder.unknown_pod_uids)
         what = "A container still runs on" if alive else "A pod's path still refers to"
-        start = _start_kubelet(case, holder)
+        start = _start_kubelet(context, holder)
         forgotten = alive and not start
         yield finding(
             "RBD109",
@@ -902,7 +906,7 @@ def lost_pod(case: RuleContext) -> Iterator[Finding]:
             "unmap the device under them.",
             evidence=(
                 *(process_text(process) for process in alive),
-                *identity_lines(case, holder),
+                *identity_lines(context, holder),
             ),
             commands=(
                 *start,
@@ -917,27 +921,27 @@ _FORGOTTEN: Final = (
 )
 
 
-def _start_kubelet(case: RuleContext, holder: Holder) -> tuple[Command, ...]:
+def _start_kubelet(context: RuleContext, holder: Holder) -> tuple[Command, ...]:
     """Return the command that starts kubelet, unless it runs: then it has forgotten the pod."""
-    kubelet = kubelet_process(case.snapshot) if holder.is_local else None
+    kubelet = kubelet_process(context.snapshot) if holder.is_local else None
     if isinstance(kubelet, ProcessRef):
         return ()
     return (command("systemctl start kubelet", node=holder.node),)
 
 
-def lost_pod_elsewhere(case: RuleContext) -> Iterator[Finding]:
+def lost_pod_elsewhere(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD109 of another node: only its agent's report shows it."""
     message = (
         "A container or a pod's path still refers to {device} on {node}, and the pod is no longer "
         "in the API: it was force-deleted. Stop its containers first. Never unmap the device under "
         "them."
     )
-    yield from agent_findings("RBD109", message, subject_of, case)
+    yield from agent_findings("RBD109", message, subject_of, context)
 
 
-def pinned(case: RuleContext) -> Iterator[Finding]:
+def pinned(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD102, with what keeps the device open and what happens after that ends."""
-    for holder_verdict in case.observed_with(Verdict.PINNED, Verdict.STAGED):
+    for holder_verdict in context.observed_with(Verdict.PINNED, Verdict.STAGED):
         holder = holder_verdict.holder
         found = evidence_of(holder)
         kept = pins(found, holder) if holder.mapping is not None else ()
@@ -952,11 +956,11 @@ def pinned(case: RuleContext) -> Iterator[Finding]:
             "RBD102",
             subject_of(holder),
             f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}"
-            f"{then_starts(case, holder.node)}",
-            evidence=(*kept, *identity_lines(case, holder)),
+            f"{then_starts(context, holder.node)}",
+            evidence=(*kept, *identity_lines(context, holder)),
             remedy=release(devices, str(holder.node)) if devices and not found.openers else "",
-            commands=(*_unpinning(case, holder, found), query_again(case)),
-            severity=Severity.INFO if is_being_torn_down(case, holder) else None,
+            commands=(*_unpinning(context, holder, found), query_again(context)),
+            severity=Severity.INFO if is_being_torn_down(context, holder) else None,
             recovery=recovery,
         )
 
@@ -1009,7 +1013,7 @@ def _is_tracked(holder: Holder) -> bool | None:
     return False
 
 
-def _unpinning(case: RuleContext, holder: Holder, found: Evidence) -> tuple[Command, ...]:
+def _unpinning(context: RuleContext, holder: Holder, found: Evidence) -> tuple[Command, ...]:
     """Return the commands that release the device.
 
     A process that belongs to no pod is shown, never killed.
@@ -1018,10 +1022,10 @@ def _unpinning(case: RuleContext, holder: Holder, found: Evidence) -> tuple[Comm
         shown
         for mount in (*foreign_mounts(found, holder), *found.other_mounts)
         if not mount.namespace.is_host
-        for shown in _in_namespace(mount, case, holder)
+        for shown in _in_namespace(mount, context, holder)
     ]
     for process in processes_on(found):
-        pod = pod_by_uid(process.pod_uid, case)
+        pod = pod_by_uid(process.pod_uid, context)
         commands.append(_show(process, holder) if pod is None else delete_pod(pod))
     commands += [show_stacked(stacked, holder) for stacked in found.stacked]
     commands += [
@@ -1035,12 +1039,12 @@ def _unpinning(case: RuleContext, holder: Holder, found: Evidence) -> tuple[Comm
     return tuple(commands)
 
 
-def _in_namespace(mount: Mount, case: RuleContext, holder: Holder) -> Iterator[Command]:
+def _in_namespace(mount: Mount, context: RuleContext, holder: Holder) -> Iterator[Command]:
     """Yield what shows a mount in another namespace: its process, the mount, its pod."""
     process = mount.namespace.process
     yield _show(process, holder)
     yield command("findmnt --task", str(process.pid), mount.path, node=holder.node)
-    pod = pod_by_uid(process.pod_uid, case)
+    pod = pod_by_uid(process.pod_uid, context)
     if pod is not None:
         yield kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
     elif process.pod_uid is not None:
@@ -1055,22 +1059,22 @@ def _show(process: ProcessRef, holder: Holder) -> Command:
     return command("ps -o pid,user,lstart,args -p", str(process.pid), node=holder.node)
 
 
-def orphaned(case: RuleContext) -> Iterator[Finding]:
+def orphaned(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD101 for a mapping that nothing uses and no other component removes."""
-    for holder_verdict in case.observed_with(Verdict.ORPHANED):
+    for holder_verdict in context.observed_with(Verdict.ORPHANED):
         holder = holder_verdict.holder
         found = evidence_of(holder)
         if holder.mapping is None or found.staging_mounts or found.own_luks:
             continue
-        unmap = _ask_to_unmap(case, holder)
-        again = query_again(case)
+        unmap = _ask_to_unmap(context, holder)
+        again = query_again(context)
         has_attachment = isinstance(holder.attachment, VolumeAttachment)
         yield finding(
             "RBD101",
             subject_of(holder),
             f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}"
-            f"{then_starts(case, holder.node)}",
-            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
+            f"{then_starts(context, holder.node)}",
+            evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             remedy=_orphan_remedy(holder),
             recovery=_recovery_of_orphan(holder),
             commands=(again, *unmap) if has_attachment else (*unmap, again),
@@ -1088,21 +1092,21 @@ def _recovery_of_orphan(holder: Holder) -> Recovery | None:
             return Recovery(actor="kubelet", note=_UNKNOWN_TO_KUBELET)
 
 
-def _ask_to_unmap(case: RuleContext, holder: Holder) -> tuple[Command, ...]:
+def _ask_to_unmap(context: RuleContext, holder: Holder) -> tuple[Command, ...]:
     """Return the commands that print the plan and execute it.
 
     The second command first observes the device for the grace period if no agent has done so.
     """
-    mapping, volume = holder.mapping, case.use.persistent_volume
+    mapping, volume = holder.mapping, context.volume.persistent_volume
     if mapping is None or mapping.kind is not DeviceKind.KRBD:
         return ()
     mapped = [
         holder_verdict
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.mapping is not None
     ]
     by_name = volume is not None and len(mapped) == 1
-    target = case.ask if by_name else mapping.device
+    target = context.ask if by_name else mapping.device
     execute = ("--wait", "--yes")
     return (
         command("rbdagent unmap", target, node=holder.node),
@@ -1171,9 +1175,9 @@ def _orphan_remedy(holder: Holder) -> Sentence:
     return unmap
 
 
-def staging_left(case: RuleContext) -> Iterator[Finding]:
+def staging_left(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD110, with the commands in order: umount, luksClose, unmap."""
-    for holder_verdict in case.observed_with(Verdict.ORPHANED):
+    for holder_verdict in context.observed_with(Verdict.ORPHANED):
         holder = holder_verdict.holder
         found = evidence_of(holder)
         staged = found.staging_mounts
@@ -1184,10 +1188,10 @@ def staging_left(case: RuleContext) -> Iterator[Finding]:
             "RBD110",
             subject_of(holder),
             f"{subject_of(holder)} {left}, and no pod uses it. "
-            f"kubelet will not remove it.{then_starts(case, holder.node)}",
-            evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
+            f"kubelet will not remove it.{then_starts(context, holder.node)}",
+            evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             commands=(
-                query_again(case),
+                query_again(context),
                 *(command("umount", mount.path, node=holder.node) for mount in staged),
                 *(
                     command("cryptsetup luksClose", luks.label or luks.name, node=holder.node)
@@ -1198,17 +1202,17 @@ def staging_left(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def running_without_mapping(case: RuleContext) -> Iterator[Finding]:
+def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD416 for a pod that runs according to the API, with neither watch nor mapping."""
-    if is_read_only(case.use):
+    if is_read_only(context.volume):
         return
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         holder = holder_verdict.holder
         if holder.mapping is not None or holder.watcher is not None:
             continue
         if holder_verdict.verdict not in (Verdict.IN_USE, Verdict.UNDETERMINED):
             continue
-        if not holder.is_local and not are_watchers_observed(case.use.image_view):
+        if not holder.is_local and not are_watchers_observed(context.volume.image_view):
             continue
         # A pod that was killed may stay in the API long after its volume was unmapped.
         running = [pod for pod in evidence_of(holder).running if not is_terminated(pod)]
@@ -1218,34 +1222,36 @@ def running_without_mapping(case: RuleContext) -> Iterator[Finding]:
         yield finding(
             "RBD416",
             f"node {holder.node}",
-            f"{pod_names(running)} runs on {holder.node} with {case.volume}, but there is {what}. "
+            f"{pod_names(running)} runs on {holder.node} with {context.name}, but there is {what}. "
             "Observe that node before any other node gets the volume.",
             evidence=holder_verdict.reasons,
-            commands=() if holder.is_local else (query_on_node(case, str(holder.node)),),
-            severity=_severity_of_missing(holder, running, case),
+            commands=() if holder.is_local else (query_on_node(context, str(holder.node)),),
+            severity=_severity_of_missing(holder, running, context),
         )
 
 
-def _severity_of_missing(holder: Holder, running: list[Pod], case: RuleContext) -> Severity | None:
+def _severity_of_missing(
+    holder: Holder, running: list[Pod], context: RuleContext
+) -> Severity | None:
     # Ceph and the node are observed after the API: a terminating pod may have ended in between.
-    if all(is_ending_in_time(pod, case) for pod in running):
+    if all(is_ending_in_time(pod, context) for pod in running):
         return Severity.INFO
-    return None if holder.is_local or not _unplaced(case) else Severity.WARNING
+    return None if holder.is_local or not _unplaced(context) else Severity.WARNING
 
 
-def _unplaced(case: RuleContext) -> tuple[HolderVerdict, ...]:
+def _unplaced(context: RuleContext) -> tuple[HolderVerdict, ...]:
     """Return the watchers on no known node: one of them may be the pod's mapping."""
     return tuple(
         holder_verdict
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.watcher and not holder_verdict.holder.node
     )
 
 
-def client_on_two_nodes(case: RuleContext) -> Iterator[Finding]:
+def client_on_two_nodes(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD125 for a client that several nodes have, by reports or by its address."""
     clients: dict[str, Holder] = {}
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         if holder_verdict.holder.claimed_by:
             clients.setdefault(_client_name(holder_verdict.holder), holder_verdict.holder)
     for client, holder in clients.items():
@@ -1256,8 +1262,8 @@ def client_on_two_nodes(case: RuleContext) -> Iterator[Finding]:
             f"{' and '.join(nodes)} have the same client {client} according to its address and "
             "what agents report, and a client is on one node. A report is wrong, or the address is "
             "that of a gateway: observe these nodes before you rely on either.",
-            evidence=identity_lines(case, holder),
-            commands=tuple(query_on_node(case, node) for node in nodes if node != case.here),
+            evidence=identity_lines(context, holder),
+            commands=tuple(query_on_node(context, node) for node in nodes if node != context.here),
         )
 
 
@@ -1269,10 +1275,10 @@ def _client_name(holder: Holder) -> str:
     return f"client.{client}"
 
 
-def undetermined(case: RuleContext) -> Iterator[Finding]:
+def undetermined(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD119 for a holder whose use is unknown, with the nodes on which to observe it."""
-    outside = external_holders(case)
-    for holder_verdict in case.observed_with(Verdict.UNDETERMINED):
+    outside = external_holders(context)
+    for holder_verdict in context.observed_with(Verdict.UNDETERMINED):
         holder = holder_verdict.holder
         if holder_verdict in outside:
             # RBD771, RBD773 or RBD774 reports this client.
@@ -1281,64 +1287,68 @@ def undetermined(case: RuleContext) -> Iterator[Finding]:
             continue
         if holder.is_local and holder.mapping is None:
             continue
-        is_transient = _is_unmap_expected(holder, case)
-        shares = _shares(holder, case)
+        is_transient = _is_unmap_expected(holder, context)
+        shares = _shares(holder, context)
         if holder.is_local:
             message = (
                 f"The use of {subject_of(holder)} could not be fully observed: do not unmap it."
             )
-            commands: tuple[Command, ...] = (check_here(case),)
+            commands: tuple[Command, ...] = (check_here(context),)
         elif holder.node is not None and holder.watcher is None:
             message = (
-                f"{subject_of(holder)} may still have {case.volume} mapped: "
+                f"{subject_of(holder)} may still have {context.name} mapped: "
                 f"{holder_verdict.reasons[0]}. "
                 f"Do not start the volume elsewhere before you have run rbdagent there."
-                f"{then_starts(case, holder.node)}"
+                f"{then_starts(context, holder.node)}"
             )
-            commands = (query_on_node(case, holder.node),)
+            commands = (query_on_node(context, holder.node),)
         elif holder.node is not None:
             soon = " kubelet there may be about to unmap it." if is_transient else ""
             message = (
-                f"{subject_of(holder)} holds {case.volume}. Its use can be observed only on that "
-                f"node.{soon}{then_starts(case, holder.node)}"
+                f"{subject_of(holder)} holds {context.name}. Its use can be observed only on that "
+                f"node.{soon}{then_starts(context, holder.node)}"
             )
-            commands = (query_on_node(case, holder.node),)
+            commands = (query_on_node(context, holder.node),)
         else:
-            likely = _overlay_node(holder, case)
+            likely = _overlay_node(holder, context)
             where = (
                 ", and no known node has that address. Find the machine that has it."
                 if likely is None
                 else f". Its address is most likely that of {likely} in the overlay network of the "
                 "cluster."
             )
-            message = f"{subject_of(holder)} holds {case.volume}{where}{then_starts(case, None)}"
-            commands = _where_to_look(case) if likely is None else (query_on_node(case, likely),)
-        guess = supposed(holder, case.use)
+            message = (
+                f"{subject_of(holder)} holds {context.name}{where}{then_starts(context, None)}"
+            )
+            commands = (
+                _where_to_look(context) if likely is None else (query_on_node(context, likely),)
+            )
+        guess = supposed(holder, context.volume)
         yield finding(
             "RBD119",
             subject_of(holder),
             f"{message} It is {guess}." if guess else message,
             evidence=(
                 *holder_verdict.reasons,
-                *identity_lines(case, holder),
-                *(fencing(case, holder) if holder.node is None else ()),
+                *identity_lines(context, holder),
+                *(fencing(context, holder) if holder.node is None else ()),
             ),
-            remedy=_remedy_of_unknown(holder, case) if holder.node is None else "",
+            remedy=_remedy_of_unknown(holder, context) if holder.node is None else "",
             commands=commands,
             severity=Severity.INFO if is_transient or shares else None,
             recovery=_BY_KUBELET_THERE if is_transient else None,
         )
 
 
-def _overlay_node(holder: Holder, case: RuleContext) -> str | None:
+def _overlay_node(holder: Holder, context: RuleContext) -> str | None:
     watcher = holder.watcher
-    return None if watcher is None else overlay_node_at(watcher.address, case.snapshot)
+    return None if watcher is None else overlay_node_at(watcher.address, context.snapshot)
 
 
-def _remedy_of_unknown(holder: Holder, case: RuleContext) -> str:
+def _remedy_of_unknown(holder: Holder, context: RuleContext) -> str:
     """Return how to find the machine of a client whose address no Node lists, and what then."""
     ip = holder.watcher.address.ip if holder.watcher is not None else "of the client"
-    likely = _overlay_node(holder, case)
+    likely = _overlay_node(holder, context)
     find = (
         f"Find the machine that has the address {ip}: `ip -br address` on a node also shows second "
         "networks and overlays, which no Node lists; else it is a machine outside this cluster."
@@ -1355,17 +1365,17 @@ def _remedy_of_unknown(holder: Holder, case: RuleContext) -> str:
 _FEW_NODES: Final = 3
 
 
-def _where_to_look(case: RuleContext) -> tuple[Command, ...]:
+def _where_to_look(context: RuleContext) -> tuple[Command, ...]:
     """Return the commands for the nodes that an unknown client may be on; none for many nodes."""
-    if candidates := _candidates(case):
-        return tuple(query_on_node(case, node) for node in candidates)
-    if len(case.kube.nodes) > _FEW_NODES + 1:
+    if candidates := _candidates(context):
+        return tuple(query_on_node(context, node) for node in candidates)
+    if len(context.kube.nodes) > _FEW_NODES + 1:
         return ()
-    others = sorted({*case.kube.node_by_name} - {case.here})
+    others = sorted({*context.kube.node_by_name} - {context.here})
     return tuple(over_ssh(node, command("ip -br address")) for node in others)
 
 
-def _shares(holder: Holder, case: RuleContext) -> bool:
+def _shares(holder: Holder, context: RuleContext) -> bool:
     """Return whether a holder on another node is one of several that the access mode allows.
 
     A holder without a VolumeAttachment is not: the control plane knows of no use there.
@@ -1375,11 +1385,11 @@ def _shares(holder: Holder, case: RuleContext) -> bool:
         and holder.node is not None
         and holder.kind in (HolderKind.KRBD, HolderKind.NBD)
         and holder.attachment is not None
-        and may_be_shared(case.use)
+        and may_be_shared(context.volume)
     )
 
 
-def _is_unmap_expected(holder: Holder, case: RuleContext) -> bool:
+def _is_unmap_expected(holder: Holder, context: RuleContext) -> bool:
     """Return whether kubelet there may be about to unmap a volume that no pod uses any more.
 
     kubelet unstages after the pod is gone from the API, and the controller detaches after that:
@@ -1387,19 +1397,19 @@ def _is_unmap_expected(holder: Holder, case: RuleContext) -> bool:
     """
     attachment, is_librbd = holder.attachment, holder.kind is HolderKind.LIBRBD
     return (
-        (holder.kind is HolderKind.KRBD or (is_librbd and maps_by_nbd(case.use)))
+        (holder.kind is HolderKind.KRBD or (is_librbd and maps_by_nbd(context.volume)))
         and not holder.is_local
         and isinstance(attachment, VolumeAttachment)
         and not attachment.detach_error
-        and knows_every_user(case)
-        and not has_any_waited(case.use.waiting_pods, case.snapshot, MOVING)
+        and knows_every_user(context)
+        and not has_any_waited(context.volume.waiting_pods, context.snapshot, MOVING)
     )
 
 
-def published(case: RuleContext) -> Iterator[Finding]:
+def published(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD101 and RBD102 of another node, as its own agent reports them."""
     for verdict, code in ((Verdict.ORPHANED, "RBD101"), (Verdict.PINNED, "RBD102")):
-        for holder_verdict in case.observed_with(verdict):
+        for holder_verdict in context.observed_with(verdict):
             holder = holder_verdict.holder
             if holder.mapping is not None or holder.published is None or holder.node is None:
                 continue
@@ -1407,40 +1417,40 @@ def published(case: RuleContext) -> Iterator[Finding]:
                 code,
                 subject_of(holder),
                 f"{holder.published.device} on {holder.node} is {verdict}, according to the "
-                f"agent there.{then_starts(case, holder.node)}",
-                evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
-                commands=(query_on_node(case, holder.node),),
+                f"agent there.{then_starts(context, holder.node)}",
+                evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+                commands=(query_on_node(context, holder.node),),
                 recovery=_once_released(holder)[1]
                 if verdict is Verdict.PINNED
                 else _recovery_of_orphan(holder),
             )
 
 
-def reported(case: RuleContext) -> Iterator[Finding]:
+def reported(context: RuleContext) -> Iterator[Finding]:
     """Yield what another node's agent reports of its mapping: the same sentence as on that node."""
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         holder = holder_verdict.holder
-        found = reported_finding(holder, case.snapshot)
+        found = reported_finding(holder, context.snapshot)
         if holder.published is None or holder.node is None:
             continue
-        if unknown := unknown_finding(holder, case.snapshot):
-            yield _unknown(unknown, holder_verdict, case)
+        if unknown := unknown_finding(holder, context.snapshot):
+            yield _unknown(unknown, holder_verdict, context)
         if found is None:
             continue
         is_leading = found.code == NOT_BACKED or holder_verdict.reported is not None
         # Ceph shows here too that the image was renamed, and which image the name leads to.
         is_shown = found.code == "RBD123" and subject_of(holder) in {
-            one.subject for one in renamed(case)
+            one.subject for one in renamed(context)
         }
         if is_leading and not is_shown:
             yield finding(
                 found.code,
                 subject_of(holder),
-                f"{found.message}{then_starts(case, holder.node)}",
-                evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
-                commands=(query_on_node(case, holder.node),),
+                f"{found.message}{then_starts(context, holder.node)}",
+                evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+                commands=(query_on_node(context, holder.node),),
                 severity=at_least(
-                    _least_severity(found.code, holder_verdict, case), found.severity
+                    _least_severity(found.code, holder_verdict, context), found.severity
                 ),
                 recovery=_recovery_elsewhere(holder_verdict),
             )
@@ -1450,13 +1460,15 @@ def reported(case: RuleContext) -> Iterator[Finding]:
                     code,
                     subject_of(holder),
                     f"{holder.published.device} on {holder.node} has another problem, {code}, as "
-                    f"the agent there reports.{then_starts(case, holder.node)}",
-                    evidence=identity_lines(case, holder),
-                    commands=(query_on_node(case, holder.node),),
+                    f"the agent there reports.{then_starts(context, holder.node)}",
+                    evidence=identity_lines(context, holder),
+                    commands=(query_on_node(context, holder.node),),
                 )
 
 
-def _unknown(found: PublishedFinding, holder_verdict: HolderVerdict, case: RuleContext) -> Finding:
+def _unknown(
+    found: PublishedFinding, holder_verdict: HolderVerdict, context: RuleContext
+) -> Finding:
     """Return RBD119 for a finding that only a newer version of rbdagent knows."""
     holder = holder_verdict.holder
     code, severity = foreign_name(found.code), at_least(Severity.WARNING, found.severity)
@@ -1465,18 +1477,20 @@ def _unknown(found: PublishedFinding, holder_verdict: HolderVerdict, case: RuleC
         subject_of(holder),
         f"The agent on {holder.node} reports {code} ({severity}), which this version of "
         f"rbdagent does not know: {foreign(found.message.rstrip('.'))}.",
-        evidence=(*holder_verdict.reasons, *identity_lines(case, holder)),
-        commands=(query_on_node(case, str(holder.node)),),
+        evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+        commands=(query_on_node(context, str(holder.node)),),
         severity=severity,
     )
 
 
-def _least_severity(code: str, holder_verdict: HolderVerdict, case: RuleContext) -> Severity:
+def _least_severity(code: str, holder_verdict: HolderVerdict, context: RuleContext) -> Severity:
     """Return the least severity that the rule of a code gives, whatever another agent reports."""
     from rbdagent.rules import FINDINGS
 
     if code == "RBD104":
-        is_unused = is_left_behind(holder_verdict) and not _pods_of_dead_nbd(holder_verdict, case)
+        is_unused = is_left_behind(holder_verdict) and not _pods_of_dead_nbd(
+            holder_verdict, context
+        )
         return Severity.WARNING if is_unused else FINDINGS[code].severity
     # Of RBD123, it is that of a PV whose image does not exist.
     return Severity.ERROR if code == "RBD123" else FINDINGS[code].severity
@@ -1497,30 +1511,32 @@ _ALSO_REPORTED: Final = frozenset({"RBD101", "RBD102", "RBD103", "RBD104", "RBD1
 """Codes of a mapping that are shown beside the one that explains the verdict of its agent."""
 
 
-def _candidates(case: RuleContext) -> tuple[str, ...]:
+def _candidates(context: RuleContext) -> tuple[str, ...]:
     """Return the nodes where an unknown client may run: attached, or with a pod of the volume."""
-    nodes = {attachment.node_name for attachment in observed_of(case.use.attachments)}
-    for holder_verdict in case.holder_verdicts:
+    nodes = {attachment.node_name for attachment in observed_of(context.volume.attachments)}
+    for holder_verdict in context.holder_verdicts:
         pods = observed_of(holder_verdict.holder.pods)
         nodes |= {pod.node_name for pod in pods if pod.node_name and runs(pod)}
-    return tuple(sorted(nodes - {case.here}))
+    return tuple(sorted(nodes - {context.here}))
 
 
-def shared(case: RuleContext) -> Iterator[Finding]:
+def shared(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD114 for several holders that the access mode allows."""
-    if case.verdict is not Verdict.SHARED:
+    if context.verdict is not Verdict.SHARED:
         return
     nodes = ", ".join(
-        sorted(str(holder_verdict.holder.node) for holder_verdict in sharing(case.holder_verdicts))
+        sorted(
+            str(holder_verdict.holder.node) for holder_verdict in sharing(context.holder_verdicts)
+        )
     )
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     modes = ", ".join(volume.access_modes) if volume is not None else "unknown"
-    machines = _machines(case)
+    machines = _machines(context)
     if len(machines) > 1:
         named = ", ".join(f"{name} ({placed_pod(pod)})" for name, pod in machines.items())
         yield finding(
             "RBD128",
-            case.volume,
+            context.name,
             f"{len(machines)} virtual machines use one disk: {named}. Only the migration of one "
             "machine has two pods on its disk, and these are different machines: stop one of them, "
             "unless both mark the disk as shareable.",
@@ -1533,10 +1549,10 @@ def shared(case: RuleContext) -> Iterator[Finding]:
         return
     yield finding(
         "RBD114",
-        case.volume,
-        f"{case.volume} is in use on {nodes}; its access mode ({modes}) allows that.",
+        context.name,
+        f"{context.name} is in use on {nodes}; its access mode ({modes}) allows that.",
         evidence=tuple(
-            holder_verdict.reasons[0] for holder_verdict in sharing(case.holder_verdicts)
+            holder_verdict.reasons[0] for holder_verdict in sharing(context.holder_verdicts)
         ),
     )
 
@@ -1544,10 +1560,10 @@ def shared(case: RuleContext) -> Iterator[Finding]:
 _MACHINE: Final = "VirtualMachineInstance/"
 
 
-def _machines(case: RuleContext) -> dict[str, Pod]:
+def _machines(context: RuleContext) -> dict[str, Pod]:
     """Return the virtual machines whose pods run with the volume, each with one of its pods."""
     found: dict[str, Pod] = {}
-    for pod in case.use.pods:
+    for pod in context.volume.pods:
         if _machine_of(pod) and runs(pod):
             found.setdefault(f"{pod.ref.namespace}/{_machine_of(pod)}", pod)
     return found
@@ -1558,9 +1574,9 @@ def _machine_of(pod: Pod) -> str:
     return next(owners, "").removeprefix(_MACHINE)
 
 
-def foreign_client(case: RuleContext) -> Iterator[Finding]:
+def foreign_client(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD115, RBD116 and RBD117 for clients that are not mappings of Kubernetes."""
-    for holder_verdict in case.observed_with(Verdict.FOREIGN):
+    for holder_verdict in context.observed_with(Verdict.FOREIGN):
         holder = holder_verdict.holder
         if holder.transient:
             yield finding(
@@ -1580,25 +1596,25 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
             yield finding(
                 "RBD116",
                 subject_of(holder),
-                f"{subject_of(holder)} is {supposed(holder, case.use)}. Any other librbd client "
-                "would look the same.",
-                evidence=(*holder_verdict.reasons, *not_excluded(case.use, case.snapshot)),
-                commands=(check_here(case),),
-                severity=Severity.WARNING if case.use.waiting_pods else None,
+                f"{subject_of(holder)} is {supposed(holder, context.volume)}. Any other librbd "
+                "client would look the same.",
+                evidence=(*holder_verdict.reasons, *not_excluded(context.volume, context.snapshot)),
+                commands=(check_here(context),),
+                severity=Severity.WARNING if context.volume.waiting_pods else None,
             )
         else:
-            blocks = bool(case.use.waiting_pods)
+            blocks = bool(context.volume.waiting_pods)
             is_librbd = holder.kind is HolderKind.LIBRBD
             yield finding(
                 "RBD115",
                 subject_of(holder),
                 f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
-                f"its owner{(is_librbd and _unknown_daemon(case)) or _NOT_OURS}"
-                f"{then_starts(case, None)}",
+                f"its owner{(is_librbd and _unknown_daemon(context)) or _NOT_OURS}"
+                f"{then_starts(context, None)}",
                 evidence=(
                     *holder_verdict.reasons,
-                    *identity_lines(case, holder),
-                    *(not_excluded(case.use, case.snapshot) if is_librbd else ()),
+                    *identity_lines(context, holder),
+                    *(not_excluded(context.volume, context.snapshot) if is_librbd else ()),
                 ),
                 severity=Severity.ERROR if blocks else None,
             )
@@ -1607,25 +1623,25 @@ def foreign_client(case: RuleContext) -> Iterator[Finding]:
 _NOT_OURS: Final = ". rbdagent does not act on it."
 
 
-def _unknown_daemon(case: RuleContext) -> str:
+def _unknown_daemon(context: RuleContext) -> str:
     """Return which of Ceph's daemons a librbd client may be, and what would tell."""
-    view = case.use.image_view
-    cluster = cluster_with(view.fsid if view is not None else None, case.snapshot)
+    view = context.volume.image_view
+    cluster = cluster_with(view.fsid if view is not None else None, context.snapshot)
     unread = None if cluster is None else cluster.services
     if not isinstance(unread, NotObserved):
         return ""
     return f" (ceph-mgr? {unread.hint})." if unread.hint else ""
 
 
-def between_steps(case: RuleContext) -> Iterator[Finding]:
+def between_steps(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD120 for a holder between two steps."""
-    staged = [*case.observed_with(Verdict.STAGED)]
-    explained = _explained_nodes(case) if staged else set()
+    staged = [*context.observed_with(Verdict.STAGED)]
+    explained = _explained_nodes(context) if staged else set()
     for holder_verdict in staged:
         holder = holder_verdict.holder
         if holder.driver_registered is False or holder.node in explained:
             continue
-        advice = _WAIT if _is_published(case, holder) else _advice(case, holder.node)
+        advice = _WAIT if _is_published(context, holder) else _advice(context, holder.node)
         yield finding(
             "RBD120",
             subject_of(holder_verdict.holder),
@@ -1633,8 +1649,8 @@ def between_steps(case: RuleContext) -> Iterator[Finding]:
             f"{holder_verdict.reasons[0]}. {advice.sentence}",
             severity=advice.severity,
             remedy=advice.remedy,
-            evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
-            commands=(query_again(case),),
+            evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
+            commands=(query_again(context),),
         )
 
 
@@ -1649,11 +1665,11 @@ class _Advice(NamedTuple):
 _WAIT: Final = _Advice("Wait, then run rbdagent again.")
 
 
-def _advice(case: RuleContext, node: str | None) -> _Advice:
+def _advice(context: RuleContext, node: str | None) -> _Advice:
     """Return what to do about a node between two steps: to wait, only for the time of a step."""
-    if next(hanging(case), None) is not None:
+    if next(hanging(context), None) is not None:
         return _Advice("An operation of this step hangs.", _OF_THE_HANG)
-    waited = _waited(case, node)
+    waited = _waited(context, node)
     if waited is None:
         return _WAIT
     return _Advice(
@@ -1671,22 +1687,22 @@ _READ_THE_LOGS: Final = (
 )
 
 
-def _is_published(case: RuleContext, holder: Holder) -> bool:
+def _is_published(context: RuleContext, holder: Holder) -> bool:
     """Return whether each pod that waits has the volume at its path: it waits for another one."""
     paths = observed_of(holder.mapping.mounts) if holder.mapping is not None else ()
     there = {pod_uid_of_path(mount.path) for mount in paths}
-    waiting = [pod for pod in case.use.waiting_pods if pod.node_name == holder.node]
+    waiting = [pod for pod in context.volume.waiting_pods if pod.node_name == holder.node]
     return bool(waiting) and all(pod.ref.uid in there for pod in waiting)
 
 
-def _explained_nodes(case: RuleContext) -> set[str | None]:
+def _explained_nodes(context: RuleContext) -> set[str | None]:
     """Return the nodes on which an event has the cause: a finding about it reports that."""
     found = {
         pod_event.node
-        for pod_event in decisive_pod_events(case)
+        for pod_event in decisive_pod_events(context)
         if rank_of(pod_event.text) is not Rank.GENERAL
     }
-    if (begun := ownership_begun(case)) is not None:
+    if (begun := ownership_begun(context)) is not None:
         found.add(begun[1].node_name)
     return found
 
@@ -1695,40 +1711,42 @@ _LONG_STEP: Final = timedelta(minutes=10)
 """kubelet gives a mount about two minutes for each try; a map that waits for Ceph is RBD203."""
 
 
-def _waited(case: RuleContext, node: str | None) -> timedelta | None:
+def _waited(context: RuleContext, node: str | None) -> timedelta | None:
     """Return for how long kubelet has reported failed mounts on a node; None if not for long."""
     firsts = [
         pod_event.event.first_seen
-        for pod_event in decisive_pod_events(case)
+        for pod_event in decisive_pod_events(context)
         if pod_event.node == node
         and pod_event.event.reason == "FailedMount"
         # RBD203 reports a call that does not return.
         and not is_about_hanging_call(pod_event.text)
     ]
-    waited = age(min((first for first in firsts if first), default=None), case.snapshot.observed_at)
+    waited = age(
+        min((first for first in firsts if first), default=None), context.snapshot.observed_at
+    )
     return waited if waited is not None and waited > _LONG_STEP else None
 
 
-def attached_not_mapped(case: RuleContext) -> Iterator[Finding]:
+def attached_not_mapped(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD120 for an attachment of a node that does not have the image mapped.
 
     The controller detaches a moment after kubelet has reported what it released.
     """
-    if case.verdict is not Verdict.STAGED or case.holders_with(Verdict.STAGED):
+    if context.verdict is not Verdict.STAGED or context.holders_with(Verdict.STAGED):
         return
-    attached = observed_of(case.use.attachments)
-    explained = _explained_nodes(case)
-    for node in attached_on_paper(case.use, case.snapshot):
+    attached = observed_of(context.volume.attachments)
+    explained = _explained_nodes(context)
+    for node in attached_on_paper(context.volume, context.snapshot):
         if node in explained:
             # A finding about the failed mount has the cause.
             continue
         attachment = next(found for found in attached if found.node_name == node)
         leaving = attachment.deleting_since
-        advice = _advice_without_mapping(case, node)
+        advice = _advice_without_mapping(context, node)
         yield finding(
             "RBD120",
             f"node {node}",
-            f"{case.volume} is attached to {node}, but is not mapped there yet, or is not mapped "
+            f"{context.name} is attached to {node}, but is not mapped there yet, or is not mapped "
             f"any more. {advice.sentence}",
             severity=advice.severity,
             remedy=advice.remedy,
@@ -1736,17 +1754,17 @@ def attached_not_mapped(case: RuleContext) -> Iterator[Finding]:
                 f"VolumeAttachment {attachment.name}: created {attachment.created_at}"
                 + (f", being deleted since {leaving}" if leaving else ""),
             ),
-            commands=(query_again(case),),
+            commands=(query_again(context),),
         )
 
 
-def _advice_without_mapping(case: RuleContext, node: str) -> _Advice:
+def _advice_without_mapping(context: RuleContext, node: str) -> _Advice:
     """Return what to do about a node that has the volume attached, and no mapping of it."""
-    advice = _advice(case, node)
+    advice = _advice(context, node)
     late = [
         pod
-        for pod in waiters(case)
-        if pod.node_name == node and has_waited(pod, case.snapshot, _LONG_STEP)
+        for pod in waiters(context)
+        if pod.node_name == node and has_waited(pod, context.snapshot, _LONG_STEP)
     ]
     if advice is not _WAIT or not late:
         return advice
@@ -1757,15 +1775,15 @@ def _advice_without_mapping(case: RuleContext, node: str) -> _Advice:
     )
 
 
-def in_use(case: RuleContext) -> Iterator[Finding]:
+def in_use(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD100 for a holder that a pod uses as expected."""
-    for holder_verdict in case.observed_with(Verdict.IN_USE):
+    for holder_verdict in context.observed_with(Verdict.IN_USE):
         if (
             holder_verdict.holder.unknown_pod_uids
             and not evidence_of(holder_verdict.holder).running
         ):
             continue
-        if case.use.unbacked and holder_verdict.holder.is_local:
+        if context.volume.unbacked and holder_verdict.holder.is_local:
             # The pod's container does not use this device, whatever the API reports.
             continue
         has_ended = have_containers_ended(evidence_of(holder_verdict.holder).running)
@@ -1774,7 +1792,7 @@ def in_use(case: RuleContext) -> Iterator[Finding]:
             subject_of(holder_verdict.holder),
             f"{subject_of(holder_verdict.holder)} is {'not free yet' if has_ended else 'in use'}: "
             f"{holder_verdict.reasons[0]}.",
-            evidence=(*holder_verdict.reasons, *identity_lines(case, holder_verdict.holder)),
+            evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
             remedy=_OF_AN_ENDED_POD if has_ended else "",
         )
 
@@ -1785,23 +1803,23 @@ _OF_AN_ENDED_POD: Final = (
 )
 
 
-def free(case: RuleContext) -> Iterator[Finding]:
+def free(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD118 if no client holds the volume and every source that proves it was observed."""
-    if case.verdict is not Verdict.FREE:
+    if context.verdict is not Verdict.FREE:
         return
-    view = case.use.image_view
+    view = context.volume.image_view
     mirrored = False if view is None else view.mirrored
     unseen = "a machine without Node, report and watch"
     if mirrored is True:
         unseen = f"{unseen}; a client in the peer cluster, because the image is mirrored"
     yield finding(
         "RBD118",
-        case.volume,
-        f"No client holds {case.volume}: it has no watcher, no node has a mapping of it, no pod "
+        context.name,
+        f"No client holds {context.name}: it has no watcher, no node has a mapping of it, no pod "
         f"runs with it, and it is attached to no node. Not visible: {unseen}.",
         evidence=(
             "Ceph lists no watcher",
-            f"{case.here} was observed and has no mapping of it",
+            f"{context.here} was observed and has no mapping of it",
             "the agent of every other node has reported recently, and none has a mapping of it",
             "no node lists it in volumesInUse, and it has no VolumeAttachment",
             *(
@@ -1813,35 +1831,35 @@ def free(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def possibly_held(case: RuleContext) -> Iterator[Finding]:
+def possibly_held(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD119 if no holder was observed, but a source that proves this is missing."""
     holding = [
         holder_verdict
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if not holder_verdict.holder.transient
     ]
-    if holding or case.use.image is None or case.verdict is not Verdict.UNDETERMINED:
+    if holding or context.volume.image is None or context.verdict is not Verdict.UNDETERMINED:
         return
-    view = case.use.image_view
+    view = context.volume.image_view
     if view is not None and view.presence is ImagePresence.GONE:
         return
-    sources = missing_sources(case.use, case.snapshot)
-    left = left_here(case.use, case.snapshot)
-    traces = (*left, *listed_here(case.use, case.snapshot))
-    missing = (*sources, *traces, *missing_of_nodes(case.use, case.snapshot))
+    sources = missing_sources(context.volume, context.snapshot)
+    left = left_here(context.volume, context.snapshot)
+    traces = (*left, *listed_here(context.volume, context.snapshot))
+    missing = (*sources, *traces, *missing_of_nodes(context.volume, context.snapshot))
     of_nodes_alone = bool(missing) and not (sources or traces)
     # kubelet prepares the directories of a volume before the volume is there.
-    is_awaited = any(pod.node_name == case.here for pod in case.use.waiting_pods)
+    is_awaited = any(pod.node_name == context.here for pod in context.volume.waiting_pods)
     yield finding(
         "RBD119",
-        case.volume,
-        f"No holder of {case.volume} was observed. This does not prove that it is free. Not "
+        context.name,
+        f"No holder of {context.name} was observed. This does not prove that it is free. Not "
         f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
         evidence=tuple(f"not observed: {fact}" for fact in missing),
         remedy=_REMEDY_OF_NODES if of_nodes_alone else _REMEDY_OF_TRACES if left else "",
-        commands=(query_again(case),)
+        commands=(query_again(context),)
         if traces and not sources
-        else _how_to_observe(case, missing, of_nodes_alone=of_nodes_alone),
+        else _how_to_observe(context, missing, of_nodes_alone=of_nodes_alone),
         # Without agents this applies to every unused volume: no reason for an alarm.
         severity=Severity.INFO if of_nodes_alone or (is_awaited and not sources) else None,
     )
@@ -1863,19 +1881,19 @@ _REMEDY_OF_NODES: Final = (
 
 
 def _how_to_observe(
-    case: RuleContext, missing: tuple[str, ...], *, of_nodes_alone: bool
+    context: RuleContext, missing: tuple[str, ...], *, of_nodes_alone: bool
 ) -> tuple[Command, ...]:
-    if missing == (PODS_ELSEWHERE,) and case.use.target.argument != case.ask:
-        return (query_again(case),)
+    if missing == (PODS_ELSEWHERE,) and context.volume.target.argument != context.ask:
+        return (query_again(context),)
     if not of_nodes_alone:
-        return (check_here(case),)
-    attached = {attachment.node_name for attachment in observed_of(case.use.attachments)}
-    there = tuple(query_on_node(case, node) for node in sorted(attached - {case.here}))
-    kube = case.snapshot.kubernetes
+        return (check_here(context),)
+    attached = {attachment.node_name for attachment in observed_of(context.volume.attachments)}
+    there = tuple(query_on_node(context, node) for node in sorted(attached - {context.here}))
+    kube = context.snapshot.kubernetes
     if kube is not None and observed_of(kube.published):
         return (*there, kubectl("get rbdnodes"))
     # No agent publishes in this cluster: it may not even have the resource.
-    return there or (command("rbdagent who-holds --print-runbook", case.ask),)
+    return there or (command("rbdagent who-holds --print-runbook", context.ask),)
 
 
 RULES: Final = (

@@ -84,10 +84,10 @@ ENTRIES: Final = (
 )
 
 
-def demoted(case: RuleContext) -> Iterator[Finding]:
+def demoted(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD129 for a writable mapping of an image that is not primary in this cluster."""
-    for holder_verdict in _of_kernels(case):
-        view = holder_verdict.holder.view(case.use)
+    for holder_verdict in _of_kernels(context):
+        view = holder_verdict.holder.view(context.volume)
         if view is None or view.primary is not False:
             continue
         yield finding(
@@ -98,16 +98,16 @@ def demoted(case: RuleContext) -> Iterator[Finding]:
             "and unmap it.",
             evidence=(
                 f"image {view.spec} (id {view.image_id}) is not primary",
-                *identity_lines(case, holder_verdict.holder),
+                *identity_lines(context, holder_verdict.holder),
             ),
             commands=(command("rbd info", str(view.spec)),),
         )
 
 
-def without_object_map(case: RuleContext) -> Iterator[Finding]:
+def without_object_map(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD130 for a mapping that uses an object map which the image does not have."""
-    for holder_verdict in case.holder_verdicts:
-        mapping, view = holder_verdict.holder.mapping, holder_verdict.holder.view(case.use)
+    for holder_verdict in context.holder_verdicts:
+        mapping, view = holder_verdict.holder.mapping, holder_verdict.holder.view(context.volume)
         if mapping is None or not mapping.has_object_map or view is None or not _lacks_it(view):
             continue
         yield finding(
@@ -123,10 +123,10 @@ def without_object_map(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def without_its_data(case: RuleContext) -> Iterator[Finding]:
+def without_its_data(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD132 for a mapping of a snapshot that is gone, or of the target of a migration."""
-    for holder_verdict in case.holder_verdicts:
-        mapping, view = holder_verdict.holder.mapping, holder_verdict.holder.view(case.use)
+    for holder_verdict in context.holder_verdicts:
+        mapping, view = holder_verdict.holder.mapping, holder_verdict.holder.view(context.volume)
         if mapping is None or view is None or mapping.kind is not DeviceKind.KRBD:
             continue
         why = _removed_snapshot(mapping, view) or _migration(mapping, view)
@@ -137,7 +137,7 @@ def without_its_data(case: RuleContext) -> Iterator[Finding]:
             subject_of(holder_verdict.holder),
             f"{mapping.device} reads as {why.reads}, without an error: {why.cause}. Do not copy "
             "from it.",
-            evidence=(why.evidence, *identity_lines(case, holder_verdict.holder)),
+            evidence=(why.evidence, *identity_lines(context, holder_verdict.holder)),
             commands=(why.command,),
         )
 
@@ -182,9 +182,9 @@ def _migration(mapping: Mapping, view: ImageView) -> _Why | None:
     )
 
 
-def _of_kernels(case: RuleContext) -> Iterator[HolderVerdict]:
+def _of_kernels(context: RuleContext) -> Iterator[HolderVerdict]:
     """Yield the holders with a writable mapping of the kernel."""
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         mapping = holder_verdict.holder.mapping
         if mapping is not None and mapping.kind is DeviceKind.KRBD and is_writable(mapping) is True:
             yield holder_verdict

@@ -66,25 +66,25 @@ _MEANINGS: Final = (
 
 
 def with_log_lines(
-    findings: tuple[Finding, ...], words: NodeLogs, case: RuleContext
+    findings: tuple[Finding, ...], words: NodeLogs, context: RuleContext
 ) -> tuple[Finding, ...]:
     """Return findings with the log lines of their step as further evidence."""
-    kubelet, kernel = _logs_of_volume(case, words)
+    kubelet, kernel = _logs_of_volume(context, words)
     has_detach_step = any(
-        _steps(finding) & _BACK and _is_here(finding, case) for finding in findings
+        _steps(finding) & _BACK and _is_here(finding, context) for finding in findings
     )
     extended = []
     for finding in findings:
         lines: tuple[str, ...] = ()
         steps = _steps(finding)
-        if finding.code in _OF_THE_HOLDER and not has_detach_step and _is_attached_here(case):
-            lines = _log_lines(_BACK, kubelet, kernel, case, is_problem=True)
-        elif steps and _is_here(finding, case):
+        if finding.code in _OF_THE_HOLDER and not has_detach_step and _is_attached_here(context):
+            lines = _log_lines(_BACK, kubelet, kernel, context, is_problem=True)
+        elif steps and _is_here(finding, context):
             is_problem = finding.severity is not Severity.INFO
-            lines = _log_lines(steps, kubelet, kernel, case, is_problem=is_problem)
-        elif FINDINGS[finding.code].step is LifecycleStep.USE and _is_here(finding, case):
+            lines = _log_lines(steps, kubelet, kernel, context, is_problem=is_problem)
+        elif FINDINGS[finding.code].step is LifecycleStep.USE and _is_here(finding, context):
             # Only the kernel logs errors of a device in use.
-            lines = tuple(_quoted(kernel, _BACK | _THERE, case))
+            lines = tuple(_quoted(kernel, _BACK | _THERE, context))
         extended.append(
             replace(finding, evidence=(*finding.evidence, *lines)) if lines else finding
         )
@@ -99,9 +99,9 @@ def _steps(finding: Finding) -> frozenset[LifecycleStep]:
     return next((path for path in (_BACK, _THERE) if step in path), frozenset())
 
 
-def _logs_of_volume(case: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs]:
+def _logs_of_volume(context: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs]:
     """Return the lines of this volume: those of kubelet and the plugin, and those of the kernel."""
-    names = log_names_of(case.use, case.snapshot)
+    names = log_names_of(context.volume, context.snapshot)
 
     def of(heard: LogExcerpt | NotObserved, known: frozenset[str]) -> LogExcerpt | NotObserved:
         return derived(heard, lambda excerpt: _about(excerpt, known))
@@ -112,29 +112,31 @@ def _logs_of_volume(case: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs]:
     ), (("the kernel", of(words.kernel, names.kernel)),)
 
 
-def _is_here(finding: Finding, case: RuleContext) -> bool:
+def _is_here(finding: Finding, context: RuleContext) -> bool:
     """Return whether a finding is about the node that was observed, based on its subject.
 
     The subject is the volume, ``pod NAMESPACE/NAME``, ``node NODE`` or ``DEVICE on NODE``. A pod
     that the API does not list has its traces on this node.
     """
     kind, _, name = finding.subject.partition(" ")
-    if finding.subject == case.volume:
-        pods = case.use.waiting_pods
+    if finding.subject == context.name:
+        pods = context.volume.waiting_pods
         return any(
-            holder_verdict.holder.is_local for holder_verdict in case.holder_verdicts
-        ) or any(pod.node_name == case.here for pod in pods)
+            holder_verdict.holder.is_local for holder_verdict in context.holder_verdicts
+        ) or any(pod.node_name == context.here for pod in pods)
     if kind == "pod":
         namespace, _, name = name.partition("/")
-        pod = case.kube.pod_by_key.get((namespace, name))
-        return pod is None or pod.node_name == case.here
-    return finding.subject == f"node {case.here}" or finding.subject.endswith(f" on {case.here}")
+        pod = context.kube.pod_by_key.get((namespace, name))
+        return pod is None or pod.node_name == context.here
+    return finding.subject == f"node {context.here}" or finding.subject.endswith(
+        f" on {context.here}"
+    )
 
 
-def _is_attached_here(case: RuleContext) -> bool:
+def _is_attached_here(context: RuleContext) -> bool:
     return any(
-        attachment.attached and attachment.node_name == case.here
-        for attachment in observed_of(case.use.attachments)
+        attachment.attached and attachment.node_name == context.here
+        for attachment in observed_of(context.volume.attachments)
     )
 
 
@@ -147,7 +149,7 @@ def _log_lines(
     steps: frozenset[LifecycleStep],
     kubelet: _Logs,
     kernel: _Logs,
-    case: RuleContext,
+    context: RuleContext,
     *,
     is_problem: bool,
 ) -> tuple[str, ...]:
@@ -155,9 +157,9 @@ def _log_lines(
 
     For a problem, also name the logs without such lines and the logs that could not be read.
     """
-    lines = [*_quoted((*kubelet, *kernel), steps, case)]
+    lines = [*_quoted((*kubelet, *kernel), steps, context)]
     if is_problem:
-        lines += _logs_without_errors(kubelet, steps, case)
+        lines += _logs_without_errors(kubelet, steps, context)
         lines += _unread_logs((*kubelet, *kernel))
     return tuple(lines)
 
@@ -168,11 +170,11 @@ def _about(excerpt: LogExcerpt, known: frozenset[str]) -> LogExcerpt:
     return replace(excerpt, words=kept)
 
 
-def _quoted(logs: _Logs, steps: frozenset[LifecycleStep], case: RuleContext) -> Iterator[str]:
+def _quoted(logs: _Logs, steps: frozenset[LifecycleStep], context: RuleContext) -> Iterator[str]:
     for source, heard in logs:
         for entry in observed_of(derived(heard, lambda excerpt: excerpt.words)):
             if _is_of_steps(entry, steps):
-                yield _line(source, entry, case.snapshot.observed_at)
+                yield _line(source, entry, context.snapshot.observed_at)
 
 
 def _is_of_steps(entry: LogEntry, steps: frozenset[LifecycleStep]) -> bool:
@@ -197,9 +199,9 @@ def _line(source: str, entry: LogEntry, now: str) -> str:
 
 
 def _logs_without_errors(
-    logs: _Logs, steps: frozenset[LifecycleStep], case: RuleContext
+    logs: _Logs, steps: frozenset[LifecycleStep], context: RuleContext
 ) -> Iterator[str]:
-    now = case.snapshot.observed_at
+    now = context.snapshot.observed_at
     without = [
         f"{source} in the last {age_text(age(excerpt.since, now))}"
         for source, excerpt in logs

@@ -178,9 +178,9 @@ ENTRIES: Final = (
 _CSI_VOLUMES: Final = "kubernetes.io~csi"
 
 
-def driver_down(case: RuleContext) -> Iterator[Finding]:
+def driver_down(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD201 for a node whose CSI driver does not answer."""
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         holder = holder_verdict.holder
         if holder.driver_registered is not False or holder.transient or holder.node is None:
             continue
@@ -191,20 +191,20 @@ def driver_down(case: RuleContext) -> Iterator[Finding]:
             f"node {holder.node}",
             f"The CSI driver does not answer on {holder.node}, so nothing can be unmounted there. "
             f"Bring its node plugin back: kubelet then continues automatically.{stuck}"
-            f"{then_starts(case, holder.node)}",
+            f"{then_starts(context, holder.node)}",
             evidence=holder_verdict.reasons,
             commands=(pods_on(holder.node),),
-            severity=None if _blocks(holder_verdict, case) else Severity.WARNING,
+            severity=None if _blocks(holder_verdict, context) else Severity.WARNING,
         )
 
 
-def down_elsewhere(case: RuleContext) -> Iterator[Finding]:
+def down_elsewhere(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD201, RBD202 and RBD203 of another node: only its agent's report shows them."""
     for code, message in _DOWN_ELSEWHERE.items():
-        if code == "RBD203" and _hanging_event(case) is not None:
+        if code == "RBD203" and _hanging_event(context) is not None:
             # The event shows it here, too.
             continue
-        yield from agent_findings(code, message, lambda holder: f"node {holder.node}", case)
+        yield from agent_findings(code, message, lambda holder: f"node {holder.node}", context)
 
 
 _DOWN_ELSEWHERE: Final = {
@@ -222,22 +222,22 @@ def _hanging_pods(holder_verdict: HolderVerdict) -> tuple[Pod, ...]:
     return (*found.ending, *(pod for pod in found.running if pod.deleting_since))
 
 
-def _blocks(holder_verdict: HolderVerdict, case: RuleContext) -> bool:
+def _blocks(holder_verdict: HolderVerdict, context: RuleContext) -> bool:
     """Return whether a pod waits for a step of kubelet or its CSI driver on a holder."""
     running = evidence_of(holder_verdict.holder).running
     living = any(pod.deleting_since is None for pod in running)
-    awaited = bool(waiting_elsewhere(case, holder_verdict.holder.node)) and not living
+    awaited = bool(waiting_elsewhere(context, holder_verdict.holder.node)) and not living
     return (
         bool(_hanging_pods(holder_verdict)) or awaited or holder_verdict.verdict is Verdict.STAGED
     )
 
 
-def kubelet_down(case: RuleContext) -> Iterator[Finding]:
+def kubelet_down(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD202 for a node without a kubelet process."""
-    kubelet = _kubelet(case.snapshot)
+    kubelet = _kubelet(context.snapshot)
     local = [
         holder_verdict
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.mapping is not None
     ]
     if kubelet is None or not _is_down(kubelet) or not local:
@@ -245,10 +245,10 @@ def kubelet_down(case: RuleContext) -> Iterator[Finding]:
     if not any(holder_verdict.holder.is_kubernetes_managed for holder_verdict in local):
         return
     is_used = all(
-        holder_verdict.verdict is Verdict.IN_USE and not _blocks(holder_verdict, case)
+        holder_verdict.verdict is Verdict.IN_USE and not _blocks(holder_verdict, context)
         for holder_verdict in local
     )
-    yield _without_kubelet(kubelet, case.here, Severity.WARNING if is_used else None)
+    yield _without_kubelet(kubelet, context.here, Severity.WARNING if is_used else None)
 
 
 def _is_down(kubelet: KubeletView) -> bool:
@@ -314,24 +314,24 @@ class _Hang(NamedTuple):
     is_certain: bool
 
 
-def hanging(case: RuleContext) -> Iterator[Finding]:
+def hanging(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD203 for an operation that hangs, and which side does not answer."""
-    event, hang = _hanging_event(case), _hang_here(case)
+    event, hang = _hanging_event(context), _hang_here(context)
     if event is None and not hang.asleep and not hang.requests:
         return
-    stuck = _stuck_tasks(case) if hang.requests else ()
+    stuck = _stuck_tasks(context) if hang.requests else ()
     is_certain = event is not None or hang.is_certain or bool(stuck)
-    side = _side(case, hang, stuck)
+    side = _side(context, hang, stuck)
     yield finding(
         "RBD203",
-        case.volume,
+        context.name,
         f"{side.message} Do not kill the processes.",
         evidence=(
             *(() if event is None else (quoted(event),)),
             *map(process_text, hang.asleep),
             *(f"hanging request of its client: {foreign(request)}" for request in hang.requests),
             *map(kernel_line, stuck),
-            *_health_lines(slow_osds(case, _pool(case))),
+            *_health_lines(slow_osds(context, _pool(context))),
         ),
         remedy=side.remedy,
         commands=side.commands,
@@ -361,17 +361,17 @@ _OF_A_POD: Final = (
 )
 
 
-def _pool(case: RuleContext) -> str:
-    return case.use.image.spec.pool if case.use.image is not None else ""
+def _pool(context: RuleContext) -> str:
+    return context.volume.image.spec.pool if context.volume.image is not None else ""
 
 
-def _hang_here(case: RuleContext) -> _Hang:
+def _hang_here(context: RuleContext) -> _Hang:
     asleep: list[ProcessRef] = []
     requests: list[str] = []
     clients: list[str] = []
     strange: list[str] = []
     is_certain = False
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         holder = holder_verdict.holder
         if not observed_of(holder.in_flight) and not hung_requests(holder.mapping):
             continue
@@ -381,19 +381,19 @@ def _hang_here(case: RuleContext) -> _Hang:
             for operation in (*found.bringing_up, *found.tearing_down)
             if operation.process.state == "D"
             # A process that works is in this state for moments too.
-            and is_young(operation.process.started_at, case.snapshot.observed_at, _MOMENT)
+            and is_young(operation.process.started_at, context.snapshot.observed_at, _MOMENT)
             is not True
         ]
-        hung = _hanging_requests(holder_verdict.verdict, found, case)
+        hung = _hanging_requests(holder_verdict.verdict, found, context)
         asleep += sleeping
         requests += hung
         if hung and holder.mapping is not None:
             clients.append(f"client.{holder.mapping.client_id}")
-            strange += _strange_address(case, holder.mapping)
+            strange += _strange_address(context, holder.mapping)
         is_certain |= bool(sleeping) or (
             bool(hung) and holder_verdict.verdict is not Verdict.IN_USE
         )
-    waiting = [process for process in _waiting_maps(case) if process not in asleep]
+    waiting = [process for process in _waiting_maps(context) if process not in asleep]
     is_certain |= bool(waiting)
     asleep += waiting
     return _Hang(
@@ -405,29 +405,29 @@ def _hang_here(case: RuleContext) -> _Hang:
     )
 
 
-def _strange_address(case: RuleContext, mapping: Mapping) -> tuple[str, ...]:
+def _strange_address(context: RuleContext, mapping: Mapping) -> tuple[str, ...]:
     """Return the address of a mapping's client if it is none of the node's.
 
     A mapping keeps the network namespace of the process that mapped it (ceph_messenger_init() in
     net/ceph/messenger.c).
     """
-    node, address = case.snapshot.node, mapping.client_address
+    node, address = context.snapshot.node, mapping.client_address
     known = () if node is None else observed_of(node.addresses)
     if address is None or not known or address.ip in known:
         return ()
     return (address.ip,)
 
 
-def _waiting_maps(case: RuleContext) -> list[ProcessRef]:
+def _waiting_maps(context: RuleContext) -> list[ProcessRef]:
     """Return the processes that have been mapping the image of the volume for long.
 
     They have no device yet. rbd waits for the monitors in any state.
     """
     return [
         entry.process
-        for entry in maps_in_flight(case.use.image, case.snapshot)
+        for entry in maps_in_flight(context.volume.image, context.snapshot)
         if _monitors_in(entry.process)
-        and is_young(entry.process.started_at, case.snapshot.observed_at, LONG) is False
+        and is_young(entry.process.started_at, context.snapshot.observed_at, LONG) is False
     ]
 
 
@@ -436,19 +436,19 @@ _HUNG_LATELY: Final = timedelta(hours=1)
 """The kernel repeats its line about a task every two minutes, ten times (hung_task_warnings)."""
 
 
-def _stuck_tasks(case: RuleContext) -> tuple[LogEntry, ...]:
+def _stuck_tasks(context: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the kernel about tasks that wait for a device of the volume."""
     devices = {
         holder_verdict.holder.mapping.kernel_name
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.mapping is not None
     }
     return tuple(
         entry
-        for entry in kernel_log(case)
+        for entry in kernel_log(context)
         if Recognised.TASK_HUNG.is_in(entry.text)
         and not devices.isdisjoint(entry.names)
-        and is_young(entry.at, case.snapshot.observed_at, _HUNG_LATELY) is True
+        and is_young(entry.at, context.snapshot.observed_at, _HUNG_LATELY) is True
     )
 
 
@@ -460,67 +460,67 @@ class _Side(NamedTuple):
     remedy: str = ""
 
 
-def _side(case: RuleContext, hang: _Hang, stuck: tuple[LogEntry, ...]) -> _Side:
+def _side(context: RuleContext, hang: _Hang, stuck: tuple[LogEntry, ...]) -> _Side:
     """Return which side does not answer.
 
     "Ceph does not answer" is never reported of a cluster that has just answered rbdagent.
     """
     # The agents of other nodes report the code of a mapping only: it begins in the same way there.
-    hangs = f"An operation on {case.volume} hangs."
-    answers, slow = _does_ceph_answer(case), slow_osds(case, _pool(case))
-    if reported := blocking(case, _pool(case)):
+    hangs = f"An operation on {context.name} hangs."
+    answers, slow = _does_ceph_answer(context), slow_osds(context, _pool(context))
+    if reported := blocking(context, _pool(context)):
         message = f"{hangs} {reported}. When that is mended, the operation most likely completes."
         return _Side(message, (_HEALTH,), _LOOK_AT_THE_NODE if answers else "")
     if answers and hang.strange:
-        return _of_strange_address(case, hangs, hang)
+        return _of_strange_address(context, hangs, hang)
     maps = [process for process in hang.asleep if _monitors_in(process)]
     if slow is not None and slow.osds and (not maps or maps[0].state == "D"):
-        return _of_slow_osds(case, hangs, slow)
+        return _of_slow_osds(context, hangs, slow)
     if not answers:
         message = f"{hangs} Check Ceph first: when Ceph answers again, the operation completes."
         return _Side(message, (_HEALTH,), _OF_A_POD if hang.strange else "")
     if hang.requests or hang.asleep:
-        return _of_what_waits(case, hangs, hang, stuck)
-    return _unexplained(case, hangs)
+        return _of_what_waits(context, hangs, hang, stuck)
+    return _unexplained(context, hangs)
 
 
 _HEALTH: Final = command("ceph health detail")
 
 
-def _kernel_log(case: RuleContext) -> Command:
+def _kernel_log(context: RuleContext) -> Command:
     return command(
-        "journalctl --dmesg --no-pager --lines=10 --grep=libceph:", node=case.here_if_known
+        "journalctl --dmesg --no-pager --lines=10 --grep=libceph:", node=context.here_if_known
     )
 
 
-def _of_strange_address(case: RuleContext, hangs: str, hang: _Hang) -> _Side:
+def _of_strange_address(context: RuleContext, hangs: str, hang: _Hang) -> _Side:
     message = (
         f"{hangs} {', '.join(hang.clients)} has the address {', '.join(hang.strange)}, which "
-        f"{case.here} does not have: the image was mapped from the network of a pod (a CSI "
+        f"{context.here} does not have: the image was mapped from the network of a pod (a CSI "
         "node plugin without hostNetwork), which is gone if that pod was replaced, or "
         "addresses are translated on the way to Ceph."
     )
-    return _Side(message, (pods_on(case.here), _kernel_log(case), _HEALTH), _OF_A_POD)
+    return _Side(message, (pods_on(context.here), _kernel_log(context), _HEALTH), _OF_A_POD)
 
 
 def _of_what_waits(
-    case: RuleContext, hangs: str, hang: _Hang, stuck: tuple[LogEntry, ...]
+    context: RuleContext, hangs: str, hang: _Hang, stuck: tuple[LogEntry, ...]
 ) -> _Side:
     """Return what the requests or the processes on the observed node may wait for."""
-    log = _kernel_log(case)
+    log = _kernel_log(context)
     maps = [process for process in hang.asleep if _monitors_in(process)]
     if maps and not hang.requests:
-        message, commands = _of_map(case, hangs, maps[0], (log, _HEALTH))
+        message, commands = _of_map(context, hangs, maps[0], (log, _HEALTH))
         return _Side(message, commands, _LOOK_AT_THE_NODE)
     if hang.requests:
         since = f" since {stuck[0].at} or longer" if stuck else ""
         what = (
-            f"{_count(hang.requests)} of {', '.join(hang.clients)} on {case.here} to Ceph have no "
-            f"answer{since}"
+            f"{_count(hang.requests)} of {', '.join(hang.clients)} on {context.here} to Ceph have "
+            f"no answer{since}"
         )
         osd = "a PG or an OSD of these requests"
     else:
-        what = f"A process on {case.here} waits for the device"
+        what = f"A process on {context.here} waits for the device"
         osd = "an OSD"
     message = (
         f"{hangs} {what}, although Ceph answers rbdagent. Either {osd} does not answer (`ceph "
@@ -530,7 +530,7 @@ def _of_what_waits(
     return _Side(message, (_HEALTH, log), _LOOK_AT_THE_NODE)
 
 
-def _of_slow_osds(case: RuleContext, hangs: str, slow: SlowOsds) -> _Side:
+def _of_slow_osds(context: RuleContext, hangs: str, slow: SlowOsds) -> _Side:
     """Return what Ceph reports of its OSDs, and what decides whether the call waits for them."""
     is_one = len(slow.osds) == 1
     which, number = ("that OSD", slow.osds[0]) if is_one else ("the OSDs that are named", "N")
@@ -541,13 +541,13 @@ def _of_slow_osds(case: RuleContext, hangs: str, slow: SlowOsds) -> _Side:
         (_HEALTH, *found, command("ceph osd perf")),
         f"Look at {which}: disk, log, and network to the other OSDs. When that is mended, the "
         f"operation completes. `ceph tell osd.{number} dump_blocked_ops` lists what waits there: "
-        f"if nothing is of this image{_objects_of(case)}, check whether the node reaches every "
+        f"if nothing is of this image{_objects_of(context)}, check whether the node reaches every "
         "OSD. Do not restart the CSI node plugin for it.",
     )
 
 
-def _objects_of(case: RuleContext) -> str:
-    view = case.use.image_view
+def _objects_of(context: RuleContext) -> str:
+    view = context.volume.image_view
     return f" ({view.image_id} in the name of its objects)" if view and view.image_id else ""
 
 
@@ -564,44 +564,44 @@ def _health_lines(slow: SlowOsds | None) -> tuple[str, ...]:
 _HEALTH_LINES: Final = 3
 
 
-def _unexplained(case: RuleContext, hangs: str) -> _Side:
+def _unexplained(context: RuleContext, hangs: str) -> _Side:
     """Return what is known of a call whose cause neither Ceph nor the node shows."""
-    slow = slow_osds(case, _pool(case))
+    slow = slow_osds(context, _pool(context))
     if slow is not None:
         health = f"{slow.reported}: the network between OSDs may lose packets"
-    elif is_health_known(case, _pool(case)):
+    elif is_health_known(context, _pool(context)):
         health = "Ceph answers rbdagent, and its health reports nothing that explains it"
     else:
         health = "Ceph answers rbdagent, and its health was not observed"
     log = "the log of the CSI node plugin may show what its call waits for"
-    word = decisive_pod_event(case, is_about_hanging_call)
+    word = decisive_pod_event(context, is_about_hanging_call)
     node = None if word is None else word.node
-    if word is not None and node is not None and node == case.here_if_known:
-        if has_logged_no_cause(case, word.event.first_seen):
+    if word is not None and node is not None and node == context.here_if_known:
+        if has_logged_no_cause(context, word.event.first_seen):
             log = f"the log of the CSI node plugin on {node} has no other error"
         node = None
-    there = () if node is None else (query_on_node(case, node),)
+    there = () if node is None else (query_on_node(context, node),)
     return _Side(f"{hangs} {health}; {log}.", (_HEALTH, *there), _NOTHING_NAMED)
 
 
 def _of_map(
-    case: RuleContext, hangs: str, waiting: ProcessRef, shown: tuple[Command, ...]
+    context: RuleContext, hangs: str, waiting: ProcessRef, shown: tuple[Command, ...]
 ) -> tuple[str, tuple[Command, ...]]:
     """Return what a process of rbd waits for while it maps an image, and the commands."""
-    if "noudev" not in waiting.command and _is_mapped_here(case):
+    if "noudev" not in waiting.command and _is_mapped_here(context):
         message = (
-            f"{hangs} `rbd map` on {case.here} has mapped the image and waits for udev, whose "
+            f"{hangs} `rbd map` on {context.here} has mapped the image and waits for udev, whose "
             "events do not reach the plugin's container: it runs without the option noudev."
         )
-        return message, (pods_on(case.here),)
-    waited = age_text(age(waiting.started_at, case.snapshot.observed_at))
+        return message, (pods_on(context.here),)
+    waited = age_text(age(waiting.started_at, context.snapshot.observed_at))
     message = (
-        f"The CSI node plugin on {case.here} has waited {waited} for Ceph at "
+        f"The CSI node plugin on {context.here} has waited {waited} for Ceph at "
         f"{foreign_name(_monitors_in(waiting))}, although Ceph answers rbdagent. Check the route "
         "to these addresses from the network namespace of the plugin's pod"
     )
     message += _AND_TO_OSDS if waiting.state == "D" else "."
-    return message, (pods_on(case.here), *shown)
+    return message, (pods_on(context.here), *shown)
 
 
 _AND_TO_OSDS: Final = (
@@ -611,16 +611,16 @@ _AND_TO_OSDS: Final = (
 net/ceph/ceph_common.c), and for an OSD without a limit (wait_request_timeout() in osd_client.c)."""
 
 
-def _is_mapped_here(case: RuleContext) -> bool:
+def _is_mapped_here(context: RuleContext) -> bool:
     return any(
         holder_verdict.holder.mapping is not None and holder_verdict.holder.is_local
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
     )
 
 
-def _does_ceph_answer(case: RuleContext) -> bool:
+def _does_ceph_answer(context: RuleContext) -> bool:
     """Return whether the OSD of the image's header answered rbdagent."""
-    view = case.use.image_view
+    view = context.volume.image_view
     return view is not None and not isinstance(view.watchers, NotObserved)
 
 
@@ -634,7 +634,7 @@ def _monitors_in(process: ProcessRef) -> str:
     return next((after for word, after in pairwise(words) if word == "-m"), "")
 
 
-def _hanging_requests(verdict: Verdict, found: Evidence, case: RuleContext) -> tuple[str, ...]:
+def _hanging_requests(verdict: Verdict, found: Evidence, context: RuleContext) -> tuple[str, ...]:
     """Return the requests to Ceph that hang, rather than being in progress.
 
     osdc has no times: it lists each write of a pod, of mkfs or of an unmount until the OSD answers.
@@ -642,33 +642,33 @@ def _hanging_requests(verdict: Verdict, found: Evidence, case: RuleContext) -> t
     requests therefore hints at an OSD that does not answer (recording 29-debugfs). While a volume
     follows its pod, udev and the driver read the device too, with no process that shows it.
     """
-    is_step = found.bringing_up or found.tearing_down or does_a_pod_start(case)
+    is_step = found.bringing_up or found.tearing_down or does_a_pod_start(context)
     is_busy = verdict is Verdict.IN_USE or is_step
     has_ping = any(request.startswith(KEEP_ALIVE) for request in found.hung)
     return found.hung if has_ping or not is_busy else ()
 
 
-def _hanging_event(case: RuleContext) -> KubeEvent | None:
+def _hanging_event(context: RuleContext) -> KubeEvent | None:
     """Return the newest event of a waiting pod, if it reports a call that has not returned."""
-    word = decisive_pod_event(case, is_about_hanging_call)
+    word = decisive_pod_event(context, is_about_hanging_call)
     if word is not None:
         return word.event
-    if case.use.target.kind is not TargetKind.NONE:
+    if context.volume.target.kind is not TargetKind.NONE:
         return None
     # A snapshot of one node has the events of pods on other nodes, and not whether they wait.
-    known = {(pod.ref.namespace, pod.ref.name) for pod in case.use.pods}
+    known = {(pod.ref.namespace, pod.ref.name) for pod in context.volume.pods}
     found = [
         event
-        for event in case.use.events
+        for event in context.volume.events
         if (event.subject.namespace, event.subject.name) not in known
         and is_about_hanging_call(event.message)
     ]
     return found[-1] if found else None
 
 
-def device_node_missing(case: RuleContext) -> Iterator[Finding]:
+def device_node_missing(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD204 for a mapping in sysfs without a device node in /dev."""
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         mapping = holder_verdict.holder.mapping
         if mapping is None or mapping.device_node_present is not False:
             continue
@@ -692,28 +692,28 @@ def _make_node(mapping: Mapping, node: str | None) -> Command:
     return command("mknod -m 600", mapping.device, "b", *number, node=node)
 
 
-def pod_directories_left(case: RuleContext) -> Iterator[Finding]:
+def pod_directories_left(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD205 for a pod's directory that is left and is no use of the volume.
 
     kubelet removes the directory before the pod leaves the API, and makes it after the pod is
     there: the pods may have been read after the one, or before the other.
     """
-    for leftover in case.use.leftovers:
-        is_moving = _just_changed(leftover, case)
+    for leftover in context.volume.leftovers:
+        is_moving = _just_changed(leftover, context)
         yield finding(
             "RBD205",
             f"pod {leftover.pod_uid}",
-            f"A directory of pod {leftover.pod_uid} is left on {case.here}. The pod is not in the "
-            f"API, and nothing is mounted in the directory.{_AT_WORK if is_moving else ''}",
+            f"A directory of pod {leftover.pod_uid} is left on {context.here}. The pod is not in "
+            f"the API, and nothing is mounted in the directory.{_AT_WORK if is_moving else ''}",
             evidence=(_directory(leftover),),
-            commands=(command("ls -la", _directory(leftover), node=case.here),),
+            commands=(command("ls -la", _directory(leftover), node=context.here),),
             severity=Severity.INFO if is_moving else None,
         )
 
 
-def _just_changed(left: PodVolumeDirectory, case: RuleContext) -> bool:
+def _just_changed(left: PodVolumeDirectory, context: RuleContext) -> bool:
     """Return whether it changed within a minute of the observation: a clock may be set back."""
-    since = age(left.changed_at, case.snapshot.observed_at)
+    since = age(left.changed_at, context.snapshot.observed_at)
     return since is not None and abs(since) < MOVING
 
 
@@ -726,9 +726,9 @@ def _directory(left: PodVolumeDirectory) -> str:
     return left.path.removesuffix("/mount") if is_mount_point else left.path
 
 
-def staged_without_volume_data(case: RuleContext) -> Iterator[Finding]:
+def staged_without_volume_data(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD206 for a staged volume without kubelet's vol_data.json."""
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         if holder_verdict.holder.mapping is None:
             continue
         for directory in observed_of(holder_verdict.holder.staging):
@@ -747,24 +747,26 @@ def staged_without_volume_data(case: RuleContext) -> Iterator[Finding]:
             )
 
 
-def same_name_other_image(case: RuleContext) -> Iterator[Finding]:
+def same_name_other_image(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD207 for a mapping with the same names in another cluster, namespace or image."""
-    image = case.use.image
+    image = context.volume.image
     if image is None or (image.fsid is None and image.image_id is None):
         return
-    for mapping in node_index(case.snapshot.node).mappings_by_image.get(image.spec.name, ()):
+    for mapping in node_index(context.snapshot.node).mappings_by_image.get(image.spec.name, ()):
         other = identity_of_mapping(mapping)
         if other is None or other.spec.pool != image.spec.pool or same_image(image, other):
             continue
-        if any(holder_verdict.holder.mapping == mapping for holder_verdict in case.holder_verdicts):
+        if any(
+            holder_verdict.holder.mapping == mapping for holder_verdict in context.holder_verdicts
+        ):
             continue
-        difference = _difference(mapping, case)
+        difference = _difference(mapping, context)
         if not difference:
             continue
         yield finding(
             "RBD207",
-            f"{mapping.device} on {case.here}",
-            f"{mapping.device} on {case.here} is another image of the same name: {difference}. "
+            f"{mapping.device} on {context.here}",
+            f"{mapping.device} on {context.here} is another image of the same name: {difference}. "
             "Use the device in commands, never the name.",
             evidence=(
                 f"{mapping.device}: {other.spec}, cluster {other.fsid}, id {other.image_id}",
@@ -772,9 +774,9 @@ def same_name_other_image(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _difference(mapping: Mapping, case: RuleContext) -> str:
+def _difference(mapping: Mapping, context: RuleContext) -> str:
     """Return what is known to differ; "" if that was not observed."""
-    image = case.use.image
+    image = context.volume.image
     if image is not None and mapping.fsid != image.fsid and mapping.fsid and image.fsid:
         return f"it is in cluster {mapping.fsid}"
     mapped = identity_of_mapping(mapping)

@@ -1927,53 +1927,55 @@ ERROR_TEXTS: Final = (
 _BY_NOW: Final = " The driver is registered there now: the next retry will succeed."
 
 
-def mount_failed(case: RuleContext) -> Iterator[Finding]:
+def mount_failed(context: RuleContext) -> Iterator[Finding]:
     """Report RBD731 to RBD766: what the newest event of a waiting pod means.
 
     Pods with the same error share one finding.
     """
-    for code, pod_events in events_by_code(ERROR_TEXTS, case).items():
+    for code, pod_events in events_by_code(ERROR_TEXTS, context).items():
         if code == "RBD731" and any(
-            _lacks_driver(pod_event.node, case) for pod_event in pod_events
+            _lacks_driver(pod_event.node, context) for pod_event in pod_events
         ):
             continue
-        if code == "RBD738" and _image_is_known_gone(case):
+        if code == "RBD738" and _image_is_known_gone(context):
             continue
-        if code == "RBD760" and not _may_be_in_tree(case):
+        if code == "RBD760" and not _may_be_in_tree(context):
             # The volume without a plugin is another volume of the pod.
             continue
-        yield _mount_failure(code, pod_events, case)
-    unknown = [pod_event for pod_event in unrecognised_events(case) if _is_failed_mount(pod_event)]
-    added = plugin_adds(unknown[0], case) if unknown else ""
+        yield _mount_failure(code, pod_events, context)
+    unknown = [
+        pod_event for pod_event in unrecognised_events(context) if _is_failed_mount(pod_event)
+    ]
+    added = plugin_adds(unknown[0], context) if unknown else ""
     if added:
         yield finding(
             "RBD762",
             f"pod {unknown[0].event.subject}",
             f"{waiters_text(unknown)}: {foreign(added)}. The log of the CSI node plugin has this "
             "after the error of the event.",
-            evidence=pod_event_evidence(unknown[0], case),
+            evidence=pod_event_evidence(unknown[0], context),
             commands=(pods_on(str(unknown[0].node)),),
         )
     elif unknown:
-        yield event_finding("RBD762", unknown, case, note=beside(case, unknown[0].node))
+        yield event_finding("RBD762", unknown, context, note=beside(context, unknown[0].node))
 
 
-def _mount_failure(code: str, pod_events: list[PodEvent], case: RuleContext) -> Finding:
+def _mount_failure(code: str, pod_events: list[PodEvent], context: RuleContext) -> Finding:
     without = code == "RBD731"
-    if without and all(_is_back(waiter, case) for waiter in pod_events):
+    if without and all(_is_back(waiter, context) for waiter in pod_events):
         return event_finding(
             code,
             pod_events,
-            case,
+            context,
             note=_BY_NOW,
             severity=Severity.INFO,
             recovery=Recovery(actor="kubelet", within_s=RETRY_S),
         )
-    is_new = without and all(_has_just_come(waiter.node, case) for waiter in pod_events)
+    is_new = without and all(_has_just_come(waiter.node, context) for waiter in pod_events)
     # RBD742 reports what Ceph refuses; if Ceph was not queried, only RBD736 is known.
-    is_explained = code == "RBD736" and _is_for_lock(pod_events[0], case)
+    is_explained = code == "RBD736" and _is_for_lock(pod_events[0], context)
     severity = Severity.INFO if is_new or is_explained else None
-    return event_finding(code, pod_events, case, severity=severity)
+    return event_finding(code, pod_events, context, severity=severity)
 
 
 def _is_failed_mount(pod_event: PodEvent) -> bool:
@@ -1987,44 +1989,44 @@ def _is_failed_mount(pod_event: PodEvent) -> bool:
     return is_mount and Recognised.NAMES_A_VOLUME.is_in(text)
 
 
-def attach_refused(case: RuleContext) -> Iterator[Finding]:
+def attach_refused(context: RuleContext) -> Iterator[Finding]:
     """Report what the attachError of a VolumeAttachment means, if it is an error of the driver."""
-    for code, attachment in attach_errors(ERROR_TEXTS, case):
-        if code == "RBD731" and _is_attacher_back(attachment, case):
+    for code, attachment in attach_errors(ERROR_TEXTS, context):
+        if code == "RBD731" and _is_attacher_back(attachment, context):
             yield attach_finding(
                 code,
                 attachment,
-                case,
+                context,
                 note=_BY_NOW,
                 severity=Severity.INFO,
                 recovery=Recovery(actor=ATTACHER, within_s=RETRY_S),
             )
             continue
-        is_new = code == "RBD731" and _is_attachment_new(attachment, case)
-        yield attach_finding(code, attachment, case, severity=Severity.INFO if is_new else None)
+        is_new = code == "RBD731" and _is_attachment_new(attachment, context)
+        yield attach_finding(code, attachment, context, severity=Severity.INFO if is_new else None)
 
 
-def _is_attacher_back(attachment: VolumeAttachment, case: RuleContext) -> bool:
+def _is_attacher_back(attachment: VolumeAttachment, context: RuleContext) -> bool:
     """Return whether the driver is back; an attachError is never older than its attachment."""
     error, created_at = attachment.attach_error, attachment.created_at
-    return _is_registered_by_now(error, created_at, attachment.node_name, case)
+    return _is_registered_by_now(error, created_at, attachment.node_name, context)
 
 
-def _is_attachment_new(attachment: VolumeAttachment, case: RuleContext) -> bool:
+def _is_attachment_new(attachment: VolumeAttachment, context: RuleContext) -> bool:
     """Return whether the attachment or the node is so new that the driver may still start."""
-    young = is_young(attachment.created_at, case.snapshot.observed_at, MOVING) is True
-    return young or _has_just_come(attachment.node_name, case)
+    young = is_young(attachment.created_at, context.snapshot.observed_at, MOVING) is True
+    return young or _has_just_come(attachment.node_name, context)
 
 
-def _may_be_in_tree(case: RuleContext) -> bool:
+def _may_be_in_tree(context: RuleContext) -> bool:
     """Return whether the volume may use the in-tree RBD plugin; a volume in a pod has no PV."""
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     return volume is None or isinstance(volume.source, InTreeRbdSource)
 
 
-def _image_is_known_gone(case: RuleContext) -> bool:
+def _image_is_known_gone(context: RuleContext) -> bool:
     """Return whether Ceph reports the image as gone: RBD301 or RBD302 has more details."""
-    view = case.use.image_view
+    view = context.volume.image_view
     return view is not None and view.presence in {"gone", "trash"}
 
 
@@ -2033,13 +2035,13 @@ def _image_is_known_gone(case: RuleContext) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def _made_again(driver: str, known: Sequence[str], case: RuleContext) -> str:
+def _made_again(driver: str, known: Sequence[str], context: RuleContext) -> str:
     """Return how to mend a PV made by hand that names one RBD driver in place of the other.
 
     Rook puts the namespace of its operator before the name of the driver.
     """
     others = [other for other in known if other.endswith(_OF_RBD)]
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     if volume is None or volume.provisioner or len(others) != 1 or not driver.endswith(_OF_RBD):
         return ""
     return (
@@ -2052,28 +2054,28 @@ def _made_again(driver: str, known: Sequence[str], case: RuleContext) -> str:
 _OF_RBD: Final = "rbd.csi.ceph.com"
 
 
-def driver_missing(case: RuleContext) -> Iterator[Finding]:
+def driver_missing(context: RuleContext) -> Iterator[Finding]:
     """Report RBD731, RBD732: the node where a pod waits has no driver for its volume."""
-    without = [pod for pod in waiters(case) if _lacks_driver(pod.node_name, case)]
-    driver, pods = driver_of(case.use), pod_names(without)
+    without = [pod for pod in waiters(context) if _lacks_driver(pod.node_name, context)]
+    driver, pods = driver_of(context.volume), pod_names(without)
     if not without or driver is None:
         return
     nodes = sorted({str(pod.node_name) for pod in without})
-    if is_not_installed(driver, case):
-        known = _known_drivers(case)
+    if is_not_installed(driver, context):
+        known = _known_drivers(context)
         yield finding(
             "RBD732",
             f"pod {without[0].ref}",
-            f"{pods} cannot start: {case.volume} requires the CSI driver {driver}, which is not "
+            f"{pods} cannot start: {context.name} requires the CSI driver {driver}, which is not "
             f"installed in this cluster. Installed drivers: {', '.join(known) or 'none'}.",
             evidence=(f"no CSIDriver {driver} exists, and no CSINode lists it",),
-            remedy=_made_again(driver, known, case),
+            remedy=_made_again(driver, known, context),
             commands=(kubectl("get csidriver"),),
         )
         return
     place = f"{pods} cannot start on {', '.join(nodes)}: the CSI driver {driver} is"
     unlisted = tuple(f"CSINode {node} does not list {driver}" for node in nodes)
-    elsewhere = _other_root(case) if nodes == [case.here_if_known] else ""
+    elsewhere = _other_root(context) if nodes == [context.here_if_known] else ""
     if elsewhere:
         yield finding(
             "RBD731",
@@ -2082,11 +2084,11 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
             f"{foreign_name(elsewhere)}: a node plugin that is deployed for {_ROOT} does not reach "
             "kubelet.",
             evidence=(*unlisted, f"kubelet has its directories at {foreign_name(elsewhere)}"),
-            remedy=_for_root(driver, nodes, case),
+            remedy=_for_root(driver, nodes, context),
             commands=(kubectl("get daemonsets -A -o wide"), *(pods_on(node) for node in nodes)),
         )
         return
-    if _is_on_no_node(driver, case):
+    if _is_on_no_node(driver, context):
         yield finding(
             "RBD731",
             f"pod {without[0].ref}",
@@ -2102,7 +2104,7 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
             ),
         )
         return
-    if nodes == [case.here_if_known] and _lacks_module(case):
+    if nodes == [context.here_if_known] and _lacks_module(context):
         yield finding(
             "RBD731",
             f"pod {without[0].ref}",
@@ -2136,103 +2138,105 @@ def driver_missing(case: RuleContext) -> Iterator[Finding]:
 _ROOT: Final = "/var/lib/kubelet"
 
 
-def _other_root(case: RuleContext) -> str:
+def _other_root(context: RuleContext) -> str:
     """Return the directory of the observed kubelet, if it is not the usual one; else empty."""
-    kubelet = kubelet_of(case.snapshot)
+    kubelet = kubelet_of(context.snapshot)
     roots = () if isinstance(kubelet, NotObserved) else kubelet.roots
     return "" if not roots or _ROOT in roots else roots[0]
 
 
-def _for_root(driver: str, nodes: list[str], case: RuleContext) -> str:
+def _for_root(driver: str, nodes: list[str], context: RuleContext) -> str:
     """Return how kubelet and the node plugin get one directory; the other nodes decide.
 
     Where a driver is registered, its plugin has the directory of kubelet: the socket is in it.
     """
-    if is_only_node(case, {}):
+    if is_only_node(context, {}):
         return _DEPLOY_FOR_KUBELET
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     listed = () if kube is None else observed_of(kube.csi_nodes)
     elsewhere = any(driver in one.drivers for one in listed if one.node_name not in nodes)
     return _MOVE_KUBELET_BACK if elsewhere else _KUBELET_DIR
 
 
-def _is_on_no_node(driver: str, case: RuleContext) -> bool:
+def _is_on_no_node(driver: str, context: RuleContext) -> bool:
     """Return whether every node of the cluster lacks the driver."""
-    if not case.kube.coverage.nodes():
+    if not context.kube.coverage.nodes():
         return False
-    names = case.kube.node_by_name.keys()
+    names = context.kube.node_by_name.keys()
     return (
-        driver not in case.kube.registered_drivers
+        driver not in context.kube.registered_drivers
         and len(names) > 1
-        and names <= case.kube.csi_nodes.keys()
+        and names <= context.kube.csi_nodes.keys()
     )
 
 
-def _lacks_module(case: RuleContext) -> bool:
-    node = case.snapshot.node
-    return node is not None and not node.module_loaded and not maps_by_nbd(case.use)
+def _lacks_module(context: RuleContext) -> bool:
+    node = context.snapshot.node
+    return node is not None and not node.module_loaded and not maps_by_nbd(context.volume)
 
 
-def _lacks_driver(node: str | None, case: RuleContext) -> bool:
+def _lacks_driver(node: str | None, context: RuleContext) -> bool:
     """Return whether a node lacks the volume's driver; false if the node is new."""
-    kube, driver = case.snapshot.kubernetes, driver_of(case.use)
+    kube, driver = context.snapshot.kubernetes, driver_of(context.volume)
     if kube is None or driver is None:
         return False
-    listed = case.kube.csi_nodes.get(node or "")
+    listed = context.kube.csi_nodes.get(node or "")
     if listed is None or driver in listed.drivers:
         return False
-    return not _has_just_come(node, case)
+    return not _has_just_come(node, context)
 
 
-def _has_just_come(node: str | None, case: RuleContext) -> bool:
+def _has_just_come(node: str | None, context: RuleContext) -> bool:
     """Return whether a node became Ready so recently that its drivers may still start."""
-    found = node_named(node, case.snapshot)
+    found = node_named(node, context.snapshot)
     return isinstance(found, Node) and (
-        is_young(found.ready_changed_at, case.snapshot.observed_at, MOVING) is True
+        is_young(found.ready_changed_at, context.snapshot.observed_at, MOVING) is True
     )
 
 
-def _is_registered_by_now(text: str, said: str | None, node: str | None, case: RuleContext) -> bool:
+def _is_registered_by_now(
+    text: str, said: str | None, node: str | None, context: RuleContext
+) -> bool:
     """Return whether a driver that was missing a moment ago is registered now.
 
     False if it has been missing for longer. CSINode keeps its list while kubelet restarts: a driver
     is removed only when kubelet sees it unregister (pkg/volume/csi/nodeinfomanager).
     """
-    kube, driver = case.snapshot.kubernetes, driver_of(case.use)
+    kube, driver = context.snapshot.kubernetes, driver_of(context.volume)
     if kube is None or driver is None or not Recognised.DRIVER_NOT_REGISTERED.is_in(text):
         return False
-    if is_young(said, case.snapshot.observed_at, seconds(RETRY_S)) is not True:
+    if is_young(said, context.snapshot.observed_at, seconds(RETRY_S)) is not True:
         return False
-    listed = case.kube.csi_nodes.get(node or "")
+    listed = context.kube.csi_nodes.get(node or "")
     return listed is not None and driver in listed.drivers
 
 
-def _is_back(pod_event: PodEvent, case: RuleContext) -> bool:
+def _is_back(pod_event: PodEvent, context: RuleContext) -> bool:
     """Return whether the driver is back since the event of a pod that has not waited for long."""
-    if pod_event.pod is None or has_waited(pod_event.pod, case.snapshot, LONG):
+    if pod_event.pod is None or has_waited(pod_event.pod, context.snapshot, LONG):
         return False
-    return _is_registered_by_now(pod_event.text, pod_event.event.last_seen, pod_event.node, case)
+    return _is_registered_by_now(pod_event.text, pod_event.event.last_seen, pod_event.node, context)
 
 
-def _known_drivers(case: RuleContext) -> tuple[str, ...]:
-    kube = case.snapshot.kubernetes
+def _known_drivers(context: RuleContext) -> tuple[str, ...]:
+    kube = context.snapshot.kubernetes
     return () if kube is None else tuple(sorted(observed_of(kube.drivers)))
 
 
-def is_not_installed(driver: str, case: RuleContext) -> bool:
+def is_not_installed(driver: str, context: RuleContext) -> bool:
     """Return whether no CSI driver of that name is installed in this cluster."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     if kube is None or isinstance(kube.drivers, NotObserved) or not kube.nodes_complete:
         return False
-    return driver not in kube.drivers and driver not in case.kube.registered_drivers
+    return driver not in kube.drivers and driver not in context.kube.registered_drivers
 
 
-def unregistered_driver(case: RuleContext) -> Iterator[Finding]:
+def unregistered_driver(context: RuleContext) -> Iterator[Finding]:
     """Report RBD731 for a pod without a node: the scheduler names the unregistered driver."""
-    own = driver_of(case.use)
-    for pod in unscheduled(case):
+    own = driver_of(context.volume)
+    for pod in unscheduled(context):
         named = {match["driver"] for match in Recognised.NO_DRIVER.all_in(pod.unschedulable)}
-        for driver in sorted(named if case.use.persistent_volume is None else named & {own}):
+        for driver in sorted(named if context.volume.persistent_volume is None else named & {own}):
             yield finding(
                 "RBD731",
                 f"pod {pod.ref}",
@@ -2252,38 +2256,38 @@ _IN_USE_WAIT_S: Final = 54.0
 rbdImageWatcherSteps in internal/rbd/rbd_util.go@52fcb7b)."""
 
 
-def still_being_used(case: RuleContext) -> Iterator[Finding]:
+def still_being_used(context: RuleContext) -> Iterator[Finding]:
     """Report RBD402: the watcher that ceph-csi found, and whether its watch ends automatically."""
-    pod_event = decisive_pod_event(case, Recognised.IN_USE.is_in)
+    pod_event = decisive_pod_event(context, Recognised.IN_USE.is_in)
     if pod_event is None:
         return
     watching = [
         holder_verdict
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.watcher and not holder_verdict.holder.transient
     ]
-    if _only_mirrors(watching) and is_non_primary(case, {}):
+    if _only_mirrors(watching) and is_non_primary(context, {}):
         # ceph-csi before 3.8 counts the daemons of a non-primary image as users of it
         # (commit 71dbc7dbb). They write to the copy until it is promoted.
         yield finding(
             "RBD743",
             f"pod {pod_event.event.subject}",
-            f"{pod_event.event.subject} cannot start: the image of {case.volume} is not primary in "
-            "this cluster, and rbd-mirror writes to it.",
-            evidence=pod_event_evidence(pod_event, case),
-            commands=filled(_NOT_PRIMARY.commands, fields_of(pod_event.node, case, {})),
+            f"{pod_event.event.subject} cannot start: the image of {context.name} is not primary "
+            "in this cluster, and rbd-mirror writes to it.",
+            evidence=pod_event_evidence(pod_event, context),
+            commands=filled(_NOT_PRIMARY.commands, fields_of(pod_event.node, context, {})),
         )
         return
-    continues = _has_no_watcher(case) or _is_adopted(watching, pod_event.node, case)
-    unknown = None if continues else _of_unknown_machine(watching, case)
+    continues = _has_no_watcher(context) or _is_adopted(watching, pod_event.node, context)
+    unknown = None if continues else _of_unknown_machine(watching, context)
     yield finding(
         "RBD402",
         f"pod {pod_event.event.subject}",
-        f"{pod_event.event.subject} waits: ceph-csi will not stage {case.volume} while the "
+        f"{pod_event.event.subject} waits: ceph-csi will not stage {context.name} while the "
         "image has "
-        f"another watcher.{_other_watchers(watching)}{'' if continues else clear_first(case)}"
-        f"{_how_long(watching, pod_event.node, case)}",
-        evidence=pod_event_evidence(pod_event, case)[: 1 + _is_old(pod_event, case)],
+        f"another watcher.{_other_watchers(watching)}{'' if continues else clear_first(context)}"
+        f"{_how_long(watching, pod_event.node, context)}",
+        evidence=pod_event_evidence(pod_event, context)[: 1 + _is_old(pod_event, context)],
         remedy="Wait for kubelet's next retry."
         if continues
         else unknown.remedy
@@ -2297,16 +2301,16 @@ def still_being_used(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _of_unknown_machine(watching: list[HolderVerdict], case: RuleContext) -> Finding | None:
+def _of_unknown_machine(watching: list[HolderVerdict], context: RuleContext) -> Finding | None:
     """Return the finding about the only watcher if its node is unknown: to find it is the step."""
     if len(watching) != 1 or watching[0].holder.node is not None:
         return None
     subject = subject_of(watching[0].holder)
-    return next((found for found in undetermined(case) if found.subject == subject), None)
+    return next((found for found in undetermined(context) if found.subject == subject), None)
 
 
-def _is_old(pod_event: PodEvent, case: RuleContext) -> bool:
-    since = age(pod_event.event.last_seen, case.snapshot.observed_at)
+def _is_old(pod_event: PodEvent, context: RuleContext) -> bool:
+    since = age(pod_event.event.last_seen, context.snapshot.observed_at)
     return since is not None and since.total_seconds() > 2 * RETRY_S
 
 
@@ -2317,20 +2321,20 @@ def _other_watchers(watching: list[HolderVerdict]) -> str:
     return f" The {'watchers are' if len(watching) > 1 else 'watcher is'} {named}."
 
 
-def _has_no_watcher(case: RuleContext) -> bool:
+def _has_no_watcher(context: RuleContext) -> bool:
     """Return whether no client watches the image any more, so that the next retry succeeds."""
-    view = case.use.image_view
+    view = context.volume.image_view
     return view is not None and view.watchers == ()
 
 
-def _is_adopted(watching: list[HolderVerdict], node: str | None, case: RuleContext) -> bool:
+def _is_adopted(watching: list[HolderVerdict], node: str | None, context: RuleContext) -> bool:
     """Return whether the waiting node itself has the image mapped, and no other client has.
 
     ceph-csi first lists the mappings of its node, by krbd or by rbd-nbd as the volume asks, and
     uses a device of the same image. It lists the watchers only if it finds no such device, so the
     watch of that node never blocks it (attachRBDImage, internal/rbd/rbd_attach.go@52fcb7b).
     """
-    kind = DeviceKind.NBD if maps_by_nbd(case.use) else DeviceKind.KRBD
+    kind = DeviceKind.NBD if maps_by_nbd(context.volume) else DeviceKind.KRBD
     return bool(watching) and all(
         holder.node == node is not None
         and holder.mapping is not None
@@ -2340,11 +2344,11 @@ def _is_adopted(watching: list[HolderVerdict], node: str | None, case: RuleConte
     )
 
 
-def _how_long(watching: list[HolderVerdict], node: str | None, case: RuleContext) -> str:
+def _how_long(watching: list[HolderVerdict], node: str | None, context: RuleContext) -> str:
     """Return a sentence about whether the watch ends automatically; empty if that is unknown."""
-    if _has_no_watcher(case):
+    if _has_no_watcher(context):
         return " No client watches the image any more: the next retry will succeed."
-    if _is_adopted(watching, node, case):
+    if _is_adopted(watching, node, context):
         return f" ceph-csi uses the device that {node} has mapped: the next retry will succeed."
     permanent = {Verdict.ORPHANED, Verdict.PINNED, Verdict.UNWATCHED}
     if any(holder_verdict.verdict in permanent for holder_verdict in watching):
@@ -2371,20 +2375,24 @@ def _mirror_remedy(watching: list[HolderVerdict]) -> str:
     )
 
 
-def lock_not_broken(case: RuleContext) -> Iterator[Finding]:
+def lock_not_broken(context: RuleContext) -> Iterator[Finding]:
     """Report RBD742: the owner of the exclusive lock is gone, and the map that needs it fails.
 
     The kernel puts the owner on the blocklist before it breaks the lock (rbd_try_lock,
     drivers/block/rbd.c). A monitor refuses that with 13; only the kernel log names the reason.
     """
     pod_event = next(
-        (pod_event for pod_event in decisive_pod_events(case) if _is_for_lock(pod_event, case)),
+        (
+            pod_event
+            for pod_event in decisive_pod_events(context)
+            if _is_for_lock(pod_event, context)
+        ),
         None,
     )
     if pod_event is None:
         return
-    (owner, *_) = _gone_owners(case)
-    fields = fields_of(pod_event.node, case, user_in(pod_event.text))
+    (owner, *_) = _gone_owners(context)
+    fields = fields_of(pod_event.node, context, user_in(pod_event.text))
     yield finding(
         "RBD742",
         f"pod {pod_event.event.subject}",
@@ -2392,23 +2400,23 @@ def lock_not_broken(case: RuleContext) -> Iterator[Finding]:
         f"client.{owner.client}, which no longer watches the image, and Ceph refuses to put that "
         "client on the blocklist.",
         evidence=(
-            *pod_event_evidence(pod_event, case),
+            *pod_event_evidence(pod_event, context),
             f"lock {owner.lock_id!r} of client.{owner.client} {owner.address}, which has no watch",
         ),
         commands=filled((_LOCKS, _USERS, _KERNEL_LOG), fields),
     )
 
 
-def _is_for_lock(pod_event: PodEvent, case: RuleContext) -> bool:
+def _is_for_lock(pod_event: PodEvent, context: RuleContext) -> bool:
     failure = failure_in(pod_event.text)
     if failure is None or (failure.call, failure.number) != (Call.MAP, errno.EACCES):
         return False
-    return bool(_gone_owners(case))
+    return bool(_gone_owners(context))
 
 
-def _gone_owners(case: RuleContext) -> tuple[LockHolder, ...]:
+def _gone_owners(context: RuleContext) -> tuple[LockHolder, ...]:
     """Return the owners of the exclusive lock that no longer watch the image."""
-    view = case.use.image_view
+    view = context.volume.image_view
     if view is None or not are_watchers_observed(view):
         return ()
     watchers = (*observed_of(view.watchers), *view.transient_watchers)
@@ -2420,13 +2428,13 @@ def _gone_owners(case: RuleContext) -> tuple[LockHolder, ...]:
     )
 
 
-def ownership_being_set(case: RuleContext) -> Iterator[Finding]:
+def ownership_being_set(context: RuleContext) -> Iterator[Finding]:
     """Report RBD763 by the log of kubelet: the event comes only with long-running changes.
 
     kubelet logs it when it begins, and ends with the pod's start.
     """
-    told = any(Recognised.SETTING_OWNERSHIP.is_in(event.message) for event in case.use.events)
-    found = ownership_begun(case)
+    told = any(Recognised.SETTING_OWNERSHIP.is_in(event.message) for event in context.volume.events)
+    found = ownership_begun(context)
     if told or found is None:
         return
     begun, pod = found
@@ -2439,21 +2447,21 @@ def ownership_being_set(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def map_refused(case: RuleContext) -> Iterator[Finding]:
+def map_refused(context: RuleContext) -> Iterator[Finding]:
     """Report RBD308: every new map on a node fails while its shared client is blocklisted."""
-    pod_event = decisive_pod_event(case, _is_blocklisted_map)
+    pod_event = decisive_pod_event(context, _is_blocklisted_map)
     if pod_event is None:
         return
     place = f"Ceph client of {pod_event.node}" if pod_event.node else "Ceph client of its node"
     waits = f"{pod_event.event.subject} cannot start"
-    entry = entry_of_host(case, pod_event.node)
+    entry = entry_of_host(context, pod_event.node)
     if entry is not None:
         yield finding(
             "RBD308",
             f"pod {pod_event.event.subject}",
             f"{waits}: {pod_event.node} is on Ceph's blocklist by {entry_text(entry)}, so every "
             "client there is refused, also a new one. Find out who fenced the node, and why.",
-            evidence=pod_event_evidence(pod_event, case),
+            evidence=pod_event_evidence(pod_event, context),
             remedy=_LIFT_THE_FENCE,
             commands=(command("ceph osd blocklist ls"),),
             recovery=Recovery(actor="kubelet", condition="the entry is gone", within_s=RETRY_S),
@@ -2465,7 +2473,7 @@ def map_refused(case: RuleContext) -> Iterator[Finding]:
             f"pod {pod_event.event.subject}",
             f"{waits}: the Ceph client of the CSI node plugin on {pod_event.node} was blocklisted, "
             "and stays refused after the entry is gone.",
-            evidence=pod_event_evidence(pod_event, case),
+            evidence=pod_event_evidence(pod_event, context),
             remedy="Restart the pod of the node plugin on that node: it then connects as a new "
             "client. Mappings of the kernel have other clients, and continue.",
             commands=(
@@ -2481,8 +2489,8 @@ def map_refused(case: RuleContext) -> Iterator[Finding]:
         "RBD308",
         f"pod {pod_event.event.subject}",
         f"{waits}: the {place} is blocklisted, and every new map there fails."
-        + (_EVICT if _may_have_mappings(case, pod_event.node) else ""),
-        evidence=pod_event_evidence(pod_event, case),
+        + (_EVICT if _may_have_mappings(context, pod_event.node) else ""),
+        evidence=pod_event_evidence(pod_event, context),
     )
 
 
@@ -2495,8 +2503,8 @@ _LIFT_THE_FENCE: Final = (
 )
 
 
-def _may_have_mappings(case: RuleContext, name: str | None) -> bool:
-    node = case.snapshot.node
+def _may_have_mappings(context: RuleContext, name: str | None) -> bool:
+    node = context.snapshot.node
     if node is None or node.node_name != name or isinstance(node.mappings, NotObserved):
         return True
     return bool(node.mappings)
@@ -2515,9 +2523,11 @@ def _is_of_plugin(text: str) -> bool:
     )
 
 
-def clear_first(case: RuleContext) -> str:
+def clear_first(context: RuleContext) -> str:
     """Return the sentence that names the holder to clear first; empty without one."""
-    blocking = case.holders_with(Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED)
+    blocking = context.holders_with(
+        Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED
+    )
     return f" Clear {subject_of(blocking[0].holder)} first." if blocking else ""
 
 
@@ -2526,11 +2536,11 @@ def clear_first(case: RuleContext) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def turned_read_only(case: RuleContext) -> Iterator[Finding]:
+def turned_read_only(context: RuleContext) -> Iterator[Finding]:
     """Report RBD755: the superblock is read-only, but mapping and PV do not ask for that."""
-    if is_read_only(case.use) or has_option_ro(case, {}):
+    if is_read_only(context.volume) or has_option_ro(context, {}):
         return
-    for holder_verdict in case.holder_verdicts:
+    for holder_verdict in context.holder_verdicts:
         mapping, node = holder_verdict.holder.mapping, holder_verdict.holder.node
         if (
             mapping is None
@@ -2543,11 +2553,11 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
             for mount in observed_of(mapping.mounts)
             if mount.read_only and mount.kind is MountKind.FILE_SYSTEM
         ]
-        pods = [pod for pod in case.use.pods if pod.node_name == node and runs(pod)]
-        stops = stops_of(case, mapping) if pods or read_only else ()
+        pods = [pod for pod in context.volume.pods if pod.node_name == node and runs(pod)]
+        stops = stops_of(context, mapping) if pods or read_only else ()
         if not read_only and not stops:
             continue
-        refused = _why_refused(case, mapping)
+        refused = _why_refused(context, mapping)
         users = pod_names(pods) or "every process that uses it"
         # The file system stays mounted as long as one of its pods runs, so the oldest counts.
         begun = min((pod.created_at or "" for pod in pods), default="")
@@ -2572,7 +2582,7 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
             commands=(
                 device_log(mapping.kernel_name, node),
                 *(
-                    filled(_NOT_PRIMARY.commands, fields_of(node, case, {}))
+                    filled(_NOT_PRIMARY.commands, fields_of(node, context, {}))
                     if refused
                     else (command("ceph health detail"), *map(delete_pod, pods))
                 ),
@@ -2580,16 +2590,16 @@ def turned_read_only(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _why_refused(case: RuleContext, mapping: Mapping) -> str:
+def _why_refused(context: RuleContext, mapping: Mapping) -> str:
     """Return why Ceph refuses the writes, if the image is mirrored; empty otherwise."""
-    view = case.use.image_view
+    view = context.volume.image_view
     if view is None or view.mirrored is not True:
         return ""
     is_refused = any(
         Recognised.WRITE_REFUSED.is_in(entry.text) and mapping.kernel_name in entry.names
-        for entry in kernel_log(case)
+        for entry in kernel_log(context)
     )
-    if not is_refused and not is_non_primary(case, {}):
+    if not is_refused and not is_non_primary(context, {}):
         return ""
     return (
         " The image is not primary in this cluster any more: a new pod will not map it here "

@@ -50,9 +50,9 @@ ENTRIES: Final = (
 )
 
 
-def container_does_not_run(case: RuleContext) -> Iterator[Finding]:
+def container_does_not_run(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD727 for the first such container of each pod."""
-    for pod in case.use.pods:
+    for pod in context.volume.pods:
         failed = [container for container in pod.containers if past_mount(container)]
         if not failed or is_finished(pod) or pod.deleting_since:
             continue

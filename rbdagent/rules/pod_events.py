@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
 from rbdagent.correlate.index import once
-from rbdagent.correlate.volume_names import names_of_use
+from rbdagent.correlate.volume_names import names_of_volume
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Rank, Recognised
 from rbdagent.rules.context import RuleContext, message_of, quoted
 from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text, seconds
-from rbdagent.verdicts.volume_verdict import volumes_of_use
+from rbdagent.verdicts.volume_verdict import pvs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -71,19 +71,21 @@ class PodEvent(NamedTuple):
         return self.pod.node_name if self.pod is not None else None
 
 
-def waiters(case: RuleContext) -> tuple[Pod, ...]:
+def waiters(context: RuleContext) -> tuple[Pod, ...]:
     """Return the pods that have a node and whose containers cannot start without their volumes."""
     return tuple(
-        pod for pod in case.use.waiting_pods if pod.node_name is not None and waits_for_volumes(pod)
+        pod
+        for pod in context.volume.waiting_pods
+        if pod.node_name is not None and waits_for_volumes(pod)
     )
 
 
-def unscheduled(case: RuleContext) -> tuple[Pod, ...]:
+def unscheduled(context: RuleContext) -> tuple[Pod, ...]:
     """Return the pods that get no node for a reason that the scheduler reports, not just now."""
     return tuple(
         pod
-        for pod in case.use.waiting_pods
-        if pod.node_name is None and pod.unschedulable and has_waited(pod, case.snapshot, MOVING)
+        for pod in context.volume.waiting_pods
+        if pod.node_name is None and pod.unschedulable and has_waited(pod, context.snapshot, MOVING)
     )
 
 
@@ -103,13 +105,15 @@ def has_any_waited(pods: Iterable[Pod], snapshot: Snapshot, least: timedelta) ->
     return any(has_waited(pod, snapshot, least) for pod in pods)
 
 
-def does_a_pod_start(case: RuleContext) -> bool:
+def does_a_pod_start(context: RuleContext) -> bool:
     """Return whether a pod of the volume is about to start, and none has waited for a minute.
 
     A pod that is deleted before it ran is Pending too: its volume is mapped and formatted first.
     """
-    pending = {pod for pod in case.use.pods if pod.phase == "Pending"} | {*case.use.waiting_pods}
-    return bool(pending) and not has_any_waited(pending, case.snapshot, MOVING)
+    pending = {pod for pod in context.volume.pods if pod.phase == "Pending"} | {
+        *context.volume.waiting_pods
+    }
+    return bool(pending) and not has_any_waited(pending, context.snapshot, MOVING)
 
 
 def is_about_hanging_call(text: str) -> bool:
@@ -126,67 +130,69 @@ def waited(pod: Pod, snapshot: Snapshot) -> timedelta | None:
     return age(pod.placed_at or pod.created_at, snapshot.observed_at)
 
 
-def is_ending_in_time(pod: Pod, case: RuleContext) -> bool:
+def is_ending_in_time(pod: Pod, context: RuleContext) -> bool:
     """Return whether a pod is being deleted and not overdue.
 
     ``deletionTimestamp`` is the time of the request plus the grace period.
     """
-    over = age(pod.deleting_since, case.snapshot.observed_at)
+    over = age(pod.deleting_since, context.snapshot.observed_at)
     return over is not None and over < MOVING
 
 
-def knows_every_user(case: RuleContext) -> bool:
+def knows_every_user(context: RuleContext) -> bool:
     """Return whether every pod that uses the volume was observed."""
-    return case.kube.coverage.pods_of(names_of_use(case.use).claims)
+    return context.kube.coverage.pods_of(names_of_volume(context.volume).claims)
 
 
-def users_on(node: str, case: RuleContext) -> tuple[Pod, ...]:
+def users_on(node: str, context: RuleContext) -> tuple[Pod, ...]:
     """Return the pods on a node that use the volume and have not finished."""
-    return tuple(pod for pod in case.use.pods if pod.node_name == node and not is_finished(pod))
+    return tuple(
+        pod for pod in context.volume.pods if pod.node_name == node and not is_finished(pod)
+    )
 
 
-def decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
+def decisive_pod_events(context: RuleContext) -> tuple[PodEvent, ...]:
     """Return the most specific event about this volume, for each pod that still waits.
 
     Only events of the current attempt count. An attempt ends when kubelet continues with the steps
     that need mounted volumes. If pods were not observed, every pod that has an event may still
     wait.
     """
-    return once(case, _decisive_pod_events)
+    return once(context, _decisive_pod_events)
 
 
-def _decisive_pod_events(case: RuleContext) -> tuple[PodEvent, ...]:
-    if not case.kube.coverage.pods:
+def _decisive_pod_events(context: RuleContext) -> tuple[PodEvent, ...]:
+    if not context.kube.coverage.pods:
         told: dict[ObjectRef, list[KubeEvent]] = {}
-        for event in case.use.events:
-            _update(told, event.subject, event, case)
-        return tuple(PodEvent(None, *decisive(events, case)) for events in told.values())
+        for event in context.volume.events:
+            _update(told, event.subject, event, context)
+        return tuple(PodEvent(None, *decisive(events, context)) for events in told.values())
     waiting = {
         (pod.ref.namespace, pod.ref.name): pod
-        for pod in case.use.waiting_pods
+        for pod in context.volume.waiting_pods
         if waits_for_volumes(pod)
     }
     of_pod: dict[Pod, list[KubeEvent]] = {}
-    for event in case.use.events if waiting else ():
+    for event in context.volume.events if waiting else ():
         waiter = waiting.get((event.subject.namespace, event.subject.name))
         if waiter is not None and is_of_pod(event, waiter):
-            _update(of_pod, waiter, event, case)
-    return tuple(PodEvent(pod, *decisive(events, case)) for pod, events in of_pod.items())
+            _update(of_pod, waiter, event, context)
+    return tuple(PodEvent(pod, *decisive(events, context)) for pod, events in of_pod.items())
 
 
-def _update(told: dict[T, list[KubeEvent]], pod: T, event: KubeEvent, case: RuleContext) -> None:
+def _update(told: dict[T, list[KubeEvent]], pod: T, event: KubeEvent, context: RuleContext) -> None:
     """Record an event of a pod, and drop its events once its volumes are mounted.
 
     Call this with the oldest event first.
     """
-    if _is_about_volume(event, case):
+    if _is_about_volume(event, context):
         told.setdefault(pod, []).append(event)
     elif pod in told and shows_mounted(event) and _is_newer(event, told[pod][-1]):
         del told[pod]
 
 
 def decisive(
-    events: list[KubeEvent], case: RuleContext, *, retry_s: float = RETRY_S
+    events: list[KubeEvent], context: RuleContext, *, retry_s: float = RETRY_S
 ) -> tuple[KubeEvent, KubeEvent | None]:
     """Return the most specific event, and the newest one if that is another.
 
@@ -196,7 +202,7 @@ def decisive(
 
     Args:
         events: of one object in one attempt, the oldest first; at least one.
-        case: the target.
+        context: the target.
         retry_s: the longest interval between two retries.
     """
     newest = events[-1]
@@ -209,7 +215,7 @@ def decisive(
         for place, (event, rank) in enumerate(ranked)
         if rank is not Rank.GENERAL
         and _step(event) in {"", step}
-        and not _is_overtaken(event, events[place + 1 :], case)
+        and not _is_overtaken(event, events[place + 1 :], context)
     ]
     if not telling:
         return newest, None
@@ -253,7 +259,7 @@ _BEFORE_A_CALL: Final = (
 """What prevents kubelet from calling the driver."""
 
 
-def _is_overtaken(event: KubeEvent, later: list[KubeEvent], case: RuleContext) -> bool:
+def _is_overtaken(event: KubeEvent, later: list[KubeEvent], context: RuleContext) -> bool:
     """Return whether a later observation contradicts an event."""
     text = message_of(event)
     texts = [message_of(newer) for newer in later]
@@ -263,7 +269,7 @@ def _is_overtaken(event: KubeEvent, later: list[KubeEvent], case: RuleContext) -
         return is_called
     if Recognised.DRIVER_NOT_REGISTERED.is_in(text) or Recognised.DRIVER_SILENT.is_in(text):
         return is_answered
-    view = case.use.image_view
+    view = context.volume.image_view
     if Recognised.IN_USE.is_in(text) and view is not None and view.watchers == ():
         return is_called
     if Recognised.FLATTENING.is_in(text) and view is not None and view.tasks == ():
@@ -295,9 +301,9 @@ def _is_newer(event: KubeEvent, other: KubeEvent) -> bool:
     return event.last_seen > other.last_seen
 
 
-def decisive_pod_event(case: RuleContext, is_meant: Callable[[str], bool]) -> PodEvent | None:
+def decisive_pod_event(context: RuleContext, is_meant: Callable[[str], bool]) -> PodEvent | None:
     """Return the newest of these events whose text matches; None without one."""
-    found = [pod_event for pod_event in decisive_pod_events(case) if is_meant(pod_event.text)]
+    found = [pod_event for pod_event in decisive_pod_events(context) if is_meant(pod_event.text)]
     return max(found, key=lambda pod_event: pod_event.event.last_seen or "", default=None)
 
 
@@ -311,18 +317,18 @@ def is_of_pod(event: KubeEvent, pod: Pod) -> bool:
     return (event.last_seen or "9") >= (pod.created_at or "")
 
 
-def _is_about_volume(event: KubeEvent, case: RuleContext) -> bool:
+def _is_about_volume(event: KubeEvent, context: RuleContext) -> bool:
     """Return whether an event may be about this volume, and not only about others of the pod."""
     if event.kind != "Pod" or event.reason not in _OF_VOLUMES:
         return False
     named = Recognised.OF_VOLUME.search(message_of(event))
-    volumes = {volume.name for volume in volumes_of_use(case.use)}
+    volumes = {volume.name for volume in pvs_of(context.volume)}
     return named is None or not volumes or named["name"] in volumes
 
 
-def pod_event_evidence(pod_event: PodEvent, case: RuleContext) -> tuple[str, ...]:
+def pod_event_evidence(pod_event: PodEvent, context: RuleContext) -> tuple[str, ...]:
     """Quote an event and state its age: an event remains after its cause has gone."""
-    since = age(pod_event.event.last_seen, case.snapshot.observed_at)
+    since = age(pod_event.event.last_seen, context.snapshot.observed_at)
     times = f"{pod_event.event.count} times, last " if pod_event.event.count > 1 else ""
     lines = (quoted(pod_event.event), f"reported {times}{age_text(since)} ago")
     return lines if pod_event.newest is None else (*lines, quoted(pod_event.newest))

@@ -271,9 +271,9 @@ _DONE: Final = "ProvisioningSucceeded"
 _VERSION: Final = r"v?(\d+)\.(\d+)"
 
 
-def server_version(case: RuleContext) -> tuple[int, int] | None:
+def server_version(context: RuleContext) -> tuple[int, int] | None:
     """Return the major and minor version of the API server."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     if kube is None or isinstance(kube.version, NotObserved):
         return None
     found = re.match(_VERSION, kube.version)
@@ -281,26 +281,28 @@ def server_version(case: RuleContext) -> tuple[int, int] | None:
 
 
 def explained(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
 ) -> Iterator[Finding]:
     """Report RBD605 to RBD608, RBD617 to RBD622, RBD628: the progress of a claim's provisioner."""
-    own = [event for event in events_of_claim(case, claim) if _is_from_provisioner(event, found)]
+    own = [event for event in events_of_claim(context, claim) if _is_from_provisioner(event, found)]
     failures = _failures_since_success(own)
-    failed = decisive(failures, case, retry_s=RETRY_S)[0] if failures else None
-    asked = _handed_over_at(case, claim, found)
+    failed = decisive(failures, context, retry_s=RETRY_S)[0] if failures else None
+    asked = _handed_over_at(context, claim, found)
     stuck = (
-        _selected_node_stuck(case, claim, failed, found) if is_over(SILENT, asked, case) else None
+        _selected_node_stuck(context, claim, failed, found)
+        if is_over(SILENT, asked, context)
+        else None
     )
     if stuck is not None:
         yield stuck
-    elif failed is not None and is_fresh(failures[-1], case):
-        yield _fails(case, claim, found, failed)
+    elif failed is not None and is_fresh(failures[-1], context):
+        yield _fails(context, claim, found, failed)
     elif claim.populated_from:
-        yield _left_to_populator(case, claim, found, asked)
-    elif _is_under_way(case, own, asked):
-        yield _under_way(case, claim, found, own[-1].last_seen if own else asked)
+        yield _left_to_populator(context, claim, found, asked)
+    elif _is_under_way(context, own, asked):
+        yield _under_way(context, claim, found, own[-1].last_seen if own else asked)
     else:
-        yield _unreported(case, claim, found, asked, own)
+        yield _unreported(context, claim, found, asked, own)
 
 
 def _failures_since_success(own: list[KubeEvent]) -> list[KubeEvent]:
@@ -315,19 +317,19 @@ def _failures_since_success(own: list[KubeEvent]) -> list[KubeEvent]:
 
 
 def _under_way(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, begun: str | None
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, begun: str | None
 ) -> Finding:
     return finding(
         "RBD605",
         f"pvc {claim.ref}",
         f"{found.provisioner} has been creating the volume of claim {claim.ref} for "
-        f"{age_text(since(begun, case))}.",
-        evidence=newest_events(case, claim),
+        f"{age_text(since(begun, context))}.",
+        evidence=newest_events(context, claim),
     )
 
 
 def _left_to_populator(
-    case: RuleContext,
+    context: RuleContext,
     claim: PersistentVolumeClaim,
     found: StorageClass,
     asked: str | None,
@@ -335,7 +337,7 @@ def _left_to_populator(
     source = foreign_name(claim.populated_from)
     users = [
         (named, other)
-        for other in events_of_claim(case, claim)
+        for other in events_of_claim(context, claim)
         if (named := Recognised.CLONE_SOURCE_IN_USE.named_in(other.message)) is not None
     ]
     because = ""
@@ -347,16 +349,16 @@ def _left_to_populator(
     return finding(
         "RBD628",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} has waited {age_text(since(asked, case))} for a populator, which fills "
-        f"it from {source}: {found.provisioner} creates no volume for it.{because} Without a "
+        f"Claim {claim.ref} has waited {age_text(since(asked, context))} for a populator, which "
+        f"fills it from {source}: {found.provisioner} creates no volume for it.{because} Without a "
         "populator for this kind, no component creates one.",
         evidence=(
             f"claim {claim.ref} has the data source {source}",
             *(quoted(other) for _, other in users[-1:]),
-            *newest_events(case, claim),
+            *newest_events(context, claim),
         ),
         commands=_show_source(claim),
-        severity=weight(case, asked, GRACE),
+        severity=weight(context, asked, GRACE),
     )
 
 
@@ -378,27 +380,29 @@ def _is_from_provisioner(event: KubeEvent, found: StorageClass) -> bool:
 
 
 def _handed_over_at(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
 ) -> str | None:
     """Return when a claim was handed to its provisioner, as exactly as it is known.
 
     The PV controller records an event, and repeats it at every sync. Without this event: not
     before the claim and its class existed and, if the class waits for a pod, the newest such pod.
     """
-    handed = [event for event in events_of_claim(case, claim) if event.reason in {_HANDED, _BEGAN}]
+    handed = [
+        event for event in events_of_claim(context, claim) if event.reason in {_HANDED, _BEGAN}
+    ]
     stamps = [event.first_seen or event.last_seen or "" for event in handed]
     if stamps:
         return min(stamps)
     created = [claim.created_at, found.created_at]
     if claim.selected_node is not None:
-        created += [pod.created_at for pod in live_users(case, claim)]
+        created += [pod.created_at for pod in live_users(context, claim)]
     return max((stamp for stamp in created if stamp), default=None)
 
 
-def _is_under_way(case: RuleContext, own: list[KubeEvent], asked: str | None) -> bool:
-    if not is_over(SILENT, asked, case):
+def _is_under_way(context: RuleContext, own: list[KubeEvent], asked: str | None) -> bool:
+    if not is_over(SILENT, asked, context):
         return True
-    return bool(own) and own[-1].reason == _BEGAN and not is_over(BEGUN, own[-1].last_seen, case)
+    return bool(own) and own[-1].reason == _BEGAN and not is_over(BEGUN, own[-1].last_seen, context)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -407,21 +411,21 @@ def _is_under_way(case: RuleContext, own: list[KubeEvent], asked: str | None) ->
 
 
 def _fails(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
 ) -> Finding:
     return (
-        _unsupported_request(case, claim, found, event)
+        _unsupported_request(context, claim, found, event)
         or _flattening(claim, found, event)
-        or _hanging_call(case, claim, found, event)
-        or _failed_call(case, claim, found, event)
+        or _hanging_call(context, claim, found, event)
+        or _failed_call(context, claim, found, event)
     )
 
 
 def _unsupported_request(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
 ) -> Finding | None:
     """Return the finding for a claim that requests what no RBD provisioner can create."""
-    error, young = _error_of(event), weight(case, claim.created_at)
+    error, young = _error_of(event), weight(context, claim.created_at)
     if Recognised.SELECTOR.is_in(error) and _is_restored_by_velero(claim):
         return finding(
             "RBD620",
@@ -441,10 +445,10 @@ def _unsupported_request(
             "RBD620",
             f"pvc {claim.ref}",
             f"Claim {claim.ref} selects its PV by labels, and {found.provisioner} creates no "
-            f"volume for such a claim.{_made_by(case, claim)}",
+            f"volume for such a claim.{_made_by(context, claim)}",
             evidence=(quoted(event), _counted(event), *_selector(claim)),
             commands=(describe_claim(claim),),
-            recovery=binder(case, f"a PV of storage class {found.name} has the labels"),
+            recovery=binder(context, f"a PV of storage class {found.name} has the labels"),
             severity=young,
         )
     if Recognised.MANY_WRITERS.is_in(error):
@@ -470,17 +474,17 @@ def _is_restored_by_velero(claim: PersistentVolumeClaim) -> bool:
     return any(requirement.key == _DYNAMIC_RESTORE for requirement in claim.selector or ())
 
 
-def _made_by(case: RuleContext, claim: PersistentVolumeClaim) -> str:
+def _made_by(context: RuleContext, claim: PersistentVolumeClaim) -> str:
     """Return which StatefulSet may have the template of a claim; empty if none is known."""
     sets = sorted(
         owner
-        for pod in live_users(case, claim)
+        for pod in live_users(context, claim)
         for owner in pod.owners
         if owner.startswith("StatefulSet/")
     )
     if not sets:
         return ""
-    workload = case.kube.workloads.get((claim.ref.namespace, sets[0]))
+    workload = context.kube.workloads.get((claim.ref.namespace, sets[0]))
     above = () if workload is None else sorted(workload.owners)
     made = f", which {foreign_name(above[0])} makes," if above else ""
     return (
@@ -507,7 +511,7 @@ def _flattening(
 
 
 def _hanging_call(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
 ) -> Finding | None:
     """Return the finding for a CreateVolume call that does not return.
 
@@ -516,16 +520,19 @@ def _hanging_call(
     error, begun = _error_of(event), event.first_seen or claim.created_at
     if not is_about_hanging_call(error):
         return None
-    if claim.has_data_source and not is_over(GRACE, begun, case):
-        return _under_way(case, claim, found, begun)
+    if claim.has_data_source and not is_over(GRACE, begun, context):
+        return _under_way(context, claim, found, begun)
     return finding(
         "RBD619",
         f"pvc {claim.ref}",
         f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
-        f"does not return{_what_it_waits_for(case, found)}",
+        f"does not return{_what_it_waits_for(context, found)}",
         evidence=(quoted(event), _counted(event)),
-        remedy=_mended_by(case, found),
-        commands=(*_asks_ceph(case, found), *provisioner_log_commands(case, found.provisioner)),
+        remedy=_mended_by(context, found),
+        commands=(
+            *_asks_ceph(context, found),
+            *provisioner_log_commands(context, found.provisioner),
+        ),
     )
 
 
@@ -538,10 +545,10 @@ _ONE_OF_THREE: Final = (
 )
 
 
-def _asks_ceph(case: RuleContext, found: StorageClass) -> tuple[Command, ...]:
+def _asks_ceph(context: RuleContext, found: StorageClass) -> tuple[Command, ...]:
     """Return the commands that show more of Ceph; its health is known if it has nothing."""
     pools = command("ceph osd pool ls detail")
-    if is_pool_well(case, found.pool, found.data_pool):
+    if is_pool_well(context, found.pool, found.data_pool):
         return (pools,)
     return (command("ceph health detail"), pools)
 
@@ -552,62 +559,62 @@ _MEND_CEPH: Final = (
 )
 
 
-def blocking_of_class(case: RuleContext, found: StorageClass) -> str:
+def blocking_of_class(context: RuleContext, found: StorageClass) -> str:
     """Return what keeps I/O to the pools of a class waiting; "" if nothing does."""
-    return blocking(case, found.pool) or blocking(case, found.data_pool)
+    return blocking(context, found.pool) or blocking(context, found.data_pool)
 
 
-def _mended_by(case: RuleContext, found: StorageClass) -> str:
-    if blocking_of_class(case, found):
+def _mended_by(context: RuleContext, found: StorageClass) -> str:
+    if blocking_of_class(context, found):
         return _MEND_CEPH
-    return _ONE_OF_THREE if _does_ceph_answer(case) else ""
+    return _ONE_OF_THREE if _does_ceph_answer(context) else ""
 
 
-def _what_it_waits_for(case: RuleContext, found: StorageClass) -> str:
+def _what_it_waits_for(context: RuleContext, found: StorageClass) -> str:
     """Return what the call waits for; Ceph is not blamed if it has just answered rbdagent."""
-    if reported := blocking_of_class(case, found):
+    if reported := blocking_of_class(context, found):
         return f": {reported}."
-    if not _does_ceph_answer(case):
+    if not _does_ceph_answer(context):
         return ": it waits for Ceph."
-    full = "" if is_pool_well(case, found.pool, found.data_pool) else "the pool is full, "
+    full = "" if is_pool_well(context, found.pool, found.data_pool) else "the pool is full, "
     return (
         f", although Ceph's monitors answer rbdagent: {full}the pool was never initialised, or the "
         "provisioner's pod does not reach the monitors or OSDs from its own network."
     )
 
 
-def _does_ceph_answer(case: RuleContext) -> bool:
+def _does_ceph_answer(context: RuleContext) -> bool:
     """Return whether a cluster answered; whether it is that of the class is not known."""
-    ceph = case.snapshot.ceph
+    ceph = context.snapshot.ceph
     return ceph is not None and any(
         cluster.source.state is SourceState.OBSERVED for cluster in ceph.clusters
     )
 
 
 def _failed_call(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
 ) -> Finding:
     """Return the finding for an error of the provisioner, with its meaning if it is recognised."""
-    error, young = _error_of(event), weight(case, claim.created_at)
+    error, young = _error_of(event), weight(context, claim.created_at)
     known = first_meaning(PROVISIONING, error)
     if known is not None:
         general, named = known
-        of_class = class_fields(case, found)
+        of_class = class_fields(context, found)
         names = {
             **named,
             **of_class,
             "driver": found.provisioner,
-            "version": driver_version(case, found.provisioner),
+            "version": driver_version(context, found.provisioner),
             "claim_namespace": claim.ref.namespace,
             "claim_name": claim.ref.name,
         }
-        meant = general.decided(case, names)
+        meant = general.decided(context, names)
         return finding(
             "RBD607",
             f"pvc {claim.ref}",
             f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
             f"{meant.means.format(**(quoted_names(names) | of_class))}."
-            + (_no_snapshotter(case, found) if _is_about_snapshot(error) else ""),
+            + (_no_snapshotter(context, found) if _is_about_snapshot(error) else ""),
             evidence=(quoted(event), _counted(event)),
             remedy=meant.remedy.format(**names),
             commands=filled((meant.command,) if meant.command else (), names),
@@ -619,9 +626,9 @@ def _failed_call(
         f"pvc {claim.ref}",
         f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
         f"{foreign(Recognised.OF_DATA_SOURCE.left_out_of(error))}"
-        + (f". {reported}." if (reported := blocking_of_class(case, found)) else ""),
+        + (f". {reported}." if (reported := blocking_of_class(context, found)) else ""),
         evidence=(quoted(event), _counted(event)),
-        commands=(describe_claim(claim), *provisioner_log_commands(case, found.provisioner)),
+        commands=(describe_claim(claim), *provisioner_log_commands(context, found.provisioner)),
         severity=young,
         recovery=_recovery(event),
     )
@@ -632,12 +639,12 @@ def _is_about_snapshot(error: str) -> bool:
     return any(row.is_in(error) for row in rows)
 
 
-def _no_snapshotter(case: RuleContext, found: StorageClass) -> str:
+def _no_snapshotter(context: RuleContext, found: StorageClass) -> str:
     """Return that the driver's pods have no csi-snapshotter; "" if they have, or are unknown.
 
     Charts run it in the same pod, and leave it out by their options (snapshotPolicy of Rook).
     """
-    pods = _pods_of(case, found.provisioner)
+    pods = _pods_of(context, found.provisioner)
     if not pods or any("snapshotter" in image for pod in pods for image in pod.images):
         return ""
     return (
@@ -675,13 +682,16 @@ def _selector(claim: PersistentVolumeClaim) -> tuple[str, ...]:
 
 
 def _selected_node_stuck(
-    case: RuleContext, claim: PersistentVolumeClaim, failed: KubeEvent | None, found: StorageClass
+    context: RuleContext,
+    claim: PersistentVolumeClaim,
+    failed: KubeEvent | None,
+    found: StorageClass,
 ) -> Finding | None:
     """Report RBD622: the annotation stays if the node is removed, and also limits the scheduler."""
     if claim.selected_node is None:
         return None
-    node = node_named(claim.selected_node, case.snapshot)
-    lacks = _lacks_driver(case, claim.selected_node, found.provisioner)
+    node = node_named(claim.selected_node, context.snapshot)
+    lacks = _lacks_driver(context, claim.selected_node, found.provisioner)
     if node is None:
         why = "that node does not exist"
         recovery = Recovery(
@@ -696,11 +706,11 @@ def _selected_node_stuck(
         recovery = Recovery(actor=PROVISIONER, condition=once, within_s=RETRY_S)
     else:
         return None
-    users = live_users(case, claim)
+    users = live_users(context, claim)
     waiting = (
         f"; {', '.join(str(pod.ref) for pod in users)} cannot run on another node" if users else ""
     )
-    alone = not users and are_users_observed(case, claim)
+    alone = not users and are_users_observed(context, claim)
     return finding(
         "RBD622",
         f"pvc {claim.ref}",
@@ -709,7 +719,7 @@ def _selected_node_stuck(
         evidence=(
             f"volume.kubernetes.io/selected-node: {claim.selected_node}",
             *(("no pod waits for the claim",) if alone else ()),
-            *newest_events(case, claim),
+            *newest_events(context, claim),
         ),
         commands=(annotate_claim(claim, "volume.kubernetes.io/selected-node-"),),
         recovery=recovery,
@@ -721,8 +731,8 @@ def _lacks_topology(event: KubeEvent) -> bool:
     return any(text.is_in(event.message) for text in texts)
 
 
-def _lacks_driver(case: RuleContext, node: str, driver: str) -> bool:
-    csi_node = case.kube.csi_nodes.get(node)
+def _lacks_driver(context: RuleContext, node: str, driver: str) -> bool:
+    csi_node = context.kube.csi_nodes.get(node)
     return csi_node is not None and driver not in csi_node.drivers
 
 
@@ -731,10 +741,11 @@ def _lacks_driver(case: RuleContext, node: str, driver: str) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def reported_too_old(case: RuleContext, claim: PersistentVolumeClaim) -> Finding | None:
+def reported_too_old(context: RuleContext, claim: PersistentVolumeClaim) -> Finding | None:
     """Return RBD608 if its error is in an event: usually it is in a log only."""
     event = next(
-        (event for event in case.use.events if Recognised.SELF_LINK.is_in(event.message)), None
+        (event for event in context.volume.events if Recognised.SELF_LINK.is_in(event.message)),
+        None,
     )
     if event is None:
         return None
@@ -758,7 +769,7 @@ def _too_old(
 
 
 def _unreported(
-    case: RuleContext,
+    context: RuleContext,
     claim: PersistentVolumeClaim,
     found: StorageClass,
     asked: str | None,
@@ -766,34 +777,34 @@ def _unreported(
 ) -> Finding:
     """Report RBD606, RBD608, RBD617 to RBD619: signs that the provisioner runs, or not."""
     name = _provisioner_of(claim, found)
-    pods, lease = _pods_of(case, name), _lease_of(case, name)
-    old = _outdated(case, pods)
+    pods, lease = _pods_of(context, name), _lease_of(context, name)
+    old = _outdated(context, pods)
     if old is not None:
         pod, image = old
-        evidence = (f"pod {pod.ref} runs {image}", *newest_events(case, claim))
+        evidence = (f"pod {pod.ref} runs {image}", *newest_events(context, claim))
         return _too_old(claim, f"provisioner {name}", evidence, (_log_of(pod),))
-    waited = age_text(since(asked, case))
+    waited = age_text(since(asked, context))
     waits = f"Claim {claim.ref} has waited {waited} for {name} to create its volume"
-    seen = signs_of(case, name)
+    seen = signs_of(context, name)
     # A lease can be left from before leader election was turned off, so a ready pod counts.
-    if not any(pod.ready for pod in pods) and (pods or lapsed(lease, case)):
+    if not any(pod.ready for pod in pods) and (pods or lapsed(lease, context)):
         return finding(
             "RBD618",
             f"pvc {claim.ref}",
             f"{waits}, and {name} does not run.",
-            evidence=(*seen, *newest_events(case, claim)),
+            evidence=(*seen, *newest_events(context, claim)),
             commands=_log_commands(pods, lease),
         )
-    if lease is None and not pods and _is_missing(case, name):
+    if lease is None and not pods and _is_missing(context, name):
         return finding(
             "RBD617",
             f"pvc {claim.ref}",
             f"{waits}, and no provisioner in this cluster has that name."
-            f"{_similar_names(case, name)}",
+            f"{_similar_names(context, name)}",
             evidence=(
                 f"storage class {found.name}: {name}",
                 f"no CSIDriver {name}, no lease with that name, no pod that is known to serve it",
-                *newest_events(case, claim),
+                *newest_events(context, claim),
             ),
             commands=(
                 kubectl("get csidrivers"),
@@ -802,12 +813,12 @@ def _unreported(
         )
     if own and own[-1].reason == _BEGAN:
         begun = own[-1].first_seen or own[-1].last_seen
-        if claim.has_data_source and not is_over(GRACE, begun, case):
-            return _under_way(case, claim, found, begun)
-        return _begun_long_ago(case, claim, found, name)
-    ago = f" for {age_text(since(own[-1].last_seen, case))}" if own else ""
+        if claim.has_data_source and not is_over(GRACE, begun, context):
+            return _under_way(context, claim, found, begun)
+        return _begun_long_ago(context, claim, found, name)
+    ago = f" for {age_text(since(own[-1].last_seen, context))}" if own else ""
     said = f"{name} has reported nothing{ago}"
-    if not case.kube.coverage.events:
+    if not context.kube.coverage.events:
         said = f"What {name} has reported was not observed"
     differs = claim.provisioner not in (None, name)
     return finding(
@@ -817,24 +828,24 @@ def _unreported(
         evidence=(
             *seen,
             *((f"the claim was handed to {claim.provisioner}",) if differs else ()),
-            *newest_events(case, claim),
+            *newest_events(context, claim),
         ),
-        commands=(*provisioner_log_commands(case, name), describe_claim(claim)),
+        commands=(*provisioner_log_commands(context, name), describe_claim(claim)),
     )
 
 
 def _begun_long_ago(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, name: str
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, name: str
 ) -> Finding:
     """Return the finding for a creation that was begun, without an error since."""
     return finding(
         "RBD619",
         f"pvc {claim.ref}",
         f"{name} has started to create the volume of claim {claim.ref}, and has reported nothing "
-        f"since: its call does not return{_what_it_waits_for(case, found)}",
-        evidence=(*signs_of(case, name), *newest_events(case, claim)),
-        remedy=_mended_by(case, found),
-        commands=(*_asks_ceph(case, found), *provisioner_log_commands(case, name)),
+        f"since: its call does not return{_what_it_waits_for(context, found)}",
+        evidence=(*signs_of(context, name), *newest_events(context, claim)),
+        remedy=_mended_by(context, found),
+        commands=(*_asks_ceph(context, found), *provisioner_log_commands(context, name)),
     )
 
 
@@ -845,10 +856,10 @@ def _provisioner_of(claim: PersistentVolumeClaim, found: StorageClass) -> str:
     return found.provisioner
 
 
-def _pods_of(case: RuleContext, provisioner: str) -> tuple[DriverPod, ...]:
-    kube = case.snapshot.kubernetes
+def _pods_of(context: RuleContext, provisioner: str) -> tuple[DriverPod, ...]:
+    kube = context.snapshot.kubernetes
     found = () if kube is None else observed_of(kube.driver_pods)
-    lease = _lease_of(case, provisioner)
+    lease = _lease_of(context, provisioner)
     leader = None if lease is None else (lease.namespace, lease.holder)
     return tuple(
         pod
@@ -864,17 +875,17 @@ def _served(pod: DriverPod) -> tuple[str, ...]:
     return (name,) if any(old_image in image for image in pod.images) else ()
 
 
-def _lease_of(case: RuleContext, provisioner: str) -> Lease | None:
+def _lease_of(context: RuleContext, provisioner: str) -> Lease | None:
     """Return the newest lease of a provisioner."""
     names = lease_names(provisioner)
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     leases = () if kube is None else observed_of(kube.leases)
     found = [lease for lease in leases if lease.name in names]
     return max(found, key=lambda lease: (lease.renewed_at or "", lease.namespace), default=None)
 
 
-def _outdated(case: RuleContext, pods: tuple[DriverPod, ...]) -> tuple[DriverPod, str] | None:
-    version = server_version(case)
+def _outdated(context: RuleContext, pods: tuple[DriverPod, ...]) -> tuple[DriverPod, str] | None:
+    version = server_version(context)
     if version is not None and version < _WITHOUT_SELF_LINK:
         return None
     return next(
@@ -888,9 +899,9 @@ def _outdated(case: RuleContext, pods: tuple[DriverPod, ...]) -> tuple[DriverPod
     )
 
 
-def _is_missing(case: RuleContext, provisioner: str) -> bool:
+def _is_missing(context: RuleContext, provisioner: str) -> bool:
     """Return whether no object shows a provisioner, and all such objects were observed."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     if kube is None or provisioner.startswith(_IN_TREE):
         return False
     if first_unobserved((kube.leases, kube.drivers, kube.driver_pods)) is not None:
@@ -898,9 +909,9 @@ def _is_missing(case: RuleContext, provisioner: str) -> bool:
     return provisioner not in observed_of(kube.drivers)
 
 
-def _similar_names(case: RuleContext, provisioner: str) -> str:
+def _similar_names(context: RuleContext, provisioner: str) -> str:
     """Return a hint at similar names: Rook puts its operator's namespace before ceph-csi's."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     drivers = () if kube is None else observed_of(kube.drivers)
     like = sorted(
         driver for driver in drivers if driver.endswith(provisioner) or provisioner.endswith(driver)
@@ -924,20 +935,20 @@ def _log_commands(pods: tuple[DriverPod, ...], lease: Lease | None) -> tuple[Com
     return tuple(found)
 
 
-def signs_of(case: RuleContext, provisioner: str) -> tuple[str, ...]:
+def signs_of(context: RuleContext, provisioner: str) -> tuple[str, ...]:
     """Return the pods and the lease of a provisioner as lines of evidence."""
-    lease = _lease_of(case, provisioner)
-    pods = _pod_lines(_pods_of(case, provisioner))
-    return (*pods, *((lease_line(lease, case),) if lease else ()))
+    lease = _lease_of(context, provisioner)
+    pods = _pod_lines(_pods_of(context, provisioner))
+    return (*pods, *((lease_line(lease, context),) if lease else ()))
 
 
-def provisioner_log_commands(case: RuleContext, provisioner: str) -> tuple[Command, ...]:
+def provisioner_log_commands(context: RuleContext, provisioner: str) -> tuple[Command, ...]:
     """Return the command that shows the log of the active provisioner, if it is known."""
-    lease = _lease_of(case, provisioner)
+    lease = _lease_of(context, provisioner)
     if lease is not None and lease.holder:
         options = ("-c", "csi-provisioner", "--tail=50")
         return (kubectl("logs", lease.holder, namespace=lease.namespace, options=options),)
-    logs = [_log_of(pod) for pod in _pods_of(case, provisioner)[:1]]
+    logs = [_log_of(pod) for pod in _pods_of(context, provisioner)[:1]]
     return tuple(logs) or (LIST_CONTROLLERS,)
 
 

@@ -70,91 +70,93 @@ CONTROLLER_MANAGER: Final = "kube-controller-manager"
 # --------------------------------------------------------------------------------------------------
 
 
-def claims_of_target(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
+def claims_of_target(context: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
     """Return the claims of the target: a pod waits for all of its claims."""
-    found = [] if case.use.claim is None else [case.use.claim]
-    target, kube = case.snapshot.target, case.snapshot.kubernetes
+    found = [] if context.volume.claim is None else [context.volume.claim]
+    target, kube = context.snapshot.target, context.snapshot.kubernetes
     if target.kind is TargetKind.POD:
         keys = target_claims(target, kube)
-        found += [case.kube.claim_by_key[key] for key in keys if key in case.kube.claim_by_key]
+        found += [
+            context.kube.claim_by_key[key] for key in keys if key in context.kube.claim_by_key
+        ]
     return tuple(dict.fromkeys(found))
 
 
-def knows_all_volumes(case: RuleContext) -> bool:
+def knows_all_volumes(context: RuleContext) -> bool:
     """Return whether all PVs of the cluster were observed."""
-    return case.kube.coverage.lifecycle and case.kube.coverage.volumes()
+    return context.kube.coverage.lifecycle and context.kube.coverage.volumes()
 
 
-def volume_named(name: str, case: RuleContext) -> PersistentVolume | NotObserved | None:
+def volume_named(name: str, context: RuleContext) -> PersistentVolume | NotObserved | None:
     """Return the PV with a name."""
-    kube = case.snapshot.kubernetes
-    found = case.kube.volume_by_name.get(name)
-    if found is not None or knows_all_volumes(case):
+    kube = context.snapshot.kubernetes
+    found = context.kube.volume_by_name.get(name)
+    if found is not None or knows_all_volumes(context):
         return found
     if kube is not None and isinstance(kube.persistent_volumes, NotObserved):
         return kube.persistent_volumes
     # The PVs of a claim, and of a pod's claims, are requested by name.
-    if kube is not None and case.snapshot.target.kind in {TargetKind.CLAIM, TargetKind.POD}:
+    if kube is not None and context.snapshot.target.kind in {TargetKind.CLAIM, TargetKind.POD}:
         return None
     return NotObserved(reason=f"{name} was not requested")
 
 
-def volumes_naming(case: RuleContext, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+def volumes_naming(context: RuleContext, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
     """Return the PVs whose claimRef has the name of a claim, in order of their names.
 
     If there may be more PVs, these are none but the target's PV.
     """
-    found = case.kube.volumes_by_claim.get(key_of(claim.ref), [])
-    own = case.use.persistent_volume
-    return [volume for volume in found if volume == own or knows_all_volumes(case)]
+    found = context.kube.volumes_by_claim.get(key_of(claim.ref), [])
+    own = context.volume.persistent_volume
+    return [volume for volume in found if volume == own or knows_all_volumes(context)]
 
 
-def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | NotObserved | None:
+def claim_named(ref: ObjectRef, context: RuleContext) -> PersistentVolumeClaim | NotObserved | None:
     """Return the existing claim that a PV of the target names, whatever its uid."""
-    kind = case.snapshot.target.kind
-    claim = case.kube.claim_by_key.get(key_of(ref))
+    kind = context.snapshot.target.kind
+    claim = context.kube.claim_by_key.get(key_of(ref))
     if claim is not None:
         return claim
-    if not case.kube.coverage.claims or kind is TargetKind.DEVICE:
+    if not context.kube.coverage.claims or kind is TargetKind.DEVICE:
         return NotObserved(reason=f"claim {ref} was not requested")
-    if kind is TargetKind.NONE and not case.kube.coverage.lifecycle:
+    if kind is TargetKind.NONE and not context.kube.coverage.lifecycle:
         return NotObserved(reason=f"claim {ref} was not requested")
     return None
 
 
-def users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
+def users(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
     """Return the pods that name a claim."""
-    return tuple(case.kube.pods_by_claim.get(key_of(claim.ref), ()))
+    return tuple(context.kube.pods_by_claim.get(key_of(claim.ref), ()))
 
 
-def live_users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
+def live_users(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
     """Return the pods that name a claim, have not finished and are not being deleted."""
     return tuple(
         pod
-        for pod in users(case, claim)
+        for pod in users(context, claim)
         if pod.phase not in {"Succeeded", "Failed"} and pod.deleting_since is None
     )
 
 
-def are_users_observed(case: RuleContext, claim: PersistentVolumeClaim) -> bool:
+def are_users_observed(context: RuleContext, claim: PersistentVolumeClaim) -> bool:
     """Return whether every pod that uses a claim was observed."""
-    return case.kube.coverage.pods_of((key_of(claim.ref),))
+    return context.kube.coverage.pods_of((key_of(claim.ref),))
 
 
-def since(stamp: str | None, case: RuleContext) -> timedelta | None:
+def since(stamp: str | None, context: RuleContext) -> timedelta | None:
     """Return how long ago a time was; None if it is unknown."""
-    return age(stamp, case.snapshot.observed_at)
+    return age(stamp, context.snapshot.observed_at)
 
 
-def is_over(limit: timedelta, stamp: str | None, case: RuleContext) -> bool:
+def is_over(limit: timedelta, stamp: str | None, context: RuleContext) -> bool:
     """Return whether a time is at least as long ago as a limit; True if its age is unknown."""
-    passed = since(stamp, case)
+    passed = since(stamp, context)
     return passed is None or passed >= limit
 
 
-def weight(case: RuleContext, stamp: str | None, limit: timedelta = YOUNG) -> Severity | None:
+def weight(context: RuleContext, stamp: str | None, limit: timedelta = YOUNG) -> Severity | None:
     """Return None for the catalogue's severity, or INFO while the state may be transient."""
-    return None if is_over(limit, stamp, case) else Severity.INFO
+    return None if is_over(limit, stamp, context) else Severity.INFO
 
 
 # --------------------------------------------------------------------------------------------------
@@ -162,11 +164,11 @@ def weight(case: RuleContext, stamp: str | None, limit: timedelta = YOUNG) -> Se
 # --------------------------------------------------------------------------------------------------
 
 
-def events_of(case: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
+def events_of(context: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
     """Return the events of an object, the newest last; events of a PV have no namespace."""
     return tuple(
         event
-        for event in case.use.events
+        for event in context.volume.events
         if event.kind == kind
         and event.subject.name == ref.name
         and event.subject.namespace in {ref.namespace, ""}
@@ -174,26 +176,26 @@ def events_of(case: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, 
     )
 
 
-def events_of_claim(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[KubeEvent, ...]:
+def events_of_claim(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[KubeEvent, ...]:
     """Return the events of a claim, the newest last."""
-    return events_of(case, "PersistentVolumeClaim", claim.ref)
+    return events_of(context, "PersistentVolumeClaim", claim.ref)
 
 
-def events_of_volume(case: RuleContext, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
+def events_of_volume(context: RuleContext, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
     """Return the events of a PV, the newest last."""
     ref = ObjectRef(namespace="", name=volume.name, uid=volume.uid)
-    return events_of(case, "PersistentVolume", ref)
+    return events_of(context, "PersistentVolume", ref)
 
 
-def is_fresh(event: KubeEvent, case: RuleContext) -> bool:
+def is_fresh(event: KubeEvent, context: RuleContext) -> bool:
     """Return whether the reporter of an event may still be working, as far as that is known."""
-    passed = since(event.last_seen, case)
+    passed = since(event.last_seen, context)
     return passed is None or passed < WORDS_LAST
 
 
-def newest_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
+def newest_events(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
     """Return the newest events of a claim, quoted."""
-    return tuple(quoted(event) for event in events_of_claim(case, claim)[-_MAX_EVENTS:])
+    return tuple(quoted(event) for event in events_of_claim(context, claim)[-_MAX_EVENTS:])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -201,49 +203,49 @@ def newest_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str,
 # --------------------------------------------------------------------------------------------------
 
 
-def loss_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
+def loss_events(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
     """Return the event of the loss: it is recorded once, and Kubernetes keeps it for an hour."""
     reasons = {"ClaimLost", "ClaimMisbound"}
     return tuple(
-        quoted(event) for event in events_of_claim(case, claim) if event.reason in reasons
+        quoted(event) for event in events_of_claim(context, claim) if event.reason in reasons
     )[-1:]
 
 
-def running_pods_text(case: RuleContext, claim: PersistentVolumeClaim) -> str:
+def running_pods_text(context: RuleContext, claim: PersistentVolumeClaim) -> str:
     """Return a sentence about running pods: kubelet does not unmount for a claim's phase."""
-    running = [pod for pod in users(case, claim) if pod.phase == "Running"]
+    running = [pod for pod in users(context, claim) if pod.phase == "Running"]
     if not running:
         return ""
     named = ", ".join(str(pod.ref) for pod in running)
     return f" Pods that still use the volume: {named}. They cannot start again without the claim."
 
 
-def controller_lease(case: RuleContext) -> Lease | None:
+def controller_lease(context: RuleContext) -> Lease | None:
     """Return the lease of kube-controller-manager; None if there is none or it was not observed."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     leases = () if kube is None else observed_of(kube.leases)
     wanted = ("kube-system", CONTROLLER_MANAGER)
     return next((lease for lease in leases if (lease.namespace, lease.name) == wanted), None)
 
 
-def lapsed(lease: Lease | None, case: RuleContext) -> bool:
+def lapsed(lease: Lease | None, context: RuleContext) -> bool:
     """Return whether a lease has expired: its last holder has stopped."""
     if lease is None or lease.renewed_at is None:
         return False
-    passed = since(lease.renewed_at, case)
+    passed = since(lease.renewed_at, context)
     return passed is not None and passed > max(_EXPIRED, 4 * seconds(lease.duration_s))
 
 
-def lease_line(lease: Lease, case: RuleContext) -> str:
+def lease_line(lease: Lease, context: RuleContext) -> str:
     """Return a lease as a line of evidence."""
     holder = f", held by {lease.holder}" if lease.holder else ""
-    renewed = age_text(since(lease.renewed_at, case))
+    renewed = age_text(since(lease.renewed_at, context))
     return f"lease {lease.namespace}/{lease.name}{holder}, renewed {renewed} ago"
 
 
-def binder(case: RuleContext, once: str = "", *, note: str = "") -> Recovery:
+def binder(context: RuleContext, once: str = "", *, note: str = "") -> Recovery:
     """Return the recovery by the PV controller at its next sync, after a condition is met."""
-    runs = f"{CONTROLLER_MANAGER} runs again" if lapsed(controller_lease(case), case) else ""
+    runs = f"{CONTROLLER_MANAGER} runs again" if lapsed(controller_lease(context), context) else ""
     both = " and ".join(condition for condition in (once, runs) if condition)
     return Recovery(actor=BINDER, condition=both, within_s=SYNC_S, note=note)
 
@@ -254,30 +256,30 @@ def binder(case: RuleContext, once: str = "", *, note: str = "") -> Recovery:
 
 
 def near(
-    case: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
+    context: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
 ) -> tuple[Candidate, ...]:
     """Return the PVs that are closest to a claim's requirements, with the objections to them."""
-    return candidates(claim, _nearest(case, claim), delayed=delayed)[:_MAX_CANDIDATES]
+    return candidates(claim, _nearest(context, claim), delayed=delayed)[:_MAX_CANDIDATES]
 
 
-def _nearest(case: RuleContext, claim: PersistentVolumeClaim) -> Iterable[PersistentVolume]:
+def _nearest(context: RuleContext, claim: PersistentVolumeClaim) -> Iterable[PersistentVolume]:
     """Return the PVs that fit a claim best, and those that name it; none if there may be more."""
-    if not knows_all_volumes(case):
+    if not knows_all_volumes(context):
         return ()
-    return dict.fromkeys((*case.kube.shortlist.nearest(claim), *volumes_naming(case, claim)))
+    return dict.fromkeys((*context.kube.shortlist.nearest(claim), *volumes_naming(context, claim)))
 
 
-def all_fitting(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, ...]:
+def all_fitting(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, ...]:
     """Return PVs that fit a claim: all, or so many that there certainly are several."""
-    return tuple(volume for volume in _nearest(case, claim) if not objections(claim, volume))
+    return tuple(volume for volume in _nearest(context, claim) if not objections(claim, volume))
 
 
-def fitting(case: RuleContext, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+def fitting(context: RuleContext, claim: PersistentVolumeClaim) -> PersistentVolume | None:
     """Return the PV that the PV controller would choose for a claim: the smallest that fits."""
-    if not knows_all_volumes(case):
+    if not knows_all_volumes(context):
         return None
-    smallest = case.kube.shortlist.smallest_fit(claim)
-    fits = [*all_fitting(case, claim), *([] if smallest is None else [smallest])]
+    smallest = context.kube.shortlist.smallest_fit(claim)
+    fits = [*all_fitting(context, claim), *([] if smallest is None else [smallest])]
     return min(fits, key=lambda volume: (volume.capacity_bytes or 0, volume.name), default=None)
 
 
@@ -295,19 +297,19 @@ def changes(
     claim: PersistentVolumeClaim,
     volume: PersistentVolume,
     objections: tuple[Objection, ...],
-    case: RuleContext,
+    context: RuleContext,
 ) -> tuple[Command, ...]:
     """Return the commands that make a PV fit a claim; none if a change is impossible or unsafe.
 
     The access modes of a PV keep a second node from using it: they are never widened beyond one
     node.
     """
-    found = [_change(objection.why, claim, volume, case) for objection in objections]
+    found = [_change(objection.why, claim, volume, context) for objection in objections]
     return tuple(patch for patch in found if patch) if all(found) else ()
 
 
 def _change(
-    why: Why, claim: PersistentVolumeClaim, volume: PersistentVolume, case: RuleContext
+    why: Why, claim: PersistentVolumeClaim, volume: PersistentVolume, context: RuleContext
 ) -> Command | None:
     match why:
         case Why.CLASS:
@@ -315,7 +317,7 @@ def _change(
         case Why.MODES if set(claim.access_modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:
             modes = dict.fromkeys((*volume.access_modes, *claim.access_modes))
             return patch_volume(volume, {"accessModes": [*modes]})
-        case Why.SIZE if (_image_size(volume, case) or 0) >= (claim.requested_bytes or 0):
+        case Why.SIZE if (_image_size(volume, context) or 0) >= (claim.requested_bytes or 0):
             size = size_text(claim.requested_bytes or 0)
             return patch_volume(volume, {"capacity": {"storage": size}})
         case Why.LABELS:
@@ -324,10 +326,10 @@ def _change(
             return None
 
 
-def _image_size(volume: PersistentVolume, case: RuleContext) -> int | None:
+def _image_size(volume: PersistentVolume, context: RuleContext) -> int | None:
     """Return the size of the image itself: a PV's capacity is only a declaration."""
-    shown = case.use.persistent_volume
-    view = case.use.image_view
+    shown = context.volume.persistent_volume
+    view = context.volume.image_view
     if shown is None or shown.name != volume.name or view is None:
         return None
     return view.size_bytes
@@ -434,22 +436,22 @@ def _json(value: object) -> str:
 
 
 def external_watchers(
-    case: RuleContext, volume: PersistentVolume
+    context: RuleContext, volume: PersistentVolume
 ) -> tuple[Holder, ...] | NotObserved:
     """Return the watchers of a PV's image outside this cluster, perhaps in its original cluster."""
-    shown, view = case.use.persistent_volume, case.use.image_view
+    shown, view = context.volume.persistent_volume, context.volume.image_view
     if shown is None or shown.name != volume.name or view is None:
         return NotObserved(reason="its image was not observed")
     if isinstance(view.watchers, NotObserved):
         return view.watchers
-    if not case.kube.coverage.nodes():
+    if not context.kube.coverage.nodes():
         return NotObserved(reason="the nodes of this cluster were not observed")
-    return tuple(holder for holder in strangers(case.use) if holder.node is None)
+    return tuple(holder for holder in strangers(context.volume) if holder.node is None)
 
 
-def external_watchers_text(case: RuleContext, volume: PersistentVolume) -> str:
+def external_watchers_text(context: RuleContext, volume: PersistentVolume) -> str:
     """Return the watchers outside this cluster as text, or why they were not observed."""
-    found = external_watchers(case, volume)
+    found = external_watchers(context, volume)
     if isinstance(found, NotObserved):
         return (
             f"not known whether another cluster has the image of {volume.name} open: {found.reason}"
@@ -461,7 +463,7 @@ def external_watchers_text(case: RuleContext, volume: PersistentVolume) -> str:
 
 
 def hand_over(
-    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+    context: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
 ) -> tuple[Command, ...]:
     """Return the commands that bind a PV to a claim that it was not created for, in order.
 
@@ -473,7 +475,7 @@ def hand_over(
             *retain(volume),
             *((point_volume_at_claim(claim, volume),) if claim.ref.uid else ()),
         )
-    found = external_watchers(case, volume)
+    found = external_watchers(context, volume)
     holders = command("rbdagent who-holds", f"pv/{volume.name}")
     if observed_of(found):
         return (*retain(volume), holders)

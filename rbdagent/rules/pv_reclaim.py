@@ -221,12 +221,12 @@ _DELETING: Final = timedelta(minutes=3)
 (deploy/rbd/kubernetes/csi-rbdplugin-provisioner.yaml@52fcb7b). After that it reports a failure."""
 
 
-def reserved(case: RuleContext) -> Iterator[Finding]:
+def reserved(context: RuleContext) -> Iterator[Finding]:
     """Report RBD611: a PV that is reserved by name for a claim that was never created."""
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     if volume is None or volume.phase != "Available" or volume.claim is None:
         return
-    if claim_named(volume.claim, case) is not None:
+    if claim_named(volume.claim, context) is not None:
         return
     yield finding(
         "RBD611",
@@ -235,16 +235,16 @@ def reserved(case: RuleContext) -> Iterator[Finding]:
         "gets it.",
         evidence=(f"phase Available, claimRef {volume.claim}, uid {volume.claim.uid or 'none'}",),
         commands=(describe_volume(volume),),
-        recovery=binder(case, f"a claim {volume.claim} exists and fits {volume.name}"),
+        recovery=binder(context, f"a claim {volume.claim} exists and fits {volume.name}"),
     )
 
 
-def failed(case: RuleContext) -> Iterator[Finding]:
+def failed(context: RuleContext) -> Iterator[Finding]:
     """Report RBD612: Kubernetes itself had to delete the image, and cannot."""
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     if volume is None or volume.phase != "Failed" or volume.deleting_since is not None:
         return
-    events = [event for event in events_of_volume(case, volume) if event.type == "Warning"]
+    events = [event for event in events_of_volume(context, volume) if event.type == "Warning"]
     reason = volume.reason or (message_of(events[-1]) if events else "")
     why = foreign(reason) if reason else "its status has no reason"
     yield finding(
@@ -259,43 +259,43 @@ def failed(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def released(case: RuleContext) -> Iterator[Finding]:
+def released(context: RuleContext) -> Iterator[Finding]:
     """Report RBD405, RBD406, RBD640 to RBD643: a Released PV, by its claim and reclaim policy."""
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     if volume is None or volume.phase not in {"Released", "Bound"} or volume.claim is None:
         return
-    found = claim_named(volume.claim, case)
+    found = claim_named(volume.claim, context)
     existing = found if isinstance(found, PersistentVolumeClaim) else None
     if (
         existing is not None
         and existing.ref.uid is not None
         and existing.ref.uid == volume.claim.uid
     ):
-        yield from _of_existing_claim(case, volume, existing)
-    elif volume.phase == "Released" and not _is_wanted(case, volume):
-        yield from _of_deleted_claim(case, volume)
+        yield from _of_existing_claim(context, volume, existing)
+    elif volume.phase == "Released" and not _is_wanted(context, volume):
+        yield from _of_deleted_claim(context, volume)
 
 
-def _is_wanted(case: RuleContext, volume: PersistentVolume) -> bool:
+def _is_wanted(context: RuleContext, volume: PersistentVolume) -> bool:
     """Return whether a claim requests this PV by name: the findings about the claim explain it."""
-    return any(claim.volume_name == volume.name for claim in claims_of_target(case))
+    return any(claim.volume_name == volume.name for claim in claims_of_target(context))
 
 
 def _of_existing_claim(
-    case: RuleContext, volume: PersistentVolume, claim: PersistentVolumeClaim
+    context: RuleContext, volume: PersistentVolume, claim: PersistentVolumeClaim
 ) -> Iterator[Finding]:
     """Report RBD406: the claim exists; the PV controller corrects the phase at its next sync."""
     if claim.volume_name != volume.name or volume.phase == "Bound":
         return
-    overdue = is_over(SILENT, volume.phase_since, case)
-    recovery = binder(case)
+    overdue = is_over(SILENT, volume.phase_since, context)
+    recovery = binder(context)
     if overdue and not recovery.condition:
-        recovery = binder(case, "it works again")
+        recovery = binder(context, "it works again")
     yield finding(
         "RBD406",
         f"pv {volume.name}",
-        f"{volume.name} has been Released for {age_text(since(volume.phase_since, case))} although "
-        f"its claim {claim.ref} exists. Do not delete the PV."
+        f"{volume.name} has been Released for {age_text(since(volume.phase_since, context))} "
+        f"although its claim {claim.ref} exists. Do not delete the PV."
         + (
             " A working PV controller corrects this within 15 s, so it is not working."
             if overdue
@@ -304,28 +304,28 @@ def _of_existing_claim(
         evidence=(f"claimRef.uid and the claim's uid are both {claim.ref.uid}",),
         commands=(*retain(volume), describe_volume(volume)),
         recovery=recovery,
-        severity=_early_severity(case, volume),
+        severity=_early_severity(context, volume),
     )
 
 
-def _early_severity(case: RuleContext, volume: PersistentVolume) -> Severity | None:
+def _early_severity(context: RuleContext, volume: PersistentVolume) -> Severity | None:
     """Return a lower severity until the PV controller must have synced again."""
-    return None if is_over(SILENT, volume.phase_since, case) else Severity.WARNING
+    return None if is_over(SILENT, volume.phase_since, context) else Severity.WARNING
 
 
-def bound_to_two_volumes(case: RuleContext) -> Iterator[Finding]:
+def bound_to_two_volumes(context: RuleContext) -> Iterator[Finding]:
     """Report RBD644: two PVs for one claim; the PV controller releases one at its next sync."""
-    for claim in claims_of_target(case):
-        for volume in volumes_naming(case, claim):
+    for claim in claims_of_target(context):
+        for volume in volumes_naming(context, claim):
             if claim.volume_name in (None, volume.name) or claim.ref.uid is None:
                 continue
             if volume.claim != claim.ref:
                 continue
-            yield _bound_to_other_claim(case, volume, claim)
+            yield _bound_to_other_claim(context, volume, claim)
 
 
 def _bound_to_other_claim(
-    case: RuleContext, volume: PersistentVolume, claim: PersistentVolumeClaim
+    context: RuleContext, volume: PersistentVolume, claim: PersistentVolumeClaim
 ) -> Finding:
     loses_image = volume.reclaim_policy == "Delete" and volume.provisioner is not None
     return finding(
@@ -344,16 +344,16 @@ def _bound_to_other_claim(
         ),
         commands=(*retain(volume), describe_volume(volume), describe_claim(claim)),
         recovery=binder(
-            case, note="its image is then deleted" if loses_image else "it then frees the PV"
+            context, note="its image is then deleted" if loses_image else "it then frees the PV"
         ),
-        severity=_early_severity(case, volume),
+        severity=_early_severity(context, volume),
     )
 
 
-def _of_deleted_claim(case: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
+def _of_deleted_claim(context: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
     if volume.reclaim_policy == "Delete":
-        found = _to_be_deleted(case, volume)
-        if found.code != "RBD643" or not _is_held_by_attachment(case, volume):
+        found = _to_be_deleted(context, volume)
+        if found.code != "RBD643" or not _is_held_by_attachment(context, volume):
             yield found
         return
     if volume.deleting_since is not None:
@@ -365,21 +365,21 @@ def _of_deleted_claim(case: RuleContext, volume: PersistentVolume) -> Iterator[F
         f"{volume.name} is Released: its claim {volume.claim} is gone, and its reclaim policy "
         f"({volume.reclaim_policy or 'unknown'}) keeps the PV and its data.",
         evidence=(f"claimRef {volume.claim}, reclaim policy {volume.reclaim_policy}",),
-        commands=(describe_volume(volume), *_check_first(case, volume)),
+        commands=(describe_volume(volume), *_check_first(context, volume)),
     )
 
 
-def _is_held_by_attachment(case: RuleContext, volume: PersistentVolume) -> bool:
+def _is_held_by_attachment(context: RuleContext, volume: PersistentVolume) -> bool:
     """Return whether a PV that is being deleted has a VolumeAttachment: RBD651 reports that."""
     return volume.deleting_since is not None and any(
         attachment.persistent_volume == volume.name
-        for attachment in observed_of(case.use.attachments)
+        for attachment in observed_of(context.volume.attachments)
     )
 
 
-def _check_first(case: RuleContext, volume: PersistentVolume) -> tuple[Command, ...]:
+def _check_first(context: RuleContext, volume: PersistentVolume) -> tuple[Command, ...]:
     """Return the command that checks for holders before the PV is bound to another claim."""
-    if isinstance(external_watchers(case, volume), NotObserved):
+    if isinstance(external_watchers(context, volume), NotObserved):
         return (command("rbdagent who-holds", f"pv/{volume.name}"),)
     return ()
 
@@ -393,18 +393,18 @@ def _is_in_use_error(text: str) -> bool:
     return Recognised.IN_USE.is_in(text) or Recognised.STILL_ATTACHED.is_in(text)
 
 
-def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
+def _to_be_deleted(context: RuleContext, volume: PersistentVolume) -> Finding:
     """Report RBD640 to RBD643: a deletion runs, is blocked by a holder, fails, or is missing."""
-    events = [event for event in events_of_volume(case, volume) if event.reason == _FAILED]
-    fresh = bool(events) and is_fresh(events[-1], case)
-    event = decisive(events, case, retry_s=RETRY_S)[0] if fresh else None
+    events = [event for event in events_of_volume(context, volume) if event.reason == _FAILED]
+    fresh = bool(events) and is_fresh(events[-1], context)
+    event = decisive(events, context, retry_s=RETRY_S)[0] if fresh else None
     if event is not None and not _is_in_use_error(event.message):
-        return _deletion_fails(case, volume, event)
-    if event is not None or (_holders(case) and not _only_mirror(case)):
-        return _held(case, volume, event)
-    foreign = _foreign_reason(case, volume)
-    young = not is_over(SILENT if foreign else _DELETING, volume.phase_since, case)
-    blind = not case.kube.coverage.events
+        return _deletion_fails(context, volume, event)
+    if event is not None or (_holders(context) and not _only_mirror(context)):
+        return _held(context, volume, event)
+    foreign = _foreign_reason(context, volume)
+    young = not is_over(SILENT if foreign else _DELETING, volume.phase_since, context)
+    blind = not context.kube.coverage.events
     if young or blind:
         unseen = (
             ""
@@ -414,35 +414,35 @@ def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
         return finding(
             "RBD640",
             f"pv {volume.name}",
-            f"{volume.name} has been Released for {age_text(since(volume.phase_since, case))}, and "
-            f"its image is to be deleted.{unseen}",
+            f"{volume.name} has been Released for {age_text(since(volume.phase_since, context))}, "
+            f"and its image is to be deleted.{unseen}",
             evidence=(f"claimRef {volume.claim}, reclaim policy Delete",),
             commands=(describe_volume(volume),),
             severity=Severity.WARNING if unseen else None,
         )
-    return _not_deleted(case, volume, foreign, events)
+    return _not_deleted(context, volume, foreign, events)
 
 
-def _holders(case: RuleContext) -> list[str]:
+def _holders(context: RuleContext) -> list[str]:
     """Return the holders of the image, without ceph-mgr, which opens images for a short time."""
     return [
         subject_of(holder_verdict.holder)
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if not holder_verdict.holder.transient and holder_verdict.holder.kind is not HolderKind.MGR
     ]
 
 
-def _only_mirror(case: RuleContext) -> bool:
+def _only_mirror(context: RuleContext) -> bool:
     kinds = {
         holder_verdict.holder.kind
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if not holder_verdict.holder.transient
     }
     return bool(kinds) and kinds <= {HolderKind.MIRROR, HolderKind.MGR}
 
 
 def _still_attached(
-    case: RuleContext, volume: PersistentVolume, event: KubeEvent, nodes: list[str]
+    context: RuleContext, volume: PersistentVolume, event: KubeEvent, nodes: list[str]
 ) -> Finding:
     """Return RBD641 for a PV with a VolumeAttachment: no client of the image plays a part in it.
 
@@ -450,9 +450,9 @@ def _still_attached(
     pkg/controller/controller.go).
     """
     where = " and ".join(nodes)
-    transient = not is_over(_UNSTAGING, volume.phase_since, case)
-    attached = observed_of(case.use.attachments)
-    are_gone = all(node_named(node, case.snapshot) is None for node in nodes)
+    transient = not is_over(_UNSTAGING, volume.phase_since, context)
+    attached = observed_of(context.volume.attachments)
+    are_gone = all(node_named(node, context.snapshot) is None for node in nodes)
     how = "a Node that no longer exists" if are_gone else "whose kubelet releases it first"
     return finding(
         "RBD641",
@@ -470,7 +470,7 @@ def _still_attached(
         remedy=_OF_A_GONE_NODE if are_gone else _OF_A_NODE,
         commands=tuple(map(describe_attachment, attached))
         if are_gone
-        else tuple(query_on_node(case, node) for node in nodes),
+        else tuple(query_on_node(context, node) for node in nodes),
         recovery=Recovery(
             actor=PROVISIONER, condition=f"it is detached from {where}", within_s=RETRY_S
         ),
@@ -489,9 +489,9 @@ _OF_A_GONE_NODE: Final = (
 )
 
 
-def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) -> Finding:
-    open_by = _holders(case)
-    attached = observed_of(case.use.attachments)
+def _held(context: RuleContext, volume: PersistentVolume, event: KubeEvent | None) -> Finding:
+    open_by = _holders(context)
+    attached = observed_of(context.volume.attachments)
     nodes = sorted(
         {
             attachment.node_name
@@ -500,23 +500,23 @@ def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) 
         }
     )
     if nodes and event is not None and Recognised.STILL_ATTACHED.is_in(event.message):
-        return _still_attached(case, volume, event, nodes)
+        return _still_attached(context, volume, event, nodes)
     holders = f" Clients that have it open: {', '.join(open_by)}." if open_by else ""
     if not open_by and nodes:
         holders = f" According to its VolumeAttachments, it is attached to {', '.join(nodes)}."
     mirror = (
         " Only rbd-mirror daemons have it open: ceph-csi counts each daemon above "
         "mirrorDaemonCount of its ConfigMap (1 if not set) as a user."
-        if _only_mirror(case)
+        if _only_mirror(context)
         else ""
     )
     # A node that still unstages the volume finishes without help. A client outside the cluster, or
     # a permanent one, does not.
-    stays = bool(observed_of(external_watchers(case, volume))) or any(
-        not is_being_torn_down(case, holder_verdict.holder)
-        for holder_verdict in case.holders_with(*_STAYS)
+    stays = bool(observed_of(external_watchers(context, volume))) or any(
+        not is_being_torn_down(context, holder_verdict.holder)
+        for holder_verdict in context.holders_with(*_STAYS)
     )
-    transient = not stays and not is_over(_UNSTAGING, volume.phase_since, case)
+    transient = not stays and not is_over(_UNSTAGING, volume.phase_since, context)
     return finding(
         "RBD641",
         f"pv {volume.name}",
@@ -545,23 +545,23 @@ def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) 
 _STAYS: Final = (Verdict.ORPHANED, Verdict.PINNED, Verdict.RETURNED_DIRTY)
 
 
-def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEvent) -> Finding:
+def _deletion_fails(context: RuleContext, volume: PersistentVolume, event: KubeEvent) -> Finding:
     text = message_of(event)
-    image = case.use.image.spec if case.use.image is not None else None
+    image = context.volume.image.spec if context.volume.image is not None else None
     if is_about_hanging_call(text):
-        return _deletion_hangs(case, volume, event, image.pool if image is not None else "")
+        return _deletion_hangs(context, volume, event, image.pool if image is not None else "")
     general, names = first_meaning(DELETION, text) or (None, {})
-    meant = None if general is None else general.decided(case, names)
-    version = driver_version(case, driver_of(case.use) or "")
-    fields = {"image": str(image or ""), "version": version, **_of_pool(case), **names}
+    meant = None if general is None else general.decided(context, names)
+    version = driver_version(context, driver_of(context.volume) or "")
+    fields = {"image": str(image or ""), "version": version, **_of_pool(context), **names}
     why = foreign(text) if meant is None else _filled(meant.means, fields)
     made = filled((meant.command,) if meant is not None and meant.command else (), fields)
     return finding(
         "RBD642",
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
-        f"{why}.{beside(case) if meant is None else ''}",
-        evidence=(*_of_deletion(volume, event), *_pools_beside(case, text)),
+        f"{why}.{beside(context) if meant is None else ''}",
+        evidence=(*_of_deletion(volume, event), *_pools_beside(context, text)),
         remedy="" if meant is None else _filled(meant.remedy, fields),
         commands=(*made, describe_volume(volume)),
         recovery=None if meant is None else meant.recovery,
@@ -569,10 +569,10 @@ def _deletion_fails(case: RuleContext, volume: PersistentVolume, event: KubeEven
 
 
 def _deletion_hangs(
-    case: RuleContext, volume: PersistentVolume, event: KubeEvent, pool: str
+    context: RuleContext, volume: PersistentVolume, event: KubeEvent, pool: str
 ) -> Finding:
     """Return what a call waits for that does not return: its event names no cause."""
-    blocked = blocking(case, pool)
+    blocked = blocking(context, pool)
     return finding(
         "RBD642",
         f"pv {volume.name}",
@@ -608,9 +608,9 @@ def _of_deletion(volume: PersistentVolume, event: KubeEvent) -> tuple[str, ...]:
     )
 
 
-def _of_pool(case: RuleContext) -> dict[str, str]:
+def _of_pool(context: RuleContext) -> dict[str, str]:
     """Return the values for the sentences about the pool that the PV's handle names."""
-    pool, driver = pool_of_handle(case), driver_of(case.use) or ""
+    pool, driver = pool_of_handle(context), driver_of(context.volume) or ""
     if pool is None:
         return {}
     return {
@@ -622,14 +622,14 @@ def _of_pool(case: RuleContext) -> dict[str, str]:
     }
 
 
-def _pools_beside(case: RuleContext, text: str) -> tuple[str, ...]:
+def _pools_beside(context: RuleContext, text: str) -> tuple[str, ...]:
     """Return what decides about a missing pool: those that exist, and the version of the driver."""
-    pool = pool_of_handle(case)
+    pool = pool_of_handle(context)
     if pool is None or not Recognised.POOL_GONE.is_in(text):
         return ()
     pools = [f"{number} {foreign_name(name)}" for number, name in observed_of(pool.cluster.pools)]
     more = f" and {len(pools) - _MOST_POOLS} more" if len(pools) > _MOST_POOLS else ""
-    version = driver_version(case, driver_of(case.use) or "")
+    version = driver_version(context, driver_of(context.volume) or "")
     wanted = f"pool {pool.handle.pool_id} of clusterID {foreign_name(pool.handle.cluster_id)}"
     return (
         f"the handle names {wanted}",
@@ -646,7 +646,7 @@ def _filled(sentence: str, fields: dict[str, str]) -> str:
     return sentence.format_map(quoted_names(fields | {"image": fields["image"] or "its image"}))
 
 
-def _foreign_reason(case: RuleContext, volume: PersistentVolume) -> str:
+def _foreign_reason(context: RuleContext, volume: PersistentVolume) -> str:
     """Return why no provisioner in this cluster deletes the PV; empty if this is not certain."""
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
     if volume.migrated_to is not None or driver is None:
@@ -655,14 +655,14 @@ def _foreign_reason(case: RuleContext, volume: PersistentVolume) -> str:
         return (
             f"its provisioned-by annotation names {volume.provisioner}, but its driver is {driver}"
         )
-    kube = case.snapshot.kubernetes
-    if kube is None or not case.kube.coverage.lifecycle or isinstance(kube.drivers, NotObserved):
+    kube = context.snapshot.kubernetes
+    if kube is None or not context.kube.coverage.lifecycle or isinstance(kube.drivers, NotObserved):
         return ""
     return "" if driver in kube.drivers else f"no CSIDriver {driver} is installed"
 
 
 def _not_deleted(
-    case: RuleContext, volume: PersistentVolume, foreign: str, events: list[KubeEvent]
+    context: RuleContext, volume: PersistentVolume, foreign: str, events: list[KubeEvent]
 ) -> Finding:
     static = (
         "it is a static PV, and external-provisioner deletes such images only since 3.5"
@@ -671,22 +671,22 @@ def _not_deleted(
     )
     why = foreign or static
     unknown = volume.phase_since is None
-    if not why and _is_half_deleted(case, volume):
-        return _finalizer_left(case, volume)
+    if not why and _is_half_deleted(context, volume):
+        return _finalizer_left(context, volume)
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else volume.provisioner
     return finding(
         "RBD643",
         f"pv {volume.name}",
         f"{volume.name} has been Released and to be deleted for "
-        f"{age_text(since(volume.phase_since, case))}, and no provisioner deletes it"
+        f"{age_text(since(volume.phase_since, context))}, and no provisioner deletes it"
         f"{f': {why}' if why else ''}.",
         evidence=(
             f"claimRef {volume.claim}, reclaim policy Delete",
             f"provisioned by {volume.provisioner or 'hand'}",
-            *(signs_of(case, driver) if driver else ()),
+            *(signs_of(context, driver) if driver else ()),
             *(f"{quoted(event)}, last at {event.last_seen}" for event in events[-1:]),
         ),
-        commands=(*(provisioner_log_commands(case, driver) if driver else ()), *retain(volume)),
+        commands=(*(provisioner_log_commands(context, driver) if driver else ()), *retain(volume)),
         recovery=Recovery(note=why) if foreign else None,
         severity=Severity.WARNING if unknown else None,
     )
@@ -695,14 +695,14 @@ def _not_deleted(
 _PROVISIONERS: Final = "external-provisioner.volume.kubernetes.io/finalizer"
 
 
-def _is_half_deleted(case: RuleContext, volume: PersistentVolume) -> bool:
+def _is_half_deleted(context: RuleContext, volume: PersistentVolume) -> bool:
     """Return whether the image is gone, and the PV remains by its provisioner's finalizer."""
-    view = case.use.image_view
+    view = context.volume.image_view
     is_gone = view is not None and view.presence is ImagePresence.GONE
     return is_gone and volume.deleting_since is not None and _PROVISIONERS in volume.finalizers
 
 
-def _finalizer_left(case: RuleContext, volume: PersistentVolume) -> Finding:
+def _finalizer_left(context: RuleContext, volume: PersistentVolume) -> Finding:
     """Report RBD643 for a PV whose image was deleted.
 
     external-provisioner only logs what follows the deletion: a patch or a delete of the PV that
@@ -716,14 +716,14 @@ def _finalizer_left(case: RuleContext, volume: PersistentVolume) -> Finding:
         "finalizer: the PV remains.",
         evidence=(
             f"finalizer {_PROVISIONERS}, being deleted since {volume.deleting_since}",
-            *(signs_of(case, driver) if driver else ()),
+            *(signs_of(context, driver) if driver else ()),
         ),
         remedy="Read the log of the provisioner: `Failed to remove finalizer` with `forbidden` "
         "means that its ClusterRole lacks patch or delete of persistentvolumes: restore it with "
         "the tool that installed the driver. Do not remove the finalizer by hand.",
-        commands=provisioner_log_commands(case, driver) if driver else (),
+        commands=provisioner_log_commands(context, driver) if driver else (),
         recovery=Recovery(actor="external-provisioner", condition="it may write PVs"),
-        severity=weight(case, volume.deleting_since),
+        severity=weight(context, volume.deleting_since),
     )
 
 

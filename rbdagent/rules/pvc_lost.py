@@ -129,28 +129,28 @@ ENTRIES: Final = (
 )
 
 
-def lost(case: RuleContext) -> Iterator[Finding]:
+def lost(context: RuleContext) -> Iterator[Finding]:
     """Report RBD404, RBD630 to RBD632: a claim is or will be Lost; RBD626: soon bound again."""
-    for claim in claims_of_target(case):
+    for claim in claims_of_target(context):
         going = claim.deleting_since is not None
         if not going and (claim.bind_completed or claim.phase == "Lost"):
-            yield from _without_its_volume(case, claim)
+            yield from _without_its_volume(context, claim)
 
 
-def _without_its_volume(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+def _without_its_volume(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     if claim.volume_name is None:
-        yield _without_volume_name(case, claim)
+        yield _without_volume_name(context, claim)
         return
-    volume = volume_named(claim.volume_name, case)
+    volume = volume_named(claim.volume_name, context)
     if volume is None:
-        yield _gone(case, claim, claim.volume_name)
+        yield _gone(context, claim, claim.volume_name)
     elif isinstance(volume, NotObserved):
         if claim.phase == "Lost":
-            yield volume_not_observed(case, claim, volume)
+            yield volume_not_observed(context, claim, volume)
     elif volume.claim is not None and not _has_uid_of(claim, volume):
-        yield _misbound(case, claim, volume)
+        yield _misbound(context, claim, volume)
     elif claim.phase != "Bound":
-        yield binding_due(case, claim, volume)
+        yield binding_due(context, claim, volume)
 
 
 def _has_uid_of(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
@@ -161,41 +161,41 @@ def _has_uid_of(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
 _YAML: Final = ("-o", "yaml")
 
 
-def _without_volume_name(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
+def _without_volume_name(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     """Report RBD630: only YAML can create this state: volumeName cannot be removed from a claim."""
-    named = volumes_naming(case, claim) if knows_all_volumes(case) else []
+    named = volumes_naming(context, claim) if knows_all_volumes(context) else []
     fix: tuple[Command, ...] = ()
     if len(named) == 1:
         volume = named[0]
-        rebind = () if _has_uid_of(claim, volume) else hand_over(case, claim, volume)
+        rebind = () if _has_uid_of(claim, volume) else hand_over(context, claim, volume)
         fix = (*rebind, patch_claim(claim, {"volumeName": volume.name}))
     return finding(
         "RBD630",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} is marked as bound but names no PV."
         + (f" PVs that name it: {', '.join(volume.name for volume in named)}." if named else "")
-        + running_pods_text(case, claim),
+        + running_pods_text(context, claim),
         evidence=(
             f"phase {claim.phase}, pv.kubernetes.io/bind-completed, no volumeName",
-            *loss_events(case, claim),
+            *loss_events(context, claim),
         ),
         commands=fix or (describe_claim(claim), kubectl("get pv")),
-        recovery=binder(case, "the claim's volumeName is set again"),
+        recovery=binder(context, "the claim's volumeName is set again"),
     )
 
 
-def _gone(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding:
+def _gone(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding:
     """Report RBD631: deleting a PV object deletes no data, whatever the event states."""
     return finding(
         "RBD631",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. That alone deletes "
         "no image: whether it exists decides what to do."
-        f"{running_pods_text(case, claim)}",
+        f"{running_pods_text(context, claim)}",
         evidence=(
             f"phase {claim.phase}, volumeName {name}",
             f"the claim's uid: {claim.ref.uid}",
-            *loss_events(case, claim),
+            *loss_events(context, claim),
         ),
         remedy=f"If the image exists, create PV {name} again, from a backup of its YAML or by "
         "hand: with the same driver, volumeHandle and volumeAttributes, reclaim policy Retain, and "
@@ -206,26 +206,26 @@ def _gone(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding
         "were deleted with their images: delete the claim, and create it again without "
         "volumeName. That makes an empty volume.",
         commands=(
-            *_journal_entry(case, claim, name),
+            *_journal_entry(context, claim, name),
             kubectl("get pv", name),
             kubectl("get pvc", claim.ref.name, namespace=claim.ref.namespace, options=_YAML),
         ),
         recovery=binder(
-            case,
+            context,
             f"a PV {name} exists whose claimRef contains the claim's uid, or that has no claimRef",
         ),
     )
 
 
 def _journal_entry(
-    case: RuleContext, claim: PersistentVolumeClaim, name: str
+    context: RuleContext, claim: PersistentVolumeClaim, name: str
 ) -> tuple[Command, ...]:
     """Return the command that shows whether ceph-csi knows an image of a PV.
 
     The key exists as long as the image does (internal/journal/voljournal.go@52fcb7b, ReserveName
     and UndoReservation).
     """
-    found = class_of(case, claim)
+    found = class_of(context, claim)
     if found is None or not found.pool or not found.provisioner.endswith(DRIVER_SUFFIX):
         return ()
     key = f"csi.volume.{name}"
@@ -233,16 +233,18 @@ def _journal_entry(
     return (command("rados getomapval csi.volumes.default", key, options=(pool,)),)
 
 
-def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:
+def _misbound(
+    context: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+) -> Finding:
     """Report RBD404 and RBD632: a restored claim, or two existing claims."""
     bound = volume.claim
-    other = None if bound is None else claim_named(bound, case)
+    other = None if bound is None else claim_named(bound, context)
     uid = "none" if bound is None or bound.uid is None else bound.uid
     evidence = (
         f"claimRef of {volume.name}: {bound}, uid {uid}",
         f"the claim's uid: {claim.ref.uid}",
         f"claim {claim.phase}, {volume.name} {volume.phase}, policy {volume.reclaim_policy}",
-        *loss_events(case, claim),
+        *loss_events(context, claim),
     )
     same_name = str(bound) == str(claim.ref)
     if (
@@ -254,7 +256,7 @@ def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: Persisten
             "RBD632",
             f"pvc {claim.ref}",
             f"Claims {claim.ref} and {other.ref} both name {volume.name}, which belongs to "
-            f"{other.ref}.{running_pods_text(case, claim)}",
+            f"{other.ref}.{running_pods_text(context, claim)}",
             evidence=evidence,
             commands=(describe_volume(volume), describe_claim(other), describe_claim(claim)),
         )
@@ -272,19 +274,19 @@ def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: Persisten
         f"pvc {claim.ref}",
         f"Claim {claim.ref} names {volume.name}, but the PV's claimRef contains "
         f"{contained}.{restored}{danger}"
-        f"{running_pods_text(case, claim)}",
+        f"{running_pods_text(context, claim)}",
         evidence=(
             *evidence,
             *(
-                (external_watchers_text(case, volume),)
+                (external_watchers_text(context, volume),)
                 if known and not _is_of_another_driver(volume)
                 else ()
             ),
         ),
-        commands=hand_over(case, claim, volume)
+        commands=hand_over(context, claim, volume)
         if known
         else (*retain(volume), describe_volume(volume), describe_claim(claim)),
-        recovery=binder(case, f"the claimRef of {volume.name} contains this claim's uid"),
+        recovery=binder(context, f"the claimRef of {volume.name} contains this claim's uid"),
     )
 
 
@@ -295,14 +297,14 @@ def _is_of_another_driver(volume: PersistentVolume) -> bool:
     return isinstance(volume.source, OtherSource)
 
 
-def older_volumes(case: RuleContext) -> Iterator[Finding]:
+def older_volumes(context: RuleContext) -> Iterator[Finding]:
     """Report RBD633: a claim has a volume, and its name is reserved on a PV that may have data."""
-    for claim in claims_of_target(case):
+    for claim in claims_of_target(context):
         if claim.phase != "Bound" or claim.volume_name is None:
             continue
         older = [
             volume
-            for volume in volumes_naming(case, claim)
+            for volume in volumes_naming(context, claim)
             if volume.name != claim.volume_name
             and volume.phase in {"Available", "Released"}
             and volume.claim is not None

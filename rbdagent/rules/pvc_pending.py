@@ -308,11 +308,11 @@ _SETS_DEFAULT_LATER: Final = (1, 26)
 (RetroactiveDefaultStorageClass, kubernetes#113329)."""
 
 
-def unbound(case: RuleContext) -> Iterator[Finding]:
+def unbound(context: RuleContext) -> Iterator[Finding]:
     """Report RBD403, RBD601 to RBD626: why a claim that was never bound has no volume."""
-    for claim in claims_of_target(case):
+    for claim in claims_of_target(context):
         if _is_pending(claim):
-            yield from _pending(case, claim)
+            yield from _pending(context, claim)
 
 
 def _is_pending(claim: PersistentVolumeClaim) -> bool:
@@ -323,30 +323,30 @@ def _is_pending(claim: PersistentVolumeClaim) -> bool:
     )
 
 
-def _pending(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+def _pending(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     """Check the PV that the claim names, then PVs that name the claim, then its class."""
     if claim.volume_name is not None:
-        yield from _named(case, claim, claim.volume_name)
+        yield from _named(context, claim, claim.volume_name)
         return
-    too_old = provisioning.reported_too_old(case, claim)
+    too_old = provisioning.reported_too_old(context, claim)
     if too_old is not None:
         yield too_old
         return
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     if kube is None or isinstance(kube.storage_classes, NotObserved):
-        yield _unexplained(case, claim)
+        yield _unexplained(context, claim)
         return
-    named = volumes_naming(case, claim) if knows_all_volumes(case) else []
+    named = volumes_naming(context, claim) if knows_all_volumes(context) else []
     reserved = [volume for volume in named if is_reserved_for(claim, volume)]
     if reserved:
-        yield from _reserved(case, claim, reserved)
+        yield from _reserved(context, claim, reserved)
         return
-    yield from _by_class(case, claim, kube.storage_classes)
+    yield from _by_class(context, claim, kube.storage_classes)
 
 
-def _unexplained(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
+def _unexplained(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     """Report RBD403: the storage classes or PVs were not observed."""
-    events = events_of_claim(case, claim)
+    events = events_of_claim(context, claim)
     why = f" {foreign(events[-1].message)}" if events else ""
     storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
     return finding(
@@ -359,23 +359,24 @@ def _unexplained(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
             *(quoted(event) for event in events[-3:]),
         ),
         commands=(
-            *(() if case.kube.coverage.lifecycle else (_diagnose(claim),)),
+            *(() if context.kube.coverage.lifecycle else (_diagnose(claim),)),
             describe_claim(claim),
         ),
-        severity=weight(case, claim.created_at),
+        severity=weight(context, claim.created_at),
     )
 
 
 def volume_not_observed(
-    case: RuleContext, claim: PersistentVolumeClaim, why: NotObserved
+    context: RuleContext, claim: PersistentVolumeClaim, why: NotObserved
 ) -> Finding:
     """Report RBD403: the claim is Lost, and its PV was not observed."""
     show = kubectl("get pv", str(claim.volume_name), options=("-o", "yaml"))
     return finding(
         "RBD403",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} is Lost, and its PV was not observed.{running_pods_text(case, claim)}",
-        evidence=(f"volumeName {claim.volume_name}: {why.reason}", *loss_events(case, claim)),
+        f"Claim {claim.ref} is Lost, and its PV was not "
+        f"observed.{running_pods_text(context, claim)}",
+        evidence=(f"volumeName {claim.volume_name}: {why.reason}", *loss_events(context, claim)),
         commands=(show, describe_claim(claim)),
     )
 
@@ -389,11 +390,11 @@ def _diagnose(claim: PersistentVolumeClaim) -> Command:
 # --------------------------------------------------------------------------------------------------
 
 
-def _named(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Iterator[Finding]:
+def _named(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Iterator[Finding]:
     """Report RBD609, RBD610, RBD624: a claim whose user or backup has set volumeName."""
-    volume = volume_named(name, case)
+    volume = volume_named(name, context)
     if isinstance(volume, NotObserved):
-        yield _unexplained(case, claim)
+        yield _unexplained(context, claim)
     elif volume is None:
         yield finding(
             "RBD609",
@@ -402,37 +403,37 @@ def _named(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Iterat
             "records no event for this.",
             evidence=(f"phase {claim.phase}, volumeName {name}",),
             commands=(kubectl("get pv"), describe_claim(claim)),
-            recovery=binder(case, f"a PV {name} exists that is free or names this claim"),
-            severity=weight(case, claim.created_at),
+            recovery=binder(context, f"a PV {name} exists that is free or names this claim"),
+            severity=weight(context, claim.created_at),
         )
     elif is_reserved_for(claim, volume):
-        yield binding_due(case, claim, volume)
+        yield binding_due(context, claim, volume)
     elif volume.claim is not None:
-        yield _already_bound(case, claim, volume)
+        yield _already_bound(context, claim, volume)
     else:
         against = refusals(claim, volume)
         if not against:
-            yield binding_due(case, claim, volume)
+            yield binding_due(context, claim, volume)
             return
         yield finding(
             "RBD610",
             f"pvc {claim.ref}",
             f"Claim {claim.ref} requests PV {volume.name} by name and cannot get it: {volume.name} "
             f"{objections_text(against)}.",
-            evidence=(f"{volume.name} is {volume.phase}", *newest_events(case, claim)),
-            commands=changes(claim, volume, against, case)
+            evidence=(f"{volume.name} is {volume.phase}", *newest_events(context, claim)),
+            commands=changes(claim, volume, against, context)
             or (describe_volume(volume), describe_claim(claim)),
-            recovery=binder(case, f"{volume.name} meets the claim's requirements"),
-            severity=weight(case, claim.created_at),
+            recovery=binder(context, f"{volume.name} meets the claim's requirements"),
+            severity=weight(context, claim.created_at),
         )
 
 
 def _already_bound(
-    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+    context: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
 ) -> Finding:
     """Report RBD624: the commands rebind the PV only if its earlier claim is certainly gone."""
     bound = volume.claim
-    other = None if bound is None else claim_named(bound, case)
+    other = None if bound is None else claim_named(bound, context)
     same_name = str(bound) == str(claim.ref)
     if same_name:
         owner = f"an older claim of the same name, whose uid was {bound.uid if bound else ''}"
@@ -449,18 +450,20 @@ def _already_bound(
         f"Claim {claim.ref} requests PV {volume.name} by name, but that PV belongs to {owner}.",
         evidence=(
             f"{volume.name} is {volume.phase}, reclaim policy {volume.reclaim_policy}",
-            *((external_watchers_text(case, volume),) if gone else ()),
-            *newest_events(case, claim),
+            *((external_watchers_text(context, volume),) if gone else ()),
+            *newest_events(context, claim),
         ),
         remedy="Make sure that no client in another cluster uses the image. Set the PV to Retain, "
         "then change its claimRef to this claim. The PV controller then binds them."
         if gone
         else "",
-        commands=hand_over(case, claim, volume)
+        commands=hand_over(context, claim, volume)
         if gone
         else (describe_volume(volume), describe_claim(claim)),
-        recovery=binder(case, f"the claimRef of {volume.name} refers to this claim, or is removed"),
-        severity=weight(case, claim.created_at),
+        recovery=binder(
+            context, f"the claimRef of {volume.name} refers to this claim, or is removed"
+        ),
+        severity=weight(context, claim.created_at),
     )
 
 
@@ -470,14 +473,14 @@ def _already_bound(
 
 
 def _reserved(
-    case: RuleContext, claim: PersistentVolumeClaim, reserved: list[PersistentVolume]
+    context: RuleContext, claim: PersistentVolumeClaim, reserved: list[PersistentVolume]
 ) -> Iterator[Finding]:
     """Report RBD625, RBD626: PVs whose claimRef refers to this claim."""
     fits = next((volume for volume in reserved if not objections(claim, volume)), None)
     if fits is not None:
-        yield binding_due(case, claim, fits)
+        yield binding_due(context, claim, fits)
         return
-    provisioner = _provisioner_of(case, claim)
+    provisioner = _provisioner_of(context, claim)
     danger = (
         f" Meanwhile {provisioner} creates another, empty volume for the claim."
         if provisioner
@@ -492,26 +495,26 @@ def _reserved(
             f"{objections_text(against)}.{danger}",
             evidence=(
                 f"{volume.name} is {volume.phase}, claimRef {volume.claim}",
-                *newest_events(case, claim),
+                *newest_events(context, claim),
             ),
-            commands=changes(claim, volume, against, case)
+            commands=changes(claim, volume, against, context)
             or (describe_volume(volume), describe_claim(claim)),
-            recovery=binder(case, f"{volume.name} meets the claim's requirements"),
-            severity=weight(case, claim.created_at),
+            recovery=binder(context, f"{volume.name} meets the claim's requirements"),
+            severity=weight(context, claim.created_at),
         )
 
 
-def _provisioner_of(case: RuleContext, claim: PersistentVolumeClaim) -> str:
+def _provisioner_of(context: RuleContext, claim: PersistentVolumeClaim) -> str:
     """Return the name of the provisioner of a claim's class; empty if it has none."""
-    found = class_of(case, claim)
+    found = class_of(context, claim)
     if found is None or found.provisioner == NO_PROVISIONER:
         return ""
     return found.provisioner
 
 
-def class_of(case: RuleContext, claim: PersistentVolumeClaim) -> StorageClass | None:
+def class_of(context: RuleContext, claim: PersistentVolumeClaim) -> StorageClass | None:
     """Return the class that a claim names; None if it was not observed."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     classes = () if kube is None else observed_of(kube.storage_classes)
     return next(
         (storage_class for storage_class in classes if storage_class.name == claim.storage_class),
@@ -520,11 +523,11 @@ def class_of(case: RuleContext, claim: PersistentVolumeClaim) -> StorageClass | 
 
 
 def binding_due(
-    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+    context: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
 ) -> Finding:
     """Return RBD626: claim and PV fit, and the PV controller has not bound them yet."""
     stamps = (claim.created_at, volume.created_at, volume.phase_since)
-    late = all(is_over(SILENT, stamp, case) for stamp in stamps)
+    late = all(is_over(SILENT, stamp, context) for stamp in stamps)
     return finding(
         "RBD626",
         f"pvc {claim.ref}",
@@ -535,7 +538,7 @@ def binding_due(
             f"claimRef of {volume.name}: {volume.claim or 'none'}",
         ),
         commands=(_diagnose(claim),),
-        recovery=binder(case),
+        recovery=binder(context),
         severity=None if late else Severity.INFO,
     )
 
@@ -546,7 +549,7 @@ def binding_due(
 
 
 def _by_class(
-    case: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
+    context: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
 ) -> Iterator[Finding]:
     """Check the rest of syncUnboundClaim: delayed binding, a PV that fits, a provisioner."""
     found = next(
@@ -554,40 +557,40 @@ def _by_class(
         None,
     )
     if found is not None and found.binding_mode == WAITS and claim.selected_node is None:
-        yield from _delayed(case, claim, found)
+        yield from _delayed(context, claim, found)
         return
-    fits = fitting(case, claim)
+    fits = fitting(context, claim)
     if fits is not None:
-        yield binding_due(case, claim, fits)
+        yield binding_due(context, claim, fits)
     elif claim.storage_class and found is None:
-        yield _class_missing(case, claim, classes)
+        yield _class_missing(context, claim, classes)
     elif found is None or found.provisioner == NO_PROVISIONER:
-        yield _without_provisioner(case, claim, found, classes)
-    elif _is_removed(case, claim, found):
-        yield _plugin_removed(case, claim, found)
-    elif not _is_not_handed_over(case, claim, found):
-        yield from provisioning.explained(case, claim, found)
+        yield _without_provisioner(context, claim, found, classes)
+    elif _is_removed(context, claim, found):
+        yield _plugin_removed(context, claim, found)
+    elif not _is_not_handed_over(context, claim, found):
+        yield from provisioning.explained(context, claim, found)
 
 
 def _without_provisioner(
-    case: RuleContext,
+    context: RuleContext,
     claim: PersistentVolumeClaim,
     found: StorageClass | None,
     classes: tuple[StorageClass, ...],
 ) -> Finding:
     """Report RBD602, RBD615: no provisioner creates a volume for the claim."""
-    if not knows_all_volumes(case):
-        return _unexplained(case, claim)
+    if not knows_all_volumes(context):
+        return _unexplained(context, claim)
     if found is not None:
         why = f"storage class {found.name} provisions none ({NO_PROVISIONER})"
-        return _nothing_fits(case, claim, why)
+        return _nothing_fits(context, claim, why)
     if claim.storage_class is not None:
-        return _nothing_fits(case, claim, 'it requests no storage class (storageClassName "")')
-    return _without_class(case, claim, classes)
+        return _nothing_fits(context, claim, 'it requests no storage class (storageClassName "")')
+    return _without_class(context, claim, classes)
 
 
 def _class_missing(
-    case: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
+    context: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
 ) -> Finding:
     known = ", ".join(sorted(storage_class.name for storage_class in classes)) or "none"
     return finding(
@@ -595,91 +598,93 @@ def _class_missing(
         f"pvc {claim.ref}",
         f"Claim {claim.ref} requests storage class {claim.storage_class}, which does not exist. "
         f"Existing storage classes: {known}.",
-        evidence=(*newest_events(case, claim), *_near(case, claim)),
+        evidence=(*newest_events(context, claim), *_near(context, claim)),
         commands=(
             kubectl("get storageclass", str(claim.storage_class)),
             kubectl("get storageclass"),
         ),
-        recovery=binder(case, f"storage class {claim.storage_class} exists, or a PV of it fits"),
-        severity=weight(case, claim.created_at),
+        recovery=binder(context, f"storage class {claim.storage_class} exists, or a PV of it fits"),
+        severity=weight(context, claim.created_at),
     )
 
 
 def _without_class(
-    case: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
+    context: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
 ) -> Finding:
     default = next(
         (storage_class.name for storage_class in classes if storage_class.is_default), None
     )
     if default is None:
         why = "no class is the default"
-        recovery = binder(case, "a class is marked as the default, or a PV fits")
+        recovery = binder(context, "a class is marked as the default, or a PV fits")
         name = classes[0].name if len(classes) == 1 else None
-    elif _is_before(case, _SETS_DEFAULT_LATER):
+    elif _is_before(context, _SETS_DEFAULT_LATER):
         why = f"{default} became the default after the claim was created"
         recovery = Recovery(note="this version sets the default class on new claims only")
         name = default
     else:
         why = f"the default class {default} is not set on it yet"
-        recovery = binder(case)
+        recovery = binder(context)
         name = default
     set_class = () if name is None else (patch_claim(claim, {"storageClassName": name}),)
     return finding(
         "RBD615",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} names no storage class, {why}, and no PV fits.",
-        evidence=(*_near(case, claim), *newest_events(case, claim)),
+        evidence=(*_near(context, claim), *newest_events(context, claim)),
         commands=(kubectl("get storageclass"), *set_class),
         recovery=recovery,
-        severity=weight(case, claim.created_at),
+        severity=weight(context, claim.created_at),
     )
 
 
-def _is_before(case: RuleContext, version: tuple[int, int]) -> bool:
+def _is_before(context: RuleContext, version: tuple[int, int]) -> bool:
     """Return whether the API server is certainly older than a version."""
-    found = provisioning.server_version(case)
+    found = provisioning.server_version(context)
     return found is not None and found < version
 
 
-def _nothing_fits(case: RuleContext, claim: PersistentVolumeClaim, why: str) -> Finding:
-    nearest = near(case, claim)
-    count = "No PV fits" if case.kube.volumes else "There is no PV"
+def _nothing_fits(context: RuleContext, claim: PersistentVolumeClaim, why: str) -> Finding:
+    nearest = near(context, claim)
+    count = "No PV fits" if context.kube.volumes else "There is no PV"
     # If several PVs are equally close, it is unknown which of them the user intended.
     one = [candidate for candidate in nearest if len(candidate.objections) == 1]
-    fix = changes(claim, one[0].volume, one[0].objections, case) if len(one) == 1 else ()
+    fix = changes(claim, one[0].volume, one[0].objections, context) if len(one) == 1 else ()
     return finding(
         "RBD602",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} waits for a PV that fits: {why}. {count}.",
         evidence=(
             *(candidate_text(candidate) for candidate in nearest),
-            *newest_events(case, claim),
+            *newest_events(context, claim),
         ),
         commands=(describe_claim(claim), kubectl("get pv"), *fix),
-        recovery=binder(case, "a PV fits"),
-        severity=weight(case, claim.created_at),
+        recovery=binder(context, "a PV fits"),
+        severity=weight(context, claim.created_at),
     )
 
 
 def _near(
-    case: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
+    context: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
 ) -> tuple[str, ...]:
-    return tuple(candidate_text(candidate) for candidate in near(case, claim, delayed=delayed))
+    return tuple(candidate_text(candidate) for candidate in near(context, claim, delayed=delayed))
 
 
-def _is_removed(case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass) -> bool:
+def _is_removed(context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass) -> bool:
     """Return whether an in-tree plugin had to create the volume, and no longer exists."""
     if not found.provisioner.startswith(_IN_TREE):
         return False
     since_version = _REMOVED.get(found.provisioner)
-    version = provisioning.server_version(case)
+    version = provisioning.server_version(context)
     if since_version is not None and version is not None:
         return version >= since_version
-    return any(Recognised.NO_PLUGIN.is_in(event.message) for event in events_of_claim(case, claim))
+    return any(
+        Recognised.NO_PLUGIN.is_in(event.message) for event in events_of_claim(context, claim)
+    )
 
 
 def _plugin_removed(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
 ) -> Finding:
     return finding(
         "RBD616",
@@ -688,11 +693,11 @@ def _plugin_removed(
         f"no provisioner creates volumes of storage class {found.name}.",
         evidence=(
             f"storage class {found.name}: {found.provisioner}",
-            *newest_events(case, claim),
-            *_near(case, claim),
+            *newest_events(context, claim),
+            *_near(context, claim),
         ),
         commands=(kubectl("get storageclass", found.name, options=("-o", "yaml")),),
-        severity=weight(case, claim.created_at),
+        severity=weight(context, claim.created_at),
     )
 
 
@@ -702,17 +707,17 @@ def _plugin_removed(
 
 
 def _delayed(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
 ) -> Iterator[Finding]:
     """Report RBD603, RBD604, RBD623: a class with delayed binding (WaitForFirstConsumer)."""
-    live = live_users(case, claim)
+    live = live_users(context, claim)
     unscheduled = [pod for pod in live if pod.node_name is None]
     if unscheduled:
-        yield _not_scheduled(case, claim, found, unscheduled)
+        yield _not_scheduled(context, claim, found, unscheduled)
     elif live:
-        yield _scheduler_bypassed(case, claim, found, live[0])
+        yield _scheduler_bypassed(context, claim, found, live[0])
     else:
-        seen = are_users_observed(case, claim)
+        seen = are_users_observed(context, claim)
         yield finding(
             "RBD603",
             f"pvc {claim.ref}",
@@ -723,19 +728,19 @@ def _delayed(
                 if seen
                 else "It was not observed whether a pod uses it."
             ),
-            evidence=newest_events(case, claim),
+            evidence=newest_events(context, claim),
         )
 
 
 def _not_scheduled(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pods: list[Pod]
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pods: list[Pod]
 ) -> Finding:
     pod = next((pod for pod in pods if pod.unschedulable), pods[0])
     why = "the scheduler has reported nothing about it"
     if pod.unschedulable:
         why = foreign(pod.unschedulable)
     by_wish = Recognised.GATES.is_in(pod.unschedulable)
-    young = weight(case, pod.created_at) if not pod.unschedulable else None
+    young = weight(context, pod.created_at) if not pod.unschedulable else None
     static = found.provisioner == NO_PROVISIONER
     return finding(
         "RBD604",
@@ -746,8 +751,8 @@ def _not_scheduled(
             f"pod {pod.ref}: PodScheduled is False, {why}"
             if pod.unschedulable
             else f"pod {pod.ref} has no node",
-            *(_near(case, claim) if static else ()),
-            *newest_events(case, claim),
+            *(_near(context, claim) if static else ()),
+            *newest_events(context, claim),
         ),
         commands=(kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace),),
         severity=Severity.INFO if by_wish else young,
@@ -758,7 +763,7 @@ def _not_scheduled(
 
 
 def _scheduler_bypassed(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pod: Pod
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pod: Pod
 ) -> Finding:
     """Report RBD623: only the scheduler writes the node of the first pod into the claim."""
     if found.provisioner != NO_PROVISIONER:
@@ -768,7 +773,7 @@ def _scheduler_bypassed(
             note="only the scheduler chooses a node for the volume, and it never sees the pod"
         )
     else:
-        fits = all_fitting(case, claim)
+        fits = all_fitting(context, claim)
         fix = (patch_claim(claim, {"volumeName": fits[0].name}),) if len(fits) == 1 else ()
         recovery = Recovery(
             note="only the scheduler chooses a PV for the claim, and it never sees the pod"
@@ -782,11 +787,11 @@ def _scheduler_bypassed(
             f"storage class {found.name}: {WAITS}",
             f"pod {pod.ref}: nodeName {pod.node_name}, phase {pod.phase}",
             "the claim has no volume.kubernetes.io/selected-node",
-            *newest_events(case, claim),
+            *newest_events(context, claim),
         ),
         commands=fix or (describe_claim(claim),),
         recovery=recovery,
-        severity=weight(case, pod.created_at),
+        severity=weight(context, pod.created_at),
     )
 
 
@@ -796,37 +801,37 @@ def _scheduler_bypassed(
 
 
 def _is_not_handed_over(
-    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+    context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
 ) -> bool:
     """Return whether the PV controller has not handed a claim over to its provisioner.
 
     Claims with delayed binding are left out: the time when the scheduler chose a node is unknown,
     and may be just now.
     """
-    passed = since(claim.created_at, case)
+    passed = since(claim.created_at, context)
     return (
         not found.provisioner.startswith(_IN_TREE)
         and found.binding_mode != WAITS
         and claim.provisioner is None
         and passed is not None
         and passed >= SILENT
-        and is_over(SILENT, found.created_at, case)
+        and is_over(SILENT, found.created_at, context)
     )
 
 
-def controller_down(case: RuleContext) -> Iterator[Finding]:
+def controller_down(context: RuleContext) -> Iterator[Finding]:
     """Report RBD627: one finding for the cluster, whatever the number of waiting objects."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     if kube is None:
         return
-    lease = controller_lease(case)
-    evidence = (*once(case.snapshot, _untouched), *_not_handed_over(case))
-    if lapsed(lease, case) and _is_unsettled(case):
-        evidence += (f"{lease and lease_line(lease, case)}: its holder has stopped",)
+    lease = controller_lease(context)
+    evidence = (*once(context.snapshot, _untouched), *_not_handed_over(context))
+    if lapsed(lease, context) and _is_unsettled(context):
+        evidence += (f"{lease and lease_line(lease, context)}: its holder has stopped",)
     if not evidence:
         return
     if lease is not None:
-        evidence += (lease_line(lease, case),)
+        evidence += (lease_line(lease, context),)
     yield finding(
         "RBD627",
         CONTROLLER_MANAGER,
@@ -858,27 +863,27 @@ def _untouched(snapshot: Snapshot) -> tuple[str, ...]:
     return (f"{first.name} has been without a phase for {waited}{more}",)
 
 
-def _not_handed_over(case: RuleContext) -> tuple[str, ...]:
+def _not_handed_over(context: RuleContext) -> tuple[str, ...]:
     return tuple(
         f"claim {claim.ref} of storage class {found.name} was not handed to {found.provisioner} in "
-        f"{age_text(since(claim.created_at, case))}"
-        for claim in claims_of_target(case)
+        f"{age_text(since(claim.created_at, context))}"
+        for claim in claims_of_target(context)
         if _is_pending(claim)
         and claim.volume_name is None
-        and (found := class_of(case, claim)) is not None
+        and (found := class_of(context, claim)) is not None
         and found.provisioner != NO_PROVISIONER
-        and _is_not_handed_over(case, claim, found)
-        and fitting(case, claim) is None
+        and _is_not_handed_over(context, claim, found)
+        and fitting(context, claim) is None
     )
 
 
-def _is_unsettled(case: RuleContext) -> bool:
+def _is_unsettled(context: RuleContext) -> bool:
     """Return whether the PV controller has work left for the target."""
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     if volume is not None and volume.phase == "Available" and volume.claim is None:
         # The PV is free: the next step is a claim, not the PV controller.
         volume = None
-    return any(claim.phase != "Bound" for claim in claims_of_target(case)) or (
+    return any(claim.phase != "Bound" for claim in claims_of_target(context)) or (
         volume is not None and volume.phase != "Bound"
     )
 

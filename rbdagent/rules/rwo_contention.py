@@ -35,7 +35,7 @@ from rbdagent.rules.pod_events import (
 )
 from rbdagent.verdicts.evidence import evidence_of, pod_names
 from rbdagent.verdicts.timing import MOVING, RETRY_S
-from rbdagent.verdicts.volume_verdict import is_exclusive, volumes_of_use
+from rbdagent.verdicts.volume_verdict import is_exclusive, pvs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,12 +133,12 @@ class Deployment(NamedTuple):
     found: Workload | None
 
 
-def blocked_by_user(case: RuleContext) -> Iterator[Finding]:
+def blocked_by_user(context: RuleContext) -> Iterator[Finding]:
     """Report RBD111, RBD112, RBD719: a running pod rightly holds it, and a pod elsewhere waits."""
-    if volumes_of_use(case.use) and not is_exclusive(case.use):
+    if pvs_of(context.volume) and not is_exclusive(context.volume):
         return
-    for holder_verdict in case.holders_with(Verdict.IN_USE):
-        waiting = [one for one in waiters(case) if one.node_name != holder_verdict.holder.node]
+    for holder_verdict in context.holders_with(Verdict.IN_USE):
+        waiting = [one for one in waiters(context) if one.node_name != holder_verdict.holder.node]
         if not waiting:
             continue
         running = [
@@ -150,15 +150,15 @@ def blocked_by_user(case: RuleContext) -> Iterator[Finding]:
         rolling = [
             one
             for one in waiting
-            if one not in replicas and any(_is_deadlock(one, old, case) for old in running)
+            if one not in replicas and any(_is_deadlock(one, old, context) for old in running)
         ]
         others = [one for one in waiting if one not in replicas and one not in rolling]
         if rolling:
-            yield _rolling(rolling, running, holder_verdict, case)
+            yield _rolling(rolling, running, holder_verdict, context)
         if replicas:
-            yield _replicas(replicas, running, holder_verdict, case)
+            yield _replicas(replicas, running, holder_verdict, context)
         if others:
-            yield _others(others, running, holder_verdict, case)
+            yield _others(others, running, holder_verdict, context)
 
 
 def _held(running: list[Pod], holder_verdict: HolderVerdict) -> str:
@@ -171,10 +171,10 @@ def _held(running: list[Pod], holder_verdict: HolderVerdict) -> str:
 
 
 def _rolling(
-    waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict, case: RuleContext
+    waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict, context: RuleContext
 ) -> Finding:
     pod = waiting[0]
-    mine = _deployment_of(pod, case)
+    mine = _deployment_of(pod, context)
     name, found = mine if mine is not None else Deployment("?", None)
     keeps = "it keeps" if found is not None else "by default (its strategy was not seen) it keeps"
     return finding(
@@ -214,7 +214,7 @@ def _strategy_of(deployment: Workload) -> tuple[str, ...]:
     return (f"{deployment.name}: {deployment.strategy}, {figures}",)
 
 
-def _is_deadlock(new: Pod, old: Pod, case: RuleContext) -> bool:
+def _is_deadlock(new: Pod, old: Pod, context: RuleContext) -> bool:
     """Return whether a Deployment keeps the old pod until the new pod is ready.
 
     The controller scales the old ReplicaSet down by the number of pods that may be unavailable. If
@@ -222,7 +222,7 @@ def _is_deadlock(new: Pod, old: Pod, case: RuleContext) -> bool:
     older one, there is no deadlock, whether the newer pod is ready or not: the newer pod has the
     volume, so it can become ready, and then the controller removes the waiting pod.
     """
-    mine, theirs = _deployment_of(new, case), _deployment_of(old, case)
+    mine, theirs = _deployment_of(new, context), _deployment_of(old, context)
     if mine is None or theirs is None or mine.name != theirs.name:
         return False
     if new.ref.namespace != old.ref.namespace or _is_older(new, old):
@@ -250,7 +250,7 @@ def _share(text: str, replicas: int, *, up: bool) -> int:
     return math.ceil(part) if up else math.floor(part)
 
 
-def _deployment_of(pod: Pod, case: RuleContext) -> Deployment | None:
+def _deployment_of(pod: Pod, context: RuleContext) -> Deployment | None:
     """Return the Deployment of a pod, found through its ReplicaSet.
 
     If the ReplicaSet was not observed, its name shows the Deployment: the name of a ReplicaSet is
@@ -261,7 +261,7 @@ def _deployment_of(pod: Pod, case: RuleContext) -> Deployment | None:
     )
     if name is None:
         return None
-    replica_set = case.kube.workloads.get((pod.ref.namespace, name))
+    replica_set = context.kube.workloads.get((pod.ref.namespace, name))
     if replica_set is None:
         guessed = name.removeprefix("ReplicaSet/").rpartition("-")[0]
         return Deployment(guessed, None) if guessed else None
@@ -270,7 +270,7 @@ def _deployment_of(pod: Pod, case: RuleContext) -> Deployment | None:
     )
     if owner is None:
         return None
-    found = case.kube.workloads.get((pod.ref.namespace, owner))
+    found = context.kube.workloads.get((pod.ref.namespace, owner))
     return Deployment(owner.removeprefix("Deployment/"), found)
 
 
@@ -286,11 +286,11 @@ def _owner_of_both(one: Pod, other: Pod) -> str | None:
 
 
 def _replicas(
-    waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict, case: RuleContext
+    waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict, context: RuleContext
 ) -> Finding:
     pod = waiting[0]
     owner = next(name for old in running if (name := _owner_of_both(pod, old)) is not None)
-    mine = _deployment_of(pod, case)
+    mine = _deployment_of(pod, context)
     known = mine is not None and mine.found is not None
     workload = f"Deployment/{mine.name}" if mine is not None and known else owner
     kind, _, name = workload.partition("/")
@@ -299,7 +299,7 @@ def _replicas(
         f"pod {pod.ref}",
         f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses: "
         "both are "
-        f"replicas of {kind} {name}, they name one claim, and {case.volume} is for one node only.",
+        f"replicas of {kind} {name}, they name one claim, and {context.name} is for one node only.",
         evidence=(
             *holder_verdict.reasons,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
@@ -326,7 +326,7 @@ def _show(pod: Pod) -> Command:
 
 
 def _others(
-    waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict, case: RuleContext
+    waiting: list[Pod], running: list[Pod], holder_verdict: HolderVerdict, context: RuleContext
 ) -> Finding:
     jobs = sorted({name for one in waiting for name in one.owners if name.startswith(_JOB)})
     is_of_jobs = all(any(name.startswith(_JOB) for name in one.owners) for one in waiting)
@@ -335,7 +335,7 @@ def _others(
         f"pod {waiting[0].ref}",
         f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses.",
         evidence=(*holder_verdict.reasons, *(f"a waiting pod is of {name}" for name in jobs)),
-        remedy=_for_others(running, holder_verdict, case, is_of_jobs=is_of_jobs),
+        remedy=_for_others(running, holder_verdict, context, is_of_jobs=is_of_jobs),
         commands=tuple(_show(one) for one in running),
     )
 
@@ -344,11 +344,11 @@ _JOB: Final = "Job/"
 
 
 def _for_others(
-    running: list[Pod], holder_verdict: HolderVerdict, case: RuleContext, *, is_of_jobs: bool
+    running: list[Pod], holder_verdict: HolderVerdict, context: RuleContext, *, is_of_jobs: bool
 ) -> str:
     """Return what ends the wait: a Job ends, what it waits for may be a service (k8up#978)."""
     users, node = pod_names(running), holder_verdict.holder.node
-    if any(volume.access_modes == (_ONCE,) for volume in volumes_of_use(case.use)):
+    if any(volume.access_modes == (_ONCE,) for volume in pvs_of(context.volume)):
         return (
             f"Wait until {users} has ended, or stop it: {_ONCE} allows no second pod, not even on "
             "one node."
@@ -369,34 +369,34 @@ def _for_others(
 # --------------------------------------------------------------------------------------------------
 
 
-def once_pod(case: RuleContext) -> Iterator[Finding]:
+def once_pod(context: RuleContext) -> Iterator[Finding]:
     """Report RBD704: another pod has the ReadWriteOncePod volume that a pod waits for.
 
     Both are on the same node, or the waiting pod has no node yet.
     """
-    volume = case.use.persistent_volume
+    volume = context.volume.persistent_volume
     if volume is None or volume.access_modes != (_ONCE,):
         return
-    pod_event = decisive_pod_event(case, Recognised.ONE_POD_ONLY.is_in)
+    pod_event = decisive_pod_event(context, Recognised.ONE_POD_ONLY.is_in)
     told = pod_event.pod if pod_event is not None else None
-    for pod in case.use.waiting_pods:
+    for pod in context.volume.waiting_pods:
         if not waits_for_volumes(pod):
             continue
-        rivals = [other for other in case.use.pods if _is_rival(other, pod, case)]
-        if pod is not told and not (rivals and has_waited(pod, case.snapshot, MOVING)):
+        rivals = [other for other in context.volume.pods if _is_rival(other, pod, context)]
+        if pod is not told and not (rivals and has_waited(pod, context.snapshot, MOVING)):
             continue
-        rolling = [rival for rival in rivals if _is_deadlock(pod, rival, case)]
-        mine = _deployment_of(pod, case) if rolling else None
+        rolling = [rival for rival in rivals if _is_deadlock(pod, rival, context)]
+        mine = _deployment_of(pod, context) if rolling else None
         named = pod_names(rivals) or "a mount that is left of another pod"
         yield finding(
             "RBD704",
             f"pod {pod.ref}",
-            f"{pod.ref} waits: {case.volume} is {_ONCE}, and {named} uses it.",
+            f"{pod.ref} waits: {context.name} is {_ONCE}, and {named} uses it.",
             evidence=(
                 f"access modes {', '.join(volume.access_modes)}",
                 *((foreign(pod.unschedulable),) if pod.unschedulable else ()),
                 *(
-                    pod_event_evidence(pod_event, case)
+                    pod_event_evidence(pod_event, context)
                     if pod_event is not None and pod is told
                     else ()
                 ),
@@ -408,10 +408,10 @@ def once_pod(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _is_rival(other: Pod, pod: Pod, case: RuleContext) -> bool:
+def _is_rival(other: Pod, pod: Pod, context: RuleContext) -> bool:
     if other is pod or other.node_name is None or is_terminated(other):
         return False
-    if is_ending_in_time(other, case) or (waits_for_volumes(other) and other.phase == "Pending"):
+    if is_ending_in_time(other, context) or (waits_for_volumes(other) and other.phase == "Pending"):
         return False
     return pod.node_name is None or other.node_name == pod.node_name
 

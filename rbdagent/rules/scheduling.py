@@ -51,7 +51,7 @@ from rbdagent.rules.pod_events import (
     unscheduled,
 )
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, is_young
-from rbdagent.verdicts.volume_verdict import driver_of, volumes_of_use
+from rbdagent.verdicts.volume_verdict import driver_of, pvs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,14 +175,14 @@ _ZONES: Final = (
 pkg/scheduler/framework/plugins/volumezone/volume_zone.go@v1.36.3)."""
 
 
-def without_node(case: RuleContext) -> Iterator[Finding]:
+def without_node(context: RuleContext) -> Iterator[Finding]:
     """Report RBD701, RBD702, RBD703, RBD706: what keeps a pod from getting a node."""
-    for pod in unscheduled(case):
+    for pod in unscheduled(context):
         why = pod.unschedulable
         findings = [
-            *_claims_not_ready(pod, case),
-            *(_tied(pod, case) if Recognised.AFFINITY.is_in(why) else ()),
-            *((_limit(pod, case),) if Recognised.LIMIT.is_in(why) else ()),
+            *_claims_not_ready(pod, context),
+            *(_tied(pod, context) if Recognised.AFFINITY.is_in(why) else ()),
+            *((_limit(pod, context),) if Recognised.LIMIT.is_in(why) else ()),
         ]
         if not findings and not Recognised.OF_VOLUMES.is_in(why):
             findings = [_of_other_reasons(pod)]
@@ -199,11 +199,11 @@ def _describe(pod: Pod) -> Command:
     return kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
 
 
-def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
+def _claims_not_ready(pod: Pod, context: RuleContext) -> Iterator[Finding]:
     own = {
         name: claim
         for name in sorted(pod.claims)
-        if (claim := case.kube.claim_by_key.get((pod.ref.namespace, name))) is not None
+        if (claim := context.kube.claim_by_key.get((pod.ref.namespace, name))) is not None
     }
     why_not = Recognised.CLAIM_NOT_READY.all_in(pod.unschedulable)
     named = {match["name"]: match["why"] for match in why_not}
@@ -216,7 +216,7 @@ def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
         named |= {name: f"is {phase or 'not bound'}" for name, phase in (unbound | unseen).items()}
     for name, why in named.items():
         full_name = f"{pod.ref.namespace}/{name}"
-        mine = case.use.claim is not None and str(case.use.claim.ref) == full_name
+        mine = context.volume.claim is not None and str(context.volume.claim.ref) == full_name
         yield finding(
             "RBD701",
             f"pod {pod.ref}",
@@ -253,10 +253,10 @@ def _in_a_sentence(why: str) -> str:
     return why if why.startswith("is ") else f"is {why}"
 
 
-def _tied(pod: Pod, case: RuleContext) -> Iterator[Finding]:
+def _tied(pod: Pod, context: RuleContext) -> Iterator[Finding]:
     """Report RBD702: one finding per PV that is limited to certain nodes."""
-    kube = case.snapshot.kubernetes
-    for volume in volumes_of_use(case.use):
+    kube = context.snapshot.kubernetes
+    for volume in pvs_of(context.volume):
         if not _ties(volume) or kube is None:
             continue
         terms = " or ".join(_term_text(term) for term in _ties(volume))
@@ -312,11 +312,11 @@ def fits(volume: PersistentVolume, node: Node) -> bool:
     return not terms or any(term and selects(term, labels) for term in terms)
 
 
-def _limit(pod: Pod, case: RuleContext) -> Finding:
+def _limit(pod: Pod, context: RuleContext) -> Finding:
     """Report RBD703: the scheduler names no driver; the pod may use volumes of several drivers."""
-    driver = driver_of(case.use)
-    mine = driver if driver is not None and _is_limit_of(driver, pod, case) else None
-    full = _counts(mine, case) if mine is not None else ()
+    driver = driver_of(context.volume)
+    mine = driver if driver is not None and _is_limit_of(driver, pod, context) else None
+    full = _counts(mine, context) if mine is not None else ()
     of_driver = mine if mine is not None else "a CSI driver"
     doubt = "" if mine is not None or driver is None else _another_volume(driver)
     return finding(
@@ -336,12 +336,12 @@ def _another_volume(driver: str) -> str:
     return f" No node is known to limit {driver}: another volume of the pod may be the cause."
 
 
-def _is_limit_of(driver: str, pod: Pod, case: RuleContext) -> bool:
+def _is_limit_of(driver: str, pod: Pod, context: RuleContext) -> bool:
     """Return whether the limit can be the driver's: it has one, or the pod uses no other driver."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     if kube is None:
         return True
-    return driver in once(kube, _limited_drivers) or _only_of(driver, pod, case)
+    return driver in once(kube, _limited_drivers) or _only_of(driver, pod, context)
 
 
 def _limited_drivers(kube: KubeView) -> frozenset[str]:
@@ -349,20 +349,20 @@ def _limited_drivers(kube: KubeView) -> frozenset[str]:
     return frozenset(name for csi_node in nodes for name, _ in csi_node.limits)
 
 
-def _only_of(driver: str, pod: Pod, case: RuleContext) -> bool:
+def _only_of(driver: str, pod: Pod, context: RuleContext) -> bool:
     """Return whether every claim of a pod was observed and has a PV of that driver."""
     for name in pod.claims:
-        claim = case.kube.claim_by_key.get((pod.ref.namespace, name))
-        volume = case.kube.volume_by_name.get("" if claim is None else claim.volume_name or "")
+        claim = context.kube.claim_by_key.get((pod.ref.namespace, name))
+        volume = context.kube.volume_by_name.get("" if claim is None else claim.volume_name or "")
         source = None if volume is None else volume.source
         if not isinstance(source, CsiSource) or source.driver != driver:
             return False
     return True
 
 
-def _counts(driver: str, case: RuleContext) -> tuple[str, ...]:
+def _counts(driver: str, context: RuleContext) -> tuple[str, ...]:
     """Return the volumes of the driver and the limit per node, the fullest node first."""
-    kube = case.snapshot.kubernetes
+    kube = context.snapshot.kubernetes
     if kube is None:
         return ()
     full = sorted(once(kube, _fill_levels).get(driver, ()), reverse=True)
@@ -395,44 +395,46 @@ def _of_other_reasons(pod: Pod) -> Finding:
     )
 
 
-def refused_on_node(case: RuleContext) -> Iterator[Finding]:
+def refused_on_node(context: RuleContext) -> Iterator[Finding]:
     """Report RBD701, RBD702, RBD703: what kubelet's event on a pod that has a node means."""
-    for code, pod_events in events_by_code(ERROR_TEXTS, case).items():
+    for code, pod_events in events_by_code(ERROR_TEXTS, context).items():
         # The rules of binding report why the target's own claim has no volume.
-        left = [pod_event for pod_event in pod_events if not _is_own_and_not_bound(pod_event, case)]
+        left = [
+            pod_event for pod_event in pod_events if not _is_own_and_not_bound(pod_event, context)
+        ]
         if left:
             # The findings of the claim that is the target report what that claim waits for.
-            is_minor = _names_own_claim(left[0].text, case)
+            is_minor = _names_own_claim(left[0].text, context)
             severity = Severity.INFO if is_minor else None
-            yield event_finding(code, left, case, severity=severity)
+            yield event_finding(code, left, context, severity=severity)
 
 
-def _names_own_claim(text: str, case: RuleContext) -> bool:
-    meant, claim = meaning_of(text), case.use.claim
+def _names_own_claim(text: str, context: RuleContext) -> bool:
+    meant, claim = meaning_of(text), context.volume.claim
     return meant is not None and claim is not None and meant[1].get("claim") == str(claim.ref)
 
 
-def _is_own_and_not_bound(pod_event: PodEvent, case: RuleContext) -> bool:
+def _is_own_and_not_bound(pod_event: PodEvent, context: RuleContext) -> bool:
     """Return whether an event is about the target's own claim, and that claim lacks its volume."""
-    claim = case.use.claim
+    claim = context.volume.claim
     is_not_bound = claim is not None and claim.phase in {"Pending", "Lost"}
-    return is_not_bound and _names_own_claim(pod_event.text, case)
+    return is_not_bound and _names_own_claim(pod_event.text, context)
 
 
-def refused_by_attacher(case: RuleContext) -> Iterator[Finding]:
+def refused_by_attacher(context: RuleContext) -> Iterator[Finding]:
     """Report RBD703 from the attachError of a VolumeAttachment."""
-    for code, attachment in attach_errors(ERROR_TEXTS, case):
-        yield attach_finding(code, attachment, case)
+    for code, attachment in attach_errors(ERROR_TEXTS, context):
+        yield attach_finding(code, attachment, context)
 
 
-def name_taken(case: RuleContext) -> Iterator[Finding]:
+def name_taken(context: RuleContext) -> Iterator[Finding]:
     """Report RBD705: a generic ephemeral volume whose claim name is already in use."""
     not_owned = {
         pod_event.pod: pod_event
-        for pod_event in decisive_pod_events(case)
+        for pod_event in decisive_pod_events(context)
         if Recognised.NOT_OWNER.is_in(pod_event.text)
     }
-    for pod in case.use.waiting_pods:
+    for pod in context.volume.waiting_pods:
         pod_event = not_owned.get(pod)
         match = Recognised.NOT_OWNER.search(
             pod_event.text if pod_event is not None else pod.unschedulable
@@ -440,15 +442,15 @@ def name_taken(case: RuleContext) -> Iterator[Finding]:
         if match is None:
             continue
         name = match["claim"]
-        claim = _claim_named(name, case)
+        claim = _claim_named(name, context)
         leaving = claim is not None and claim.deleting_since is not None
-        transient = _may_be_collected(claim, pod, case)
+        transient = _may_be_collected(claim, pod, context)
         yield finding(
             "RBD705",
             f"pod {pod.ref}",
             f"{pod.ref} gets no ephemeral volume: claim {name} has the name of the volume's claim, "
             f"but was not created for this pod.{_LEAVING if leaving else ''}",
-            evidence=pod_event_evidence(pod_event, case)
+            evidence=pod_event_evidence(pod_event, context)
             if pod_event is not None
             else (scheduler_message(pod),),
             remedy=("Run `", Verb("diagnose"), "` for that claim: it reports what keeps the claim.")
@@ -467,22 +469,22 @@ def _show_claim(claim: str) -> Command:
     return kubectl("get pvc", name, namespace=namespace, options=("-o", "yaml"))
 
 
-def _claim_named(name: str, case: RuleContext) -> PersistentVolumeClaim | None:
+def _claim_named(name: str, context: RuleContext) -> PersistentVolumeClaim | None:
     namespace, _, name = name.partition("/")
-    return case.kube.claim_by_key.get((namespace, name))
+    return context.kube.claim_by_key.get((namespace, name))
 
 
-def _may_be_collected(claim: PersistentVolumeClaim | None, pod: Pod, case: RuleContext) -> bool:
+def _may_be_collected(claim: PersistentVolumeClaim | None, pod: Pod, context: RuleContext) -> bool:
     """Return whether the claim may belong to the previous pod and is still being collected.
 
     This happens when a StatefulSet creates its pod again: the garbage collector deletes the claim
     after its pod is gone, and the new pod may exist before that.
     """
-    now = case.snapshot.observed_at
+    now = context.snapshot.observed_at
     if claim is None:
-        return not has_waited(pod, case.snapshot, LONG)
+        return not has_waited(pod, context.snapshot, LONG)
     if claim.deleting_since is None:
-        return not has_waited(pod, case.snapshot, MOVING)
+        return not has_waited(pod, context.snapshot, MOVING)
     return is_young(claim.deleting_since, now, LONG) is not False
 
 

@@ -25,7 +25,7 @@ from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
 from rbdagent.rules.context import RuleContext, check_here, finding, query_again
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import describe_volume, retain
-from rbdagent.verdicts.volume_verdict import volumes_of_use
+from rbdagent.verdicts.volume_verdict import pvs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,10 +95,10 @@ ENTRIES: Final = (
 )
 
 
-def duplicate_handle(case: RuleContext) -> Iterator[Finding]:
+def duplicate_handle(context: RuleContext) -> Iterator[Finding]:
     """Report RBD411: two PVs that kubelet treats as one volume."""
     by_handle: dict[tuple[str, str], list[PersistentVolume]] = {}
-    for volume in volumes_of_use(case.use):
+    for volume in pvs_of(context.volume):
         pair = handle_of(volume.source)
         if pair is not None:
             by_handle.setdefault(pair, []).append(volume)
@@ -133,10 +133,10 @@ def _owner_of(volume: PersistentVolume) -> str:
 _NO_IMAGE_NAMED: Final = NotObserved(reason="its source names no image")
 
 
-def not_rbd(case: RuleContext) -> Iterator[Finding]:
+def not_rbd(context: RuleContext) -> Iterator[Finding]:
     """Report RBD407, RBD414: a volume of another driver, or a PV whose image name is unknown."""
-    volume = case.use.persistent_volume
-    if volume is None or case.use.image is not None:
+    volume = context.volume.persistent_volume
+    if volume is None or context.volume.image is not None:
         return
     image = image_of(volume)
     match volume.source:
@@ -183,45 +183,45 @@ def _of_another(volume: PersistentVolume, owner: str) -> Finding:
     )
 
 
-def target_not_observed(case: RuleContext) -> Iterator[Finding]:
+def target_not_observed(context: RuleContext) -> Iterator[Finding]:
     """Report RBD415: the target was not found, or not looked up; which sources are missing."""
-    use = case.use
-    if use.image is not None or use.persistent_volume or use.claim or use.holders:
+    volume = context.volume
+    if volume.image is not None or volume.persistent_volume or volume.claim or volume.holders:
         return
-    if _names_missing_claims(case):
+    if _names_missing_claims(context):
         # An event of the scheduler or of kubelet reports it.
         return
-    if target_pods(use.target, case.snapshot.kubernetes):
+    if target_pods(volume.target, context.snapshot.kubernetes):
         yield finding(
             "RBD415",
-            f"pod {use.target.namespace}/{use.target.name}",
-            f"Pod {use.target.namespace}/{use.target.name} has no RBD volume.",
+            f"pod {volume.target.namespace}/{volume.target.name}",
+            f"Pod {volume.target.namespace}/{volume.target.name} has no RBD volume.",
             remedy="Nothing to do.",
             severity=Severity.INFO,
         )
         return
-    missing = _missing_sources(case)
-    yield _not_looked_up(case) or finding(
+    missing = _missing_sources(context)
+    yield _not_looked_up(context) or finding(
         "RBD415",
-        use.target.argument,
-        f"{use.target.argument} was not found"
+        volume.target.argument,
+        f"{volume.target.argument} was not found"
         f"{', and not every source was observed' if missing else ''}.",
         evidence=missing,
-        commands=(check_here(case),) if missing else (),
+        commands=(check_here(context),) if missing else (),
     )
 
 
-def _missing_sources(case: RuleContext) -> tuple[str, ...]:
+def _missing_sources(context: RuleContext) -> tuple[str, ...]:
     return tuple(
         f"{name}: {source.state}, {source.reason}"
-        for name, source in case.snapshot.sources.named
+        for name, source in context.snapshot.sources.named
         if source.state is not SourceState.OBSERVED
     )
 
 
-def _not_looked_up(case: RuleContext) -> Finding | None:
+def _not_looked_up(context: RuleContext) -> Finding | None:
     """Return RBD415 for a target that only Kubernetes knows, if its kind was not observed."""
-    target, kube = case.use.target, case.snapshot.kubernetes
+    target, kube = context.volume.target, context.snapshot.kubernetes
     objects: object
     match target.kind:
         case TargetKind.CLAIM:
@@ -232,7 +232,7 @@ def _not_looked_up(case: RuleContext) -> Finding | None:
             kind, objects = "PersistentVolumes", kube and kube.persistent_volumes
         case _:
             return None
-    is_skipped = case.snapshot.sources.kubernetes.state is SourceState.SKIPPED
+    is_skipped = context.snapshot.sources.kubernetes.state is SourceState.SKIPPED
     if kube is None:
         unseen = f"Kubernetes was not {'queried' if is_skipped else 'observed'}"
     elif isinstance(objects, NotObserved):
@@ -245,31 +245,33 @@ def _not_looked_up(case: RuleContext) -> Finding | None:
         target.argument,
         f"{target.argument} was not looked up: {unseen}. Without Kubernetes, name the image "
         "(POOL/IMAGE) or its device (/dev/rbdN).",
-        evidence=(*_missing_sources(case), *gaps),
+        evidence=(*_missing_sources(context), *gaps),
         commands=(
-            with_note(query_again(case), "without --no-kube") if is_skipped else check_here(case),
+            with_note(query_again(context), "without --no-kube")
+            if is_skipped
+            else check_here(context),
         ),
     )
 
 
-def _names_missing_claims(case: RuleContext) -> bool:
+def _names_missing_claims(context: RuleContext) -> bool:
     """Return whether a pod waits for claims of which none was found."""
-    known = case.kube.claim_by_key
+    known = context.kube.claim_by_key
     return any(
         pod.claims and not any((pod.ref.namespace, name) in known for name in pod.claims)
-        for pod in case.use.waiting_pods
+        for pod in context.volume.waiting_pods
     )
 
 
-def several_volumes(case: RuleContext) -> Iterator[Finding]:
+def several_volumes(context: RuleContext) -> Iterator[Finding]:
     """Report RBD412: the report covers one volume, but the pod has more."""
-    further = further_volumes(case.use, case.snapshot)
-    if not further or case.use.target.kind is not TargetKind.POD:
+    further = further_volumes(context.volume, context.snapshot)
+    if not further or context.volume.target.kind is not TargetKind.POD:
         return
     yield finding(
         "RBD412",
-        f"pod {case.use.target.namespace}/{case.use.target.name}",
-        f"This report is about {case.volume}. The pod also has "
+        f"pod {context.volume.target.namespace}/{context.volume.target.name}",
+        f"This report is about {context.name}. The pod also has "
         f"{', '.join(other.name for other in further)}.",
         commands=tuple(command("rbdagent who-holds", f"pv/{other.name}") for other in further),
     )

@@ -189,73 +189,73 @@ _CAUSES: Final = frozenset({"RBD109", "RBD201", "RBD202"})
 """Codes with such an explanation, as the agent of another node publishes them."""
 
 
-def pod_terminating(case: RuleContext) -> Iterator[Finding]:
+def pod_terminating(context: RuleContext) -> Iterator[Finding]:
     """Report RBD721 to RBD725: pods with the volume that are being deleted, and the delay."""
-    for pod in case.use.pods:
+    for pod in context.volume.pods:
         if pod.deleting_since is None or pod.node_name is None:
             continue
-        over = age(pod.deleting_since, case.snapshot.observed_at)
+        over = age(pod.deleting_since, context.snapshot.observed_at)
         if over is None:
             continue
-        if is_ending_in_time(pod, case):
-            yield _in_time(pod, case)
+        if is_ending_in_time(pod, context):
+            yield _in_time(pod, context)
             continue
-        node = node_named(pod.node_name, case.snapshot)
+        node = node_named(pod.node_name, context.snapshot)
         if isinstance(node, NotObserved):
             continue
         if node is None or node.ready is not True:
-            yield from _on_lost_node(pod, node, case)
+            yield from _on_lost_node(pod, node, context)
         elif not is_terminated(pod):
-            yield _does_not_end(pod, case)
+            yield _does_not_end(pod, context)
         else:
-            yield from _ended(pod, case)
+            yield from _ended(pod, context)
 
 
-def _late(pod: Pod, case: RuleContext) -> str:
-    return age_text(age(pod.deleting_since, case.snapshot.observed_at))
+def _late(pod: Pod, context: RuleContext) -> str:
+    return age_text(age(pod.deleting_since, context.snapshot.observed_at))
 
 
-def _waiting_sentence(case: RuleContext, node: str | None) -> str:
-    waiting = [pod for pod in waiters(case) if pod.node_name != node]
+def _waiting_sentence(context: RuleContext, node: str | None) -> str:
+    waiting = [pod for pod in waiters(context) if pod.node_name != node]
     return f" Waiting for its volume: {pod_names(waiting)}." if waiting else ""
 
 
-def _in_time(pod: Pod, case: RuleContext) -> Finding:
-    over = age(pod.deleting_since, case.snapshot.observed_at) or seconds(0)
+def _in_time(pod: Pod, context: RuleContext) -> Finding:
+    over = age(pod.deleting_since, context.snapshot.observed_at) or seconds(0)
     left = (MOVING - over).total_seconds()
     return finding(
         "RBD721",
         f"pod {pod.ref}",
         f"{pod.ref} on {pod.node_name} is terminating, and its time limit is not over yet."
-        f"{_waiting_sentence(case, pod.node_name)}",
+        f"{_waiting_sentence(context, pod.node_name)}",
         evidence=(f"its grace period ends at {pod.deleting_since}",),
-        commands=(query_again(case),),
+        commands=(query_again(context),),
         recovery=Recovery(actor="kubelet", within_s=left),
     )
 
 
-def _does_not_end(pod: Pod, case: RuleContext) -> Finding:
+def _does_not_end(pod: Pod, context: RuleContext) -> Finding:
     running = ", ".join(
         container.name for container in pod.containers if container.state == "running"
     )
     return finding(
         "RBD722",
         f"pod {pod.ref}",
-        f"{pod.ref} on {pod.node_name} should have ended {_late(pod, case)} ago, but its container "
-        f"{running} is still running: its process does not end."
-        f"{_waiting_sentence(case, pod.node_name)}",
+        f"{pod.ref} on {pod.node_name} should have ended {_late(pod, context)} ago, but its "
+        f"container {running} is still running: its process does not end."
+        f"{_waiting_sentence(context, pod.node_name)}",
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
             f"node {pod.node_name} is Ready",
-            *_sleeping(pod, case),
+            *_sleeping(pod, context),
         ),
-        commands=(command("ceph health detail"), query_on_node(case, str(pod.node_name))),
+        commands=(command("ceph health detail"), query_on_node(context, str(pod.node_name))),
     )
 
 
-def _sleeping(pod: Pod, case: RuleContext) -> tuple[str, ...]:
+def _sleeping(pod: Pod, context: RuleContext) -> tuple[str, ...]:
     """Return the pod's processes that cannot be killed, if the pod runs on this node."""
-    node = case.snapshot.node
+    node = context.snapshot.node
     if node is None or node.node_name != pod.node_name:
         return ()
     return tuple(
@@ -265,29 +265,29 @@ def _sleeping(pod: Pod, case: RuleContext) -> tuple[str, ...]:
     )
 
 
-def _ended(pod: Pod, case: RuleContext) -> Iterator[Finding]:
+def _ended(pod: Pod, context: RuleContext) -> Iterator[Finding]:
     """Report RBD724; a finalizer (RBD654) only keeps the object, and kubelet unmounts anyway."""
     held = any(
         holder_verdict.holder.mapping is not None or holder_verdict.holder.watcher is not None
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         # A mapping that another pod there uses belongs to that pod.
         if holder_verdict.holder.node == pod.node_name
         and not holder_verdict.holder.transient
         and holder_verdict.verdict is not Verdict.IN_USE
     )
-    if (held or not pod.finalizers) and not _is_explained(str(pod.node_name), case):
-        yield _not_unmounted(pod, case)
+    if (held or not pod.finalizers) and not _is_explained(str(pod.node_name), context):
+        yield _not_unmounted(pod, context)
 
 
-def _on_lost_node(pod: Pod, node: Node | None, case: RuleContext) -> Iterator[Finding]:
+def _on_lost_node(pod: Pod, node: Node | None, context: RuleContext) -> Iterator[Finding]:
     if node is None:
         # podgc force-deletes the pods of a Node that no longer exists, within 80 s.
         return
     state = "is NotReady" if node.ready is False else "is not reporting"
-    spec = case.use.image.spec if case.use.image is not None else None
+    spec = context.volume.image.spec if context.volume.image is not None else None
     alive = [
         subject_of(holder_verdict.holder)
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.node == node.name
         and holder_verdict.holder.watcher
         and not holder_verdict.holder.transient
@@ -312,15 +312,15 @@ def _on_lost_node(pod: Pod, node: Node | None, case: RuleContext) -> Iterator[Fi
     yield finding(
         "RBD725",
         f"pod {pod.ref}",
-        f"{pod.ref} should have ended {_late(pod, case)} ago, but {node.name}, whose kubelet must "
-        f"end it, {state}.{counted}{watch}{taint}{_waiting_sentence(case, node.name)}",
+        f"{pod.ref} should have ended {_late(pod, context)} ago, but {node.name}, whose kubelet "
+        f"must end it, {state}.{counted}{watch}{taint}{_waiting_sentence(context, node.name)}",
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
             _ready_since(node),
         ),
         remedy=safe_order(node, spec, is_alive=bool(alive)),
         commands=_look_at_lost(
-            node.name, case, kubelet_first=_is_kubelet_silent(node, is_alive=bool(alive))
+            node.name, context, kubelet_first=_is_kubelet_silent(node, is_alive=bool(alive))
         ),
         recovery=Recovery(actor="podgc", within_s=20) if node.out_of_service else None,
     )
@@ -346,11 +346,11 @@ def _is_kubelet_silent(node: Node | NotObserved | None, *, is_alive: bool) -> bo
     return node.ready is None and not node.out_of_service
 
 
-def _look_at_lost(node: str, case: RuleContext, *, kubelet_first: bool) -> tuple[Command, ...]:
+def _look_at_lost(node: str, context: RuleContext, *, kubelet_first: bool) -> tuple[Command, ...]:
     """Return the commands that show a node that is not Ready."""
     status = command("systemctl status kubelet", node=node)
-    kubelet = status if node == case.here else over_ssh(node, status)
-    spec = case.use.image.spec if case.use.image is not None else None
+    kubelet = status if node == context.here else over_ssh(node, status)
+    spec = context.volume.image.spec if context.volume.image is not None else None
     return (
         *((kubelet,) if kubelet_first else ()),
         kubectl("describe node", node),
@@ -380,92 +380,92 @@ def safe_order(node: Node, image: ImageSpec | None, *, is_alive: bool = False) -
     )
 
 
-def _is_explained(node: str, case: RuleContext) -> bool:
+def _is_explained(node: str, context: RuleContext) -> bool:
     """Return whether another rule reports why this node does not release the volume."""
     return any(
         holder_verdict.verdict in _EXPLAINED
         or holder_verdict.holder.driver_registered is False
-        or (holder_verdict.holder.mapping is not None and _is_kubelet_down(case))
-        or _is_reported(holder_verdict.holder, case)
-        for holder_verdict in case.holder_verdicts
+        or (holder_verdict.holder.mapping is not None and _is_kubelet_down(context))
+        or _is_reported(holder_verdict.holder, context)
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.node == node and not holder_verdict.holder.transient
     )
 
 
-def _is_kubelet_down(case: RuleContext) -> bool:
-    return kubelet_process(case.snapshot) is None
+def _is_kubelet_down(context: RuleContext) -> bool:
+    return kubelet_process(context.snapshot) is None
 
 
-def _is_reported(holder: Holder, case: RuleContext) -> bool:
+def _is_reported(holder: Holder, context: RuleContext) -> bool:
     """Return whether the agent there reports a lost pod, a CSI driver or a kubelet that is down."""
-    published = fresh_report(holder, case.snapshot)
+    published = fresh_report(holder, context.snapshot)
     return published is not None and not _CAUSES.isdisjoint(published.findings)
 
 
-def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
-    if pod.node_name == case.here and _is_nothing_left(pod, case):
+def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
+    if pod.node_name == context.here and _is_nothing_left(pod, context):
         return finding(
             "RBD724",
             f"pod {pod.ref}",
             f"The containers of {pod.ref} have ended, and nothing of the volume is left on "
             f"{pod.node_name}: no mapping, no mount and no process of the pod. "
-            f"kubelet there has not cleaned up after it for {_late(pod, case)}: its log has the "
-            f"error.{_waiting_sentence(case, pod.node_name)}",
+            f"kubelet there has not cleaned up after it for {_late(pod, context)}: its log has the "
+            f"error.{_waiting_sentence(context, pod.node_name)}",
             evidence=(f"being deleted since {pod.deleting_since}",),
             remedy="Restart kubelet on that node, which then forgets the volume. If the pod "
             "remains, it can be deleted by force: nothing of it runs there, and nothing of this "
             "volume is mapped. Check its other volumes before.",
             commands=(
                 command("journalctl -u kubelet -n 50", node=pod.node_name),
-                query_again(case),
+                query_again(context),
             ),
             recovery=Recovery(note="kubelet tries again, and fails in the same way"),
         )
-    if (holder := _holder_with_devices(pod, case)) is not None:
-        return _kept_open(pod, holder, case)
-    line = unmount_error(case, pod.node_name)
+    if (holder := _holder_with_devices(pod, context)) is not None:
+        return _kept_open(pod, holder, context)
+    line = unmount_error(context, pod.node_name)
     if line is not None and Recognised.VOLUME_DATA_GONE.is_in(line.text):
-        return _without_volume_data(pod, line, case)
-    if line is None and _has_no_try(pod, case):
-        return _not_tried(pod, case)
+        return _without_volume_data(pod, line, context)
+    if line is None and _has_no_try(pod, context):
+        return _not_tried(pod, context)
     which = "or of another volume of the pod" if line is None else f"with {foreign(line.text)}"
     return finding(
         "RBD724",
         f"pod {pod.ref}",
         f"The containers of {pod.ref} have ended, but {pod.node_name} has not released the pod's "
-        f"volumes for {_late(pod, case)}: an unmount fails there, of this volume {which}."
-        f"{_waiting_sentence(case, pod.node_name)}",
+        f"volumes for {_late(pod, context)}: an unmount fails there, of this volume {which}."
+        f"{_waiting_sentence(context, pod.node_name)}",
         evidence=(
             f"being deleted since {pod.deleting_since}",
             f"node {pod.node_name} is Ready",
-            *_not_observed_on(str(pod.node_name), case),
+            *_not_observed_on(str(pod.node_name), context),
         ),
         remedy="" if line is None else _MEND_THE_LINE,
-        commands=_inspect(str(pod.node_name), case),
+        commands=_inspect(str(pod.node_name), context),
     )
 
 
-def _holder_with_devices(pod: Pod, case: RuleContext) -> Holder | None:
+def _holder_with_devices(pod: Pod, context: RuleContext) -> Holder | None:
     """Return the mapping that other devices keep open, unless another pod there may use them."""
-    if any(user != pod for user in users_on(str(pod.node_name), case)):
+    if any(user != pod for user in users_on(str(pod.node_name), context)):
         return None
-    local = (found.holder for found in case.holder_verdicts if found.holder.is_local)
+    local = (found.holder for found in context.holder_verdicts if found.holder.is_local)
     return next(
         (holder for holder in local if holder.node == pod.node_name and strange_devices(holder)),
         None,
     )
 
 
-def _kept_open(pod: Pod, holder: Holder, case: RuleContext) -> Finding:
+def _kept_open(pod: Pod, holder: Holder, context: RuleContext) -> Finding:
     """Return RBD724 for a device with another one on it: no unmount and no restart ends that."""
     devices, node = strange_devices(holder), str(pod.node_name)
-    device = holder.mapping.device if holder.mapping is not None else case.volume
+    device = holder.mapping.device if holder.mapping is not None else context.name
     return finding(
         "RBD724",
         f"pod {pod.ref}",
         f"The containers of {pod.ref} have ended, and kubelet on {node} has not released the "
-        f"volume for {_late(pod, case)}, because {kept_by(devices)}."
-        f"{_waiting_sentence(case, pod.node_name)}",
+        f"volume for {_late(pod, context)}, because {kept_by(devices)}."
+        f"{_waiting_sentence(context, pod.node_name)}",
         evidence=(
             f"being deleted since {pod.deleting_since}",
             *map(block_holder_text, stacked_on(holder.mapping)),
@@ -474,7 +474,7 @@ def _kept_open(pod: Pod, holder: Holder, case: RuleContext) -> Finding:
         commands=(
             command("lsblk", device, node=node),
             *(show_stacked(stacked, holder) for stacked in devices),
-            query_again(case),
+            query_again(context),
         ),
         recovery=Recovery(
             actor="kubelet", condition=f"nothing keeps {device} open", within_s=RETRY_S
@@ -482,36 +482,38 @@ def _kept_open(pod: Pod, holder: Holder, case: RuleContext) -> Finding:
     )
 
 
-def _has_no_try(pod: Pod, case: RuleContext) -> bool:
+def _has_no_try(pod: Pod, context: RuleContext) -> bool:
     """Return whether the log of this node's kubelet was read, and has no line since the deletion.
 
     deletionTimestamp is later than the request, by the grace period. A call that hangs is logged
     only when its time is over, and the driver's log has it until then.
     """
-    if pod.node_name != case.here_if_known or any(line.unanswered for line in plugin_log(case)):
+    if pod.node_name != context.here_if_known or any(
+        line.unanswered for line in plugin_log(context)
+    ):
         return False
-    begun, late = kubelet_log_since(case), age(pod.deleting_since, case.snapshot.observed_at)
+    begun, late = kubelet_log_since(context), age(pod.deleting_since, context.snapshot.observed_at)
     is_tried_by_now = late is not None and late.total_seconds() > 2 * RETRY_S
     return is_tried_by_now and begun is not None and begun < (pod.deleting_since or "")
 
 
-def _not_tried(pod: Pod, case: RuleContext) -> Finding:
-    process = kubelet_process(case.snapshot)
+def _not_tried(pod: Pod, context: RuleContext) -> Finding:
+    process = kubelet_process(context.snapshot)
     started = process.started_at if isinstance(process, ProcessRef) else None
     return finding(
         "RBD724",
         f"pod {pod.ref}",
         f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} has not released "
-        f"the volume for {_late(pod, case)}: its log has no try to unmount it."
-        f"{_waiting_sentence(case, pod.node_name)}",
+        f"the volume for {_late(pod, context)}: its log has no try to unmount it."
+        f"{_waiting_sentence(context, pod.node_name)}",
         evidence=(
             f"being deleted since {pod.deleting_since}",
-            f"kubelet's log since {kubelet_log_since(case)} has no line about an unmount of it",
+            f"kubelet's log since {kubelet_log_since(context)} has no line about an unmount of it",
             *(() if started is None else (f"kubelet runs since {started}",)),
         ),
         remedy="Restart kubelet on that node: it then finds out what is mounted, and unmounts what "
         "no pod needs. Then run this command again. Do not delete the pod by force before.",
-        commands=_inspect(str(pod.node_name), case),
+        commands=_inspect(str(pod.node_name), context),
         recovery=Recovery(note="kubelet has logged no try"),
     )
 
@@ -521,80 +523,80 @@ _MEND_THE_LINE: Final = (
 )
 
 
-def _without_volume_data(pod: Pod, line: LogEntry, case: RuleContext) -> Finding:
+def _without_volume_data(pod: Pod, line: LogEntry, context: RuleContext) -> Finding:
     """Return RBD724 for a pod whose volume's file is gone: kubelet reads it before an unmount."""
     return finding(
         "RBD724",
         f"pod {pod.ref}",
         f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} cannot finish the "
-        f"unmount for {_late(pod, case)}: its file about the volume, vol_data.json in the pod's "
-        f"directory, is gone, so each try fails.{_waiting_sentence(case, pod.node_name)}",
+        f"unmount for {_late(pod, context)}: its file about the volume, vol_data.json in the pod's "
+        f"directory, is gone, so each try fails.{_waiting_sentence(context, pod.node_name)}",
         evidence=(f"kubelet at {line.at}: {foreign(line.text)}",),
         remedy="Restart kubelet on that node: it then finds out from the node itself what is "
         "mounted. Then run this command again: it names what is left of the volume there.",
-        commands=(query_again(case),),
+        commands=(query_again(context),),
         recovery=Recovery(note="kubelet tries again, and fails in the same way"),
     )
 
 
-def _is_nothing_left(pod: Pod, case: RuleContext) -> bool:
+def _is_nothing_left(pod: Pod, context: RuleContext) -> bool:
     """Return whether this node was observed, and has nothing of the volume and of the pod."""
-    node = case.snapshot.node
-    if node is None or isinstance(node.mappings, NotObserved) or case.snapshot.sources.node.gaps:
+    node = context.snapshot.node
+    if node is None or isinstance(node.mappings, NotObserved) or context.snapshot.sources.node.gaps:
         return False
-    local = [found.holder for found in case.holder_verdicts if found.holder.is_local]
+    local = [found.holder for found in context.holder_verdicts if found.holder.is_local]
     is_held = any(holder.mapping is not None or holder.watcher is not None for holder in local)
     runs_here = any(process.pod_uid == pod.ref.uid for process in node.processes)
-    left = left_here(case.use, case.snapshot, besides=pod.ref.uid)
-    return not (is_held or runs_here or left or missing_devices(case.snapshot))
+    left = left_here(context.volume, context.snapshot, besides=pod.ref.uid)
+    return not (is_held or runs_here or left or missing_devices(context.snapshot))
 
 
-def _not_observed_on(node: str, case: RuleContext) -> tuple[str, ...]:
+def _not_observed_on(node: str, context: RuleContext) -> tuple[str, ...]:
     """Return the facts about another node that RBD724 lacks, even if that Node is Ready."""
-    if node == case.here:
+    if node == context.here:
         return ()
     return (f"not observed from here: whether kubelet and the CSI driver work on {node} now",)
 
 
-def _inspect(node: str, case: RuleContext) -> tuple[Command, ...]:
+def _inspect(node: str, context: RuleContext) -> tuple[Command, ...]:
     return (
-        query_again(case) if node == case.here else query_on_node(case, node),
+        query_again(context) if node == context.here else query_on_node(context, node),
         pods_on(node),
     )
 
 
-def unmount_fails(case: RuleContext) -> Iterator[Finding]:
+def unmount_fails(context: RuleContext) -> Iterator[Finding]:
     """Report RBD724: no pod is left on the node, but kubelet still lists the volume.
 
     kubelet also lists the volume while a pod only waits on a node, because the pod needs the
     attachment.
     """
-    if not knows_every_user(case):
+    if not knows_every_user(context):
         return
-    for attachment in observed_of(case.use.attachments):
+    for attachment in observed_of(context.volume.attachments):
         name = attachment.node_name
-        if attachment.deleting_since or users_on(name, case) or _is_explained(name, case):
+        if attachment.deleting_since or users_on(name, context) or _is_explained(name, context):
             continue
-        if name == case.here and case.holders_with(Verdict.STAGED):
+        if name == context.here and context.holders_with(Verdict.STAGED):
             continue
-        if any(pod.node_name == name and pod.deleting_since for pod in case.use.pods):
+        if any(pod.node_name == name and pod.deleting_since for pod in context.volume.pods):
             continue
-        if not is_listed(case.use, name, case.snapshot):
+        if not is_listed(context.volume, name, context.snapshot):
             continue
-        waiting = [pod for pod in waiters(case) if pod.node_name != name]
-        long = has_any_waited(waiting, case.snapshot, LONG)
+        waiting = [pod for pod in waiters(context) if pod.node_name != name]
+        long = has_any_waited(waiting, context.snapshot, LONG)
         yield finding(
             "RBD724",
             f"node {name}",
-            f"No pod on {name} uses {case.volume} any more, but kubelet there has not released it: "
-            "its unmount is in progress, or fails. No event reports it."
-            f"{_waiting_sentence(case, name)}",
+            f"No pod on {name} uses {context.name} any more, but kubelet there has not released "
+            "it: its unmount is in progress, or fails. No event reports it."
+            f"{_waiting_sentence(context, name)}",
             evidence=(
                 f"{name} lists the volume in volumesInUse",
                 f"VolumeAttachment {attachment.name}: {name}, not being deleted",
-                *_not_observed_on(name, case),
+                *_not_observed_on(name, context),
             ),
-            commands=_inspect(name, case),
+            commands=_inspect(name, context),
             severity=None if long else Severity.INFO,
         )
 
@@ -604,18 +606,19 @@ def unmount_fails(case: RuleContext) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 
-def out_of_service(case: RuleContext) -> Iterator[Finding]:
+def out_of_service(context: RuleContext) -> Iterator[Finding]:
     """Report RBD726: a node has the taint for nodes that are off, but is Ready."""
     dirty = {
-        holder_verdict.holder.node for holder_verdict in case.holders_with(Verdict.RETURNED_DIRTY)
+        holder_verdict.holder.node
+        for holder_verdict in context.holders_with(Verdict.RETURNED_DIRTY)
     }
-    concerned = {name for name in _nodes_of(case) if name is not None} - dirty
-    for name in sorted(concerned & case.kube.node_by_name.keys()):
-        node = case.kube.node_by_name[name]
+    concerned = {name for name in _nodes_of(context) if name is not None} - dirty
+    for name in sorted(concerned & context.kube.node_by_name.keys()):
+        node = context.kube.node_by_name[name]
         if not node.out_of_service or node.ready is not True:
             continue
-        lately = is_young(node.ready_changed_at, case.snapshot.observed_at, GRACE)
-        running = users_on(node.name, case)
+        lately = is_young(node.ready_changed_at, context.snapshot.observed_at, GRACE)
+        running = users_on(node.name, context)
         back = line_of(kubectl("taint node", node.name, f"{_TAINT}-"))
         yield finding(
             "RBD726",
@@ -634,37 +637,37 @@ def out_of_service(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _nodes_of(case: RuleContext) -> frozenset[str | None]:
+def _nodes_of(context: RuleContext) -> frozenset[str | None]:
     """Return the nodes that hold the volume, are attached to it, or have a pod that needs it."""
     names = {
         holder_verdict.holder.node
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if not holder_verdict.holder.transient
     }
-    names |= {attachment.node_name for attachment in observed_of(case.use.attachments)}
-    return frozenset(names | {pod.node_name for pod in case.use.pods if needs_volumes(pod)})
+    names |= {attachment.node_name for attachment in observed_of(context.volume.attachments)}
+    return frozenset(names | {pod.node_name for pod in context.volume.pods if needs_volumes(pod)})
 
 
-def node_down(case: RuleContext) -> Iterator[Finding]:
+def node_down(context: RuleContext) -> Iterator[Finding]:
     """Report RBD113: a node that is not Ready, with or without a watch in Ceph."""
-    yield from _down_holders(case)
-    yield from _down_without_client(case)
+    yield from _down_holders(context)
+    yield from _down_without_client(context)
 
 
-def _down_holders(case: RuleContext) -> Iterator[Finding]:
-    for holder_verdict in case.holders_with(Verdict.NODE_DOWN):
+def _down_holders(context: RuleContext) -> Iterator[Finding]:
+    for holder_verdict in context.holders_with(Verdict.NODE_DOWN):
         holder = holder_verdict.holder
         node, node_object = str(holder.node), holder.node_object
         tainted = isinstance(node_object, Node) and node_object.out_of_service
         is_alive = holder.watcher is not None
         if is_alive:
             message = (
-                f"{node} is not Ready, but its watch on {case.volume} is alive: that machine runs "
+                f"{node} is not Ready, but its watch on {context.name} is alive: that machine runs "
                 "and may write. Do not detach by force. Prove that it is off first."
             )
         else:
             message = (
-                f"{node} is not Ready, and Ceph lists no watch of that node on {case.volume}. "
+                f"{node} is not Ready, and Ceph lists no watch of that node on {context.name}. "
                 f"{_proof(tainted=tainted)}"
             )
         if tainted and is_alive:
@@ -672,81 +675,81 @@ def _down_holders(case: RuleContext) -> Iterator[Finding]:
                 f" {node} already has the out-of-service taint, so its volumes are detached "
                 "anyway: stop the volume's pods on other nodes."
             )
-        spec = case.use.image.spec if case.use.image is not None else None
+        spec = context.volume.image.spec if context.volume.image is not None else None
         yield finding(
             "RBD113",
             f"node {node}",
             message,
             evidence=(
                 *holder_verdict.reasons,
-                *identity_lines(case, holder),
-                *fencing(case, holder),
+                *identity_lines(context, holder),
+                *fencing(context, holder),
             ),
             remedy=safe_order(node_object, spec, is_alive=is_alive)
             if isinstance(node_object, Node)
             else "",
             commands=_look_at_lost(
-                node, case, kubelet_first=_is_kubelet_silent(node_object, is_alive=is_alive)
+                node, context, kubelet_first=_is_kubelet_silent(node_object, is_alive=is_alive)
             ),
             recovery=_DETACHED if tainted else None,
         )
 
 
-def _down_without_client(case: RuleContext) -> Iterator[Finding]:
+def _down_without_client(context: RuleContext) -> Iterator[Finding]:
     """Report RBD113 of a node that no client shows, and that has the volume attached.
 
     Ceph removes the watch of a machine that is off after some 30 s, and a force delete or podgc
     removes its pods: the attachment is then all that is left.
     """
-    view = case.use.image_view
+    view = context.volume.image_view
     if view is not None and view.presence is ImagePresence.GONE:
         return
     seen = {
         holder_verdict.holder.node
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if not holder_verdict.holder.transient
     }
     attached = {
         attachment.node_name: attachment
-        for attachment in observed_of(case.use.attachments)
+        for attachment in observed_of(context.volume.attachments)
         if attachment.attached and attachment.deleting_since is None
     }
     for name, attachment in attached.items():
-        node = node_named(name, case.snapshot)
-        if not isinstance(node, Node) or name in seen or not is_hidden(name, case.snapshot):
+        node = node_named(name, context.snapshot)
+        if not isinstance(node, Node) or name in seen or not is_hidden(name, context.snapshot):
             continue
-        if users_on(name, case):
+        if users_on(name, context):
             # RBD725 reports a pod there that cannot end.
             continue
-        yield _attached_to_lost(node, attachment, case)
+        yield _attached_to_lost(node, attachment, context)
 
 
-def _attached_to_lost(node: Node, attachment: VolumeAttachment, case: RuleContext) -> Finding:
-    spec = case.use.image.spec if case.use.image is not None else None
-    waiting = [pod for pod in waiters(case) if pod.node_name != node.name]
-    is_new = is_young(node.ready_changed_at, case.snapshot.observed_at, MOVING) is True
-    is_quiet = is_new or (not waiting and may_be_shared(case.use))
+def _attached_to_lost(node: Node, attachment: VolumeAttachment, context: RuleContext) -> Finding:
+    spec = context.volume.image.spec if context.volume.image is not None else None
+    waiting = [pod for pod in waiters(context) if pod.node_name != node.name]
+    is_new = is_young(node.ready_changed_at, context.snapshot.observed_at, MOVING) is True
+    is_quiet = is_new or (not waiting and may_be_shared(context.volume))
     return finding(
         "RBD113",
         f"node {node.name}",
-        f"{node.name} has {case.volume} attached and is not Ready, and "
-        f"{_watch_of_lost(case)}. {_proof(tainted=node.out_of_service)}"
-        f"{_waiting_sentence(case, node.name)}",
+        f"{node.name} has {context.name} attached and is not Ready, and "
+        f"{_watch_of_lost(context)}. {_proof(tainted=node.out_of_service)}"
+        f"{_waiting_sentence(context, node.name)}",
         evidence=(_ready_since(node), f"VolumeAttachment {attachment.name}: {node.name}"),
         remedy=safe_order(node, spec),
-        commands=_look_at_lost(node.name, case, kubelet_first=False),
+        commands=_look_at_lost(node.name, context, kubelet_first=False),
         severity=Severity.INFO if is_quiet else None if waiting else Severity.WARNING,
         recovery=_DETACHED if node.out_of_service else None,
     )
 
 
-def _watch_of_lost(case: RuleContext) -> str:
+def _watch_of_lost(context: RuleContext) -> str:
     """Return what Ceph shows of the clients of a node that no known client belongs to."""
-    if not are_watchers_observed(case.use.image_view):
+    if not are_watchers_observed(context.volume.image_view):
         return "whether it has a live watch was not observed"
     unknown = [
         subject_of(holder_verdict.holder)
-        for holder_verdict in case.holder_verdicts
+        for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.node is None
         and holder_verdict.holder.watcher is not None
         and holder_verdict.holder.daemon is None
@@ -754,7 +757,7 @@ def _watch_of_lost(case: RuleContext) -> str:
     ]
     if unknown:
         return f"{', '.join(unknown)}, whose node is unknown, may be on it: then it may write"
-    return f"Ceph lists no watch of that node on {case.volume}"
+    return f"Ceph lists no watch of that node on {context.name}"
 
 
 def _proof(*, tainted: bool) -> str:
@@ -773,7 +776,7 @@ _DETACHED: Final = Recovery(
 """Within 5 s of the taint (measured)."""
 
 
-def fencing(case: RuleContext, holder: Holder) -> tuple[str, ...]:
+def fencing(context: RuleContext, holder: Holder) -> tuple[str, ...]:
     """Return the blocklist entry for this client only; Ceph daemons may use the same IP address."""
     watcher = holder.watcher
     if watcher is None:
@@ -782,8 +785,8 @@ def fencing(case: RuleContext, holder: Holder) -> tuple[str, ...]:
     if ":" in watcher.address.ip:
         exact = f"[{watcher.address.ip}]:0/{watcher.address.nonce}"
     lines = [f"if you fence it, fence only this client: {exact}, never the whole address"]
-    fsid = case.use.image.fsid if case.use.image is not None else None
-    daemons = _daemons_at(watcher.address.ip, cluster_with(fsid, case.snapshot))
+    fsid = context.volume.image.fsid if context.volume.image is not None else None
+    daemons = _daemons_at(watcher.address.ip, cluster_with(fsid, context.snapshot))
     if daemons:
         lines.append(f"{watcher.address.ip} also hosts {', '.join(daemons)}: fencing it stops Ceph")
     return tuple(lines)

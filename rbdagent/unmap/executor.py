@@ -127,7 +127,7 @@ class Attempt:
         history = self._history and unmaps_of(self._other_acts(), self._history)
         return plan_unmap(
             _mapping_to_unmap(diagnosis, snapshot),
-            diagnosis.use,
+            diagnosis.volume,
             snapshot,
             history=history,
             policy=self._leave.policy,
@@ -247,7 +247,7 @@ def _reasons(refusal: UnmapRefusal | None) -> str:
 
 def _mapping_to_unmap(diagnosis: Diagnosis, snapshot: Snapshot) -> HolderVerdict:
     """Return the only mapping of the target on this node, else another holder, which is refused."""
-    given = diagnosis.use.target.argument
+    given = diagnosis.volume.target.argument
     other = snapshot.other_machine
     if other is not None:
         raise RbdagentError(f"nothing is unmapped here: {other.reason}", hint=other.hint)

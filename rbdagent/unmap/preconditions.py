@@ -223,7 +223,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """Holds the mapping to unmap, and all known facts about it."""
 
     holder_verdicts: HolderVerdict
-    use: Volume
+    volume: Volume
     snapshot: Snapshot
     history: History | None
     policy: UnmapPolicy
@@ -271,7 +271,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 def plan_unmap(
     holder_verdict: HolderVerdict,
-    use: Volume,
+    volume: Volume,
     snapshot: Snapshot,
     *,
     history: History | None,
@@ -284,7 +284,7 @@ def plan_unmap(
     Args:
         holder_verdict: the holder that owns the mapping; a holder that is not a mapping of
             this node is refused.
-        use: the image that it holds.
+        volume: the image that it holds.
         snapshot: the snapshot in which both were observed.
         history: the facts from all snapshots up to and including this one; None if there is no
             history.
@@ -293,10 +293,10 @@ def plan_unmap(
         now: the time of the decision; None for a snapshot from a file.
     """
     if holder_verdict.holder.mapping is None or not holder_verdict.holder.is_local:
-        return _not_of_this_node(use, snapshot)
+        return _not_of_this_node(volume, snapshot)
     attempt = Attempt(
         holder_verdicts=holder_verdict,
-        use=use,
+        volume=volume,
         snapshot=snapshot,
         history=history,
         policy=policy,
@@ -310,14 +310,14 @@ def plan_unmap(
         return UnmapRefusal(
             node=_node_of(snapshot),
             identity=identity_of(attempt.mapping),
-            persistent_volume=_volume_of(use),
+            persistent_volume=_volume_of(volume),
             conditions=conditions,
             prevented_by=_only_preventing_object(outcomes),
         )
     return UnmapPlan(
         node=_node_of(snapshot),
         identity=identity_of(attempt.mapping),
-        persistent_volume=_volume_of(use),
+        persistent_volume=_volume_of(volume),
         steps=_steps(attempt),
         conditions=conditions,
         expects=_expects(attempt),
@@ -325,7 +325,7 @@ def plan_unmap(
     )
 
 
-def _not_of_this_node(use: Volume, snapshot: Snapshot) -> UnmapRefusal:
+def _not_of_this_node(volume: Volume, snapshot: Snapshot) -> UnmapRefusal:
     """Return the refusal for a holder that is not a mapping of the observed node."""
     node = _node_of(snapshot)
     code, requirement, _ = CONDITIONS[0]
@@ -337,7 +337,7 @@ def _not_of_this_node(use: Volume, snapshot: Snapshot) -> UnmapRefusal:
         observed=(f"it is not a mapping of {node}: rbdagent unmaps only on its own node",),
     )
     return UnmapRefusal(
-        node=node, identity=None, persistent_volume=_volume_of(use), conditions=(elsewhere,)
+        node=node, identity=None, persistent_volume=_volume_of(volume), conditions=(elsewhere,)
     )
 
 
@@ -345,8 +345,8 @@ def _node_of(snapshot: Snapshot) -> str:
     return snapshot.node.node_name if snapshot.node is not None else "this node"
 
 
-def _volume_of(use: Volume) -> str | None:
-    return use.persistent_volume.name if use.persistent_volume is not None else None
+def _volume_of(volume: Volume) -> str | None:
+    return volume.persistent_volume.name if volume.persistent_volume is not None else None
 
 
 def _conditions(outcomes: Iterable[Outcome], *, is_offline: bool) -> tuple[Condition, ...]:
@@ -431,7 +431,7 @@ def is_the_same(attempt: Attempt) -> Outcome:
         "the kernel's number for this device instance": mapping.incarnation,
     }
     against += [f"{what} is unknown" for what, value in parts.items() if value is None]
-    image = attempt.use.image
+    image = attempt.volume.image
     if image is None or (image.fsid is not None and image.fsid != mapping.fsid):
         against.append("the image that was queried is not the image that is mapped")
     elif attempt.holder.other_image is not None:
@@ -574,7 +574,7 @@ def is_not_in_kubelet_directories(attempt: Attempt) -> Outcome:
         ("kubelet's staging directories", holder.staging),
         ("kubelet's pod directories", holder.pod_volumes),
     )
-    leftovers = {leftover.path for leftover in attempt.use.leftovers}
+    leftovers = {leftover.path for leftover in attempt.volume.leftovers}
     complete = kube_index(snapshot.kubernetes).coverage.pods_on(holder.node)
     kube = snapshot.kubernetes
     certain = complete and kube is not None and kube.consistent
@@ -678,7 +678,7 @@ def _ties(attempt: Attempt) -> tuple[VolumeAttachment, ...]:
     """
     own, kube = attempt.holder.attachment, attempt.snapshot.kubernetes
     ties = [own] if isinstance(own, VolumeAttachment) else []
-    if attempt.use.persistent_volume is None and kube is not None:
+    if attempt.volume.persistent_volume is None and kube is not None:
         # Without the PVs, every attachment to the node may belong to the volume.
         known = {volume.name for volume in observed_of(kube.persistent_volumes)}
         ties += [
@@ -729,7 +729,7 @@ def _running_s(process: ProcessRef, attempt: Attempt) -> float | None:
 
 def is_kubernetes_own(attempt: Attempt) -> Outcome:
     """6. A PV, a stash, metadata or a name shows that a provisioner created the image."""
-    volume = attempt.use.persistent_volume
+    volume = attempt.volume.persistent_volume
     why = f"PersistentVolume {volume.name}" if volume is not None else "its name or metadata"
     against = ("nothing shows that Kubernetes created the image: it may be mapped by hand",)
     return Outcome(
@@ -848,7 +848,7 @@ def _frozen(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
 
 
 def _volumes(attempt: Attempt) -> tuple[PersistentVolume, ...]:
-    volumes = (attempt.use.persistent_volume, *attempt.use.other_volumes)
+    volumes = (attempt.volume.persistent_volume, *attempt.volume.other_volumes)
     return tuple(volume for volume in volumes if volume is not None)
 
 
@@ -868,7 +868,7 @@ def is_fully_observed(attempt: Attempt) -> Outcome:
             for gap in source.gaps
             if gap.fact not in _SEPARATE
         ]
-    holder, view = attempt.holder, attempt.use.image_view
+    holder, view = attempt.holder, attempt.volume.image_view
     against += _not_observed(("the Ceph blocklist", holder.blocklisted_by))
     if view is None:
         against.append(_image_not_seen(attempt.snapshot))
@@ -1009,7 +1009,7 @@ def _steps(attempt: Attempt) -> tuple[Step, ...]:
 def _expects(attempt: Attempt) -> tuple[str, ...]:
     holder = attempt.holder
     if not isinstance(holder.attachment, VolumeAttachment):
-        waiting = [pod for pod in attempt.use.waiting_pods if pod.node_name != holder.node]
+        waiting = [pod for pod in attempt.volume.waiting_pods if pod.node_name != holder.node]
         return tuple(
             f"pod {pod.ref} on {pod.node_name}: NodeStage succeeds, because the image is free"
             for pod in waiting

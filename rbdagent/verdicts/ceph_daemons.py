@@ -14,32 +14,32 @@ _MGR: Final = "ceph-mgr"
 _MIRROR: Final = "an rbd-mirror daemon"
 
 
-def name_of(daemon: ServiceAddress, use: Volume) -> str:
+def name_of(daemon: ServiceAddress, volume: Volume) -> str:
     """Return the name of a daemon, and what it does with the image."""
     if daemon.kind == HolderKind.MIRROR:
         return f"{_MIRROR} of {'a peer' if daemon.of_peer else 'this'} cluster"
-    return f"{_MGR} {daemon.name} ({_tasks(use) or 'tasks and schedules of RBD'})"
+    return f"{_MGR} {daemon.name} ({_tasks(volume) or 'tasks and schedules of RBD'})"
 
 
-def supposed(holder: Holder, use: Volume) -> str:
+def supposed(holder: Holder, volume: Volume) -> str:
     """Return which daemon a librbd client probably is, and why; "" if no evidence shows it."""
     match holder.probable_kind:
         case HolderKind.MGR:
-            return f"probably {_MGR}: it has a task of the image ({_tasks(use)})"
+            return f"probably {_MGR}: it has a task of the image ({_tasks(volume)})"
         case HolderKind.MIRROR:
             return f"probably {_MIRROR}: the image is mirrored, and no other librbd client watches"
         case _:
             return ""
 
 
-def _tasks(use: Volume) -> str:
-    view = use.image_view
+def _tasks(volume: Volume) -> str:
+    view = volume.image_view
     return "" if view is None else ", ".join(sorted(set(observed_of(view.tasks))))
 
 
-def not_excluded(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+def not_excluded(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return which daemons a librbd client may be, because their clients were not observed."""
-    view = use.image_view
+    view = volume.image_view
     cluster = cluster_with(view.fsid if view is not None else None, snapshot)
     clients = [] if cluster is None else [(_MGR, cluster.services)]
     if view is not None and view.mirrored is not False:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.index import index_of, kube_index, once
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, moved_mappings
-from rbdagent.correlate.volume_names import names_of_use, node_named
+from rbdagent.correlate.volume_names import names_of_volume, node_named
 from rbdagent.model import Node, NotObserved, PublishedNode, Verdict, observed_of
 from rbdagent.parse.foreign import foreign
 from rbdagent.verdicts.timing import age, age_text, confirmed, is_young
@@ -63,7 +63,7 @@ def _is_dead_nbd(mapping: PublishedMapping) -> bool:
     return is_nbd(mapping) and mapping.verdict is Verdict.DEAD
 
 
-def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+def missing_of_nodes(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return what was not observed of other nodes, or what shows that one may hold the volume.
 
     The caller has found no holder: neither a watcher, nor a mapping that any agent reports.
@@ -75,10 +75,10 @@ def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         return (f"what agents of other nodes report ({kube.published.reason})",)
     return (
         *once(snapshot, _of_any_volume),
-        *_in_another_pool(use, snapshot),
-        *_in_volumes_in_use(use, snapshot),
-        *_attached(use),
-        *_warned_of(use, snapshot),
+        *_in_another_pool(volume, snapshot),
+        *_in_volumes_in_use(volume, snapshot),
+        *_attached(volume),
+        *_warned_of(volume, snapshot),
     )
 
 
@@ -121,9 +121,9 @@ def _without_node(snapshot: Snapshot) -> Iterator[str]:
             yield f"what is mapped on {report.name} (it has no Node; its agent last {last})"
 
 
-def _in_another_pool(use: Volume, snapshot: Snapshot) -> Iterator[str]:
+def _in_another_pool(volume: Volume, snapshot: Snapshot) -> Iterator[str]:
     """Yield the mappings that are of this image if its pool was renamed."""
-    for report, mapping in moved_mappings(names_of_use(use), snapshot):
+    for report, mapping in moved_mappings(names_of_volume(volume), snapshot):
         yield (
             f"whether {mapping.device} on {report.name} is this image: {mapping.spec} has the same "
             "name and id in a pool of another name"
@@ -142,10 +142,12 @@ def _state(node: Node, report: PublishedNode | None, snapshot: Snapshot) -> str:
     return f"{state}its agent last {confirmed(report, snapshot.observed_at)}{gap}"
 
 
-def _in_volumes_in_use(use: Volume, snapshot: Snapshot) -> Iterator[str]:
+def _in_volumes_in_use(volume: Volume, snapshot: Snapshot) -> Iterator[str]:
     """Yield the nodes whose kubelet lists the volume: it has it mounted, or waits for it."""
     listing = index_of(snapshot).kube.nodes_using
-    found = {node.name for name in names_of_use(use).in_use_names for node in listing.get(name, ())}
+    found = {
+        node.name for name in names_of_volume(volume).in_use_names for node in listing.get(name, ())
+    }
     for node in sorted(found - {_own(snapshot)}):
         yield f"whether {node} has it mapped: its kubelet lists it in volumesInUse"
 
@@ -154,16 +156,16 @@ def _own(snapshot: Snapshot) -> str:
     return "" if snapshot.node is None else snapshot.node.node_name
 
 
-def _attached(use: Volume) -> Iterator[str]:
-    for attachment in observed_of(use.attachments):
+def _attached(volume: Volume) -> Iterator[str]:
+    for attachment in observed_of(volume.attachments):
         if attachment.attached:
             node = attachment.node_name
             yield f"whether {node} has it mapped: VolumeAttachment {attachment.name} is attached"
 
 
-def _warned_of(use: Volume, snapshot: Snapshot) -> Iterator[str]:
+def _warned_of(volume: Volume, snapshot: Snapshot) -> Iterator[str]:
     """Yield recent warnings of agents about the volume: an event outlives the agent's report."""
-    for event in use.events:
+    for event in volume.events:
         if _is_recent_warning(event, snapshot):
             since = age_text(age(event.last_seen, snapshot.observed_at))
             yield f"whether this has ended: {event.reason} {since} ago, {foreign(event.message)}"

@@ -67,7 +67,7 @@ class HolderContext(Struct, frozen=True, kw_only=True):
 
     holder: Holder
     found: Evidence
-    use: Volume
+    volume: Volume
     snapshot: Snapshot
     grace: timedelta
 
@@ -79,7 +79,7 @@ class HolderContext(Struct, frozen=True, kw_only=True):
     @property
     def view(self) -> ImageView | None:
         """What Ceph shows of the image that the holder holds."""
-        return self.holder.view(self.use)
+        return self.holder.view(self.volume)
 
     @property
     def report(self) -> str:
@@ -97,14 +97,14 @@ class RungResult(Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    holder: Holder, use: Volume, snapshot: Snapshot, grace: timedelta = GRACE
+    holder: Holder, volume: Volume, snapshot: Snapshot, grace: timedelta = GRACE
 ) -> HolderVerdict:
     """Return the verdict on a holder, with its evidence."""
-    bench = HolderContext(
-        holder=holder, found=evidence_of(holder), use=use, snapshot=snapshot, grace=grace
+    context = HolderContext(
+        holder=holder, found=evidence_of(holder), volume=volume, snapshot=snapshot, grace=grace
     )
     checks = LOCAL if holder.mapping is not None else REMOTE
-    result = next(result for check in checks if (result := check(bench)) is not None)
+    result = next(result for check in checks if (result := check(context)) is not None)
     return HolderVerdict(
         holder=holder,
         verdict=result.verdict,
@@ -119,12 +119,12 @@ def judge(
 # --------------------------------------------------------------------------------------------------
 
 
-def unknown_image(bench: HolderContext) -> RungResult | None:
+def unknown_image(context: HolderContext) -> RungResult | None:
     """Return `Undetermined` for a device whose image was not observed."""
-    mapping = bench.holder.mapping
+    mapping = context.holder.mapping
     if mapping is None or not isinstance(mapping.spec, NotObserved):
         return None
-    if bench.use.image is not None and mapping.nbd is not None:
+    if context.volume.image is not None and mapping.nbd is not None:
         return None
     return RungResult(
         verdict=Verdict.UNDETERMINED,
@@ -132,12 +132,12 @@ def unknown_image(bench: HolderContext) -> RungResult | None:
     )
 
 
-def dead_nbd(bench: HolderContext) -> RungResult | None:
+def dead_nbd(context: HolderContext) -> RungResult | None:
     """Return `Dead` for an nbd device without its process.
 
     sysfs keeps the pid and the backend indefinitely (recording 20-nbd-killed).
     """
-    mapping = bench.holder.mapping
+    mapping = context.holder.mapping
     if mapping is None or mapping.nbd is None or mapping.nbd.process is not None:
         return None
     recorded = mapping.nbd.recorded_pid
@@ -148,13 +148,13 @@ def dead_nbd(bench: HolderContext) -> RungResult | None:
     )
 
 
-def blocklisted(bench: HolderContext) -> RungResult | None:
+def blocklisted(context: HolderContext) -> RungResult | None:
     """Return `Dead` for a blocklisted client.
 
     Such a client keeps its mappings and mounts; every write fails with -108 (recording
     23-blocklisted).
     """
-    entry = bench.holder.blocklisted_by
+    entry = context.holder.blocklisted_by
     if not isinstance(entry, BlocklistEntry):
         return None
     return RungResult(
@@ -193,24 +193,24 @@ _NO_VIEW: Final = NotObserved(reason="the watchers of its image were not observe
 _NO_ADDRESS: Final = NotObserved(reason="the address of its client was not observed")
 
 
-def unwatched(bench: HolderContext) -> RungResult | None:
+def unwatched(context: HolderContext) -> RungResult | None:
     """Return `Unwatched` for a writable mapping whose watch is gone: Ceph does not list its client.
 
     After a blocklist entry is removed, I/O works again, but the watch does not return (recording
     30-two-writers-after-blocklist-rm): rbd_reregister_watch() in drivers/block/rbd.c does not
     retry for a blocklisted client.
     """
-    holder, mapping = bench.holder, bench.holder.mapping
-    seen = is_watch_observed(holder, bench.view)
+    holder, mapping = context.holder, context.holder.mapping
+    seen = is_watch_observed(holder, context.view)
     if mapping is None or mapping.kind is not DeviceKind.KRBD or seen is None or seen is True:
         return None
     if isinstance(mapping.read_only, NotObserved):
         return None
     if mapping.watch is False:
         return RungResult(
-            verdict=Verdict.UNWATCHED, reasons=_without_watch(bench, "the kernel lists no")
+            verdict=Verdict.UNWATCHED, reasons=_without_watch(context, "the kernel lists no")
         )
-    moving = bench.found.bringing_up or bench.found.tearing_down
+    moving = context.found.bringing_up or context.found.tearing_down
     if seen is not False or mapping.watch is True or moving:
         # The node and Ceph are observed one after the other. A mapping that appears or disappears
         # between the two observations has not lost its watch.
@@ -224,15 +224,15 @@ def unwatched(bench: HolderContext) -> RungResult | None:
                 f"whether that client is blocklisted was not observed: {reason}",
             ),
         )
-    return RungResult(verdict=Verdict.UNWATCHED, reasons=_without_watch(bench, "Ceph lists no"))
+    return RungResult(verdict=Verdict.UNWATCHED, reasons=_without_watch(context, "Ceph lists no"))
 
 
-def _without_watch(bench: HolderContext, source: str) -> tuple[str, ...]:
-    mapping = bench.holder.mapping
+def _without_watch(context: HolderContext, source: str) -> tuple[str, ...]:
+    mapping = context.holder.mapping
     assert mapping is not None  # noqa: S101 - the caller checked it
     client = f"client.{mapping.client_id} {mapping.client_address}"
     lines = [f"{mapping.device} is mapped read-write, but {source} watch of {client} on its header"]
-    if isinstance(bench.holder.blocklisted_by, NotObserved):
+    if isinstance(context.holder.blocklisted_by, NotObserved):
         lines.append(
             "whether the client is blocklisted was not observed: if it is, the verdict is Dead"
         )
@@ -241,13 +241,13 @@ def _without_watch(bench: HolderContext, source: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def returned_dirty(bench: HolderContext) -> RungResult | None:
+def returned_dirty(context: HolderContext) -> RungResult | None:
     """Return `ReturnedDirty` for a node that was declared lost and still has the image mapped."""
-    holder = bench.holder
+    holder = context.holder
     node = holder.node_object
     if not isinstance(node, Node) or not node.out_of_service:
         return None
-    if isinstance(holder.pods, NotObserved) or bench.found.running:
+    if isinstance(holder.pods, NotObserved) or context.found.running:
         return None
     if holder.attachment is not None:
         # An attachment exists, or may exist: it was not observed.
@@ -256,15 +256,15 @@ def returned_dirty(bench: HolderContext) -> RungResult | None:
         f"node {node.name} has the out-of-service taint, so its volumes were force-detached",
         "the node still has this image mapped",
     ]
-    boot_id = bench.snapshot.node.boot_id if bench.snapshot.node is not None else None
+    boot_id = context.snapshot.node.boot_id if context.snapshot.node is not None else None
     if boot_id and node.boot_id == boot_id:
         lines.append("the node has not rebooted since kubelet last reported")
     return RungResult(verdict=Verdict.RETURNED_DIRTY, reasons=tuple(lines))
 
 
-def in_use(bench: HolderContext) -> RungResult | None:
+def in_use(context: HolderContext) -> RungResult | None:
     """Return `InUse` if a pod, a container or a pod's path uses the volume, or may use it."""
-    holder, found = bench.holder, bench.found
+    holder, found = context.holder, context.found
     if found.running:
         return RungResult(
             verdict=Verdict.IN_USE,
@@ -285,14 +285,14 @@ def in_use(bench: HolderContext) -> RungResult | None:
         ),
         (
             "a container uses the device, and whether its pod uses the volume was not observed",
-            unsorted_processes(found, holder, bench.snapshot),
+            unsorted_processes(found, holder, context.snapshot),
         ),
     )
     for reason, processes in groups:
         if processes:
             lines = tuple(process_text(process) for process in processes)
             return RungResult(verdict=Verdict.IN_USE, reasons=(reason, *lines))
-    return _in_use_by_path(bench) or _in_use_by_directory(bench)
+    return _in_use_by_path(context) or _in_use_by_directory(context)
 
 
 def _use_by(pods: tuple[Pod, ...], node: str | None) -> str:
@@ -302,12 +302,12 @@ def _use_by(pods: tuple[Pod, ...], node: str | None) -> str:
     return f"used by {_pods(pods)} on {node}"
 
 
-def _in_use_by_path(bench: HolderContext) -> RungResult | None:
+def _in_use_by_path(context: HolderContext) -> RungResult | None:
     """Return `InUse` for a mount at a pod's path.
 
     It does not apply if the API lists the pod, or if the plugin is down and cannot unmount.
     """
-    holder, found = bench.holder, bench.found
+    holder, found = context.holder, context.found
     pods = () if isinstance(holder.pods, NotObserved) else holder.pods
     explained = {pod.ref.uid for pod in pods}
     unexplained = [
@@ -322,17 +322,17 @@ def _in_use_by_path(bench: HolderContext) -> RungResult | None:
     )
 
 
-def _in_use_by_directory(bench: HolderContext) -> RungResult | None:
+def _in_use_by_directory(context: HolderContext) -> RungResult | None:
     """Return `InUse` for a pod that has not finished and has a directory of the volume.
 
     The directory counts as use, whichever claims the pod has according to the API.
     """
-    seen = bench.holder.pods
+    seen = context.holder.pods
     known = set() if isinstance(seen, NotObserved) else {pod.ref.uid for pod in seen}
-    pods = kube_index(bench.snapshot.kubernetes).pod_by_uid
+    pods = kube_index(context.snapshot.kubernetes).pod_by_uid
     lines = tuple(
         f"kubelet has a volume directory of pod {pod.ref}: {foreign_name(directory.path)}"
-        for directory in observed_of(bench.holder.pod_volumes)
+        for directory in observed_of(context.holder.pod_volumes)
         if (pod := pods.get(directory.pod_uid)) is not None
         and not is_finished(pod)
         and directory.pod_uid not in known
@@ -354,9 +354,9 @@ def _pods_are(pods: tuple[Pod, ...]) -> str:
     return f"{_pods(pods)} {'is' if len(pods) == 1 else 'are'}"
 
 
-def between_steps(bench: HolderContext) -> RungResult | None:
+def between_steps(context: HolderContext) -> RungResult | None:
     """Return `Staged` while kubelet or the driver works on the volume or waits to retry."""
-    found, node = bench.found, bench.holder.node
+    found, node = context.found, context.holder.node
     if found.waiting:
         return RungResult(
             verdict=Verdict.STAGED,
@@ -367,11 +367,11 @@ def between_steps(bench: HolderContext) -> RungResult | None:
             verdict=Verdict.STAGED,
             reasons=(
                 f"{_pods_are(found.ending)} finished and being deleted on {node}",
-                *_plugin(bench),
+                *_plugin(context),
             ),
         )
-    if _plugin(bench):
-        return RungResult(verdict=Verdict.STAGED, reasons=_plugin(bench))
+    if _plugin(context):
+        return RungResult(verdict=Verdict.STAGED, reasons=_plugin(context))
     if found.bringing_up:
         return RungResult(
             verdict=Verdict.STAGED,
@@ -385,19 +385,19 @@ def between_steps(bench: HolderContext) -> RungResult | None:
     return None
 
 
-def released_by_kubelet(bench: HolderContext) -> RungResult | None:
+def released_by_kubelet(context: HolderContext) -> RungResult | None:
     """Return `Staged` while only kubelet's own loop device is on a raw block volume.
 
     kubelet takes it for each block volume, and detaches it a moment after the volume is unpublished
     (UnmapDevice in pkg/volume/util/operationexecutor). It lists the volume in volumesInUse until
     then.
     """
-    found, holder = bench.found, bench.holder
+    found, holder = context.found, context.holder
     if holder.in_volumes_in_use is not True or isinstance(holder.pods, NotObserved):
         return None
     own = [device for device in found.stacked if is_kubelets_loop(device)]
     others = len(pins(found, holder)) - len(own)
-    if not own or others or kubelet_process(bench.snapshot) is None:
+    if not own or others or kubelet_process(context.snapshot) is None:
         return None
     return RungResult(
         verdict=Verdict.STAGED,
@@ -410,9 +410,9 @@ def released_by_kubelet(bench: HolderContext) -> RungResult | None:
     )
 
 
-def _plugin(bench: HolderContext) -> tuple[str, ...]:
+def _plugin(context: HolderContext) -> tuple[str, ...]:
     """Return a line if the driver is down and kubelet therefore cannot unmount the volume."""
-    holder, found = bench.holder, bench.found
+    holder, found = context.holder, context.found
     if holder.driver_registered is not False:
         return ()
     if not (
@@ -424,12 +424,12 @@ def _plugin(bench: HolderContext) -> tuple[str, ...]:
     )
 
 
-def administrators(bench: HolderContext) -> RungResult | None:
+def administrators(context: HolderContext) -> RungResult | None:
     """Return `Foreign` if nothing shows that Kubernetes created the image.
 
     The agent never unmaps the mapping of an administrator.
     """
-    holder = bench.holder
+    holder = context.holder
     if holder.is_kubernetes_managed or isinstance(holder.pods, NotObserved):
         return None
     return RungResult(
@@ -439,15 +439,15 @@ def administrators(bench: HolderContext) -> RungResult | None:
                 "no PersistentVolume, staging directory, image metadata or name shows that "
                 "Kubernetes created the image: it was mapped manually"
             ),
-            *pins(bench.found, holder),
+            *pins(context.found, holder),
         ),
     )
 
 
-def pinned(bench: HolderContext) -> RungResult | None:
+def pinned(context: HolderContext) -> RungResult | None:
     """Return `Pinned` if no pod uses the device, but something else keeps it busy."""
-    holder = bench.holder
-    kept = pins(bench.found, holder)
+    holder = context.holder
+    kept = pins(context.found, holder)
     if not kept:
         return None
     if isinstance(holder.pods, NotObserved):
@@ -458,9 +458,9 @@ def pinned(bench: HolderContext) -> RungResult | None:
     return RungResult(verdict=Verdict.PINNED, reasons=kept)
 
 
-def finishing(bench: HolderContext) -> RungResult | None:
+def finishing(context: HolderContext) -> RungResult | None:
     """Return `Staged` while a process unmounts or unmaps the device, or a request hangs."""
-    found = bench.found
+    found = context.found
     if found.tearing_down:
         lines = tuple(
             f"{process_text(flight.process)} is unmounting, closing or unmapping it"
@@ -475,9 +475,9 @@ def finishing(bench: HolderContext) -> RungResult | None:
     return None
 
 
-def not_observed(bench: HolderContext) -> RungResult | None:
+def not_observed(context: HolderContext) -> RungResult | None:
     """Return `Undetermined` if a fact that `Orphaned` requires was not observed."""
-    missing = missing_facts(bench)
+    missing = missing_facts(context)
     if not missing:
         return None
     return RungResult(
@@ -486,9 +486,9 @@ def not_observed(bench: HolderContext) -> RungResult | None:
     )
 
 
-def missing_facts(bench: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
+def missing_facts(context: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
     """Return the facts that `Orphaned` requires and that were not observed."""
-    holder, mapping = bench.holder, bench.holder.mapping
+    holder, mapping = context.holder, context.holder.mapping
     assert mapping is not None  # noqa: S101 - only the checks of LOCAL call this
     process = mapping.nbd.process if mapping.nbd is not None else None
     facts: tuple[tuple[str, object], ...] = (
@@ -503,11 +503,11 @@ def missing_facts(bench: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
         ("pods on this node", holder.pods),
         ("VolumeAttachments", holder.attachment),
         ("the Ceph blocklist", holder.blocklisted_by),
-        ("its watch on the image", is_watch_observed(holder, bench.view)),
-        ("whether the image exists", _presence(bench.view)),
+        ("its watch on the image", is_watch_observed(holder, context.view)),
+        ("whether the image exists", _presence(context.view)),
     )
     missing = list(unobserved(facts))
-    if is_watch_observed(holder, bench.view) is False:
+    if is_watch_observed(holder, context.view) is False:
         # The kernel lists the watch, Ceph does not: one of the two observations is out of date.
         reason = "the kernel lists it and Ceph does not: run the command again"
         missing.append(("its watch on the image", NotObserved(reason=reason)))
@@ -520,12 +520,12 @@ def _presence(view: ImageView | None) -> ImagePresence | NotObserved:
     )
 
 
-def young(bench: HolderContext) -> RungResult | None:
+def young(context: HolderContext) -> RungResult | None:
     """Return `Staged` within the grace period, so that kubelet and the controller can finish."""
-    holder, now = bench.holder, bench.now
+    holder, now = context.holder, context.now
     attachment = holder.attachment
     has_attachment = isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None
-    found = bench.found
+    found = context.found
     left = bool(found.staging_mounts or found.own_luks or observed_of(holder.pod_volumes))
     if not has_attachment and not left:
         # kubelet cleans up a mapping that has an attachment, a staging mount or a pod's directory.
@@ -534,10 +534,10 @@ def young(bench: HolderContext) -> RungResult | None:
         return None
     lines: list[str] = []
     created = attachment.created_at if isinstance(attachment, VolumeAttachment) else None
-    if has_attachment and is_young(created, now, bench.grace) is not False:
+    if has_attachment and is_young(created, now, context.grace) is not False:
         lines.append(f"its VolumeAttachment is {age_text(age(created, now))} old")
-    lines += _recent_kill(bench)
-    lines += _kubelet_cleanup(bench)
+    lines += _recent_kill(context)
+    lines += _kubelet_cleanup(context)
     if not lines:
         return None
     if lines == [_KUBELET_UNSEEN]:
@@ -546,7 +546,10 @@ def young(bench: HolderContext) -> RungResult | None:
         verdict=Verdict.STAGED,
         reasons=(
             *lines,
-            f"within the grace period of {age_text(bench.grace)}: wait, then run the command again",
+            (
+                f"within the grace period of {age_text(context.grace)}: wait, then run the command "
+                "again"
+            ),
         ),
     )
 
@@ -556,40 +559,42 @@ _KUBELET_UNSEEN: Final = (
 )
 
 
-def _kubelet_cleanup(bench: HolderContext) -> list[str]:
+def _kubelet_cleanup(context: HolderContext) -> list[str]:
     """Return a line if kubelet may still clean up the volume.
 
     The grace period starts again when kubelet starts. A kubelet that is down finishes nothing until
     it runs again.
     """
-    process = kubelet_process(bench.snapshot)
+    process = kubelet_process(context.snapshot)
     if isinstance(process, NotObserved):
         return [_KUBELET_UNSEEN]
     if process is None:
-        return [f"kubelet is not running on {bench.holder.node}: it finishes this after it starts"]
-    fresh = is_young(process.started_at, bench.now, bench.grace)
+        return [
+            f"kubelet is not running on {context.holder.node}: it finishes this after it starts"
+        ]
+    fresh = is_young(process.started_at, context.now, context.grace)
     if fresh is None:
         return [_KUBELET_UNSEEN]
     if fresh:
-        return [f"kubelet started {age_text(age(process.started_at, bench.now))} ago"]
+        return [f"kubelet started {age_text(age(process.started_at, context.now))} ago"]
     return []
 
 
-def _recent_kill(bench: HolderContext) -> list[str]:
+def _recent_kill(context: HolderContext) -> list[str]:
     """Return a line if kubelet stopped a pod here recently: its cleanup may still be running."""
     return [
-        f"pod {event.subject} was stopped {age_text(age(event.last_seen, bench.now))} ago"
-        for event in bench.use.events
+        f"pod {event.subject} was stopped {age_text(age(event.last_seen, context.now))} ago"
+        for event in context.volume.events
         if event.kind == "Pod"
         and event.reason == "Killing"
-        and is_young(event.last_seen, bench.now, bench.grace)
-        and event.reporter in ("", "kubelet", f"kubelet, {bench.holder.node}")
+        and is_young(event.last_seen, context.now, context.grace)
+        and event.reporter in ("", "kubelet", f"kubelet, {context.holder.node}")
     ][:1]
 
 
-def orphaned(bench: HolderContext) -> RungResult | None:
+def orphaned(context: HolderContext) -> RungResult | None:
     """Return `Orphaned`: everything that could use the device was observed, and nothing does."""
-    holder, found = bench.holder, bench.found
+    holder, found = context.holder, context.found
     own = found.own_luks
     lines = [
         (
@@ -613,7 +618,7 @@ def orphaned(bench: HolderContext) -> RungResult | None:
         lines.append(f"VolumeAttachment {attachment.name} {state}")
     else:
         lines.append("no VolumeAttachment refers to this node, so no controller will clean it up")
-    lines.append(f"observed once, at {bench.now}")
+    lines.append(f"observed once, at {context.now}")
     return RungResult(verdict=Verdict.ORPHANED, reasons=tuple(lines))
 
 
@@ -641,13 +646,13 @@ LOCAL: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
 # --------------------------------------------------------------------------------------------------
 
 
-def passing_by(bench: HolderContext) -> RungResult | None:
+def passing_by(context: HolderContext) -> RungResult | None:
     """Return `Foreign` for a short open of the image.
 
     ceph-csi's in-use check opens the image for a moment, repeatedly (isInUse() in
     internal/rbd/rbd_util.go@52fcb7b; recording 13-kubelet-restart-while-unstage-fails).
     """
-    if not bench.holder.transient:
+    if not context.holder.transient:
         return None
     return RungResult(
         verdict=Verdict.FOREIGN,
@@ -655,20 +660,20 @@ def passing_by(bench: HolderContext) -> RungResult | None:
     )
 
 
-def ceph_service(bench: HolderContext) -> RungResult | None:
+def ceph_service(context: HolderContext) -> RungResult | None:
     """Return `Foreign` for ceph-mgr and rbd-mirror, which watch images as part of their work."""
-    daemon = bench.holder.daemon
+    daemon = context.holder.daemon
     if daemon is None:
         return None
-    return RungResult(verdict=Verdict.FOREIGN, reasons=(name_of(daemon, bench.use),))
+    return RungResult(verdict=Verdict.FOREIGN, reasons=(name_of(daemon, context.volume),))
 
 
-def lingering(bench: HolderContext) -> RungResult | None:
+def lingering(context: HolderContext) -> RungResult | None:
     """Return the verdict on a watch from this node's address that belongs to no mapping here.
 
     It is a librbd program, or a watch that has not expired yet.
     """
-    holder, node = bench.holder, bench.snapshot.node
+    holder, node = context.holder, context.snapshot.node
     if not holder.is_local or holder.watcher is None or node is None:
         return None
     if isinstance(node.mappings, NotObserved):
@@ -688,19 +693,19 @@ def lingering(bench: HolderContext) -> RungResult | None:
                 ),
             ),
         )
-    program = supposed(holder, bench.use) or "rbd, qemu"
+    program = supposed(holder, context.volume) or "rbd, qemu"
     return RungResult(
         verdict=Verdict.FOREIGN,
         reasons=(f"a librbd program on {holder.node} ({program}), not a mapped device",),
     )
 
 
-def unknown_node(bench: HolderContext) -> RungResult | None:
+def unknown_node(context: HolderContext) -> RungResult | None:
     """Return the verdict on a client whose address no Node object lists.
 
     Its address may be in an overlay network or another cluster, or its client an ``rbd`` shell.
     """
-    holder, kube = bench.holder, bench.snapshot.kubernetes
+    holder, kube = context.holder, context.snapshot.kubernetes
     if holder.node is not None or holder.watcher is None:
         return None
     ip = holder.watcher.address.ip
@@ -708,12 +713,12 @@ def unknown_node(bench: HolderContext) -> RungResult | None:
         reason = f"the nodes of the cluster are unknown, so {ip} may be the address of any of them"
         return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
     if holder.kind is HolderKind.LIBRBD:
-        program = supposed(holder, bench.use) or "qemu, an rbd shell"
+        program = supposed(holder, context.volume) or "qemu, an rbd shell"
         return RungResult(
             verdict=Verdict.FOREIGN,
             reasons=(f"no node has the address {ip}; the client is probably librbd ({program})",),
         )
-    likely = overlay_node_at(holder.watcher.address, bench.snapshot)
+    likely = overlay_node_at(holder.watcher.address, context.snapshot)
     where = (
         "it belongs to a second network or an overlay of a node, or to a machine outside this "
         "cluster"
@@ -726,9 +731,9 @@ def unknown_node(bench: HolderContext) -> RungResult | None:
     )
 
 
-def node_down(bench: HolderContext) -> RungResult | None:
+def node_down(context: HolderContext) -> RungResult | None:
     """Return `NodeDown` if the node is gone or not Ready: its kubelet does not report holders."""
-    holder = bench.holder
+    holder = context.holder
     node = holder.node_object
     if isinstance(node, NotObserved) or holder.node is None:
         return None
@@ -736,46 +741,46 @@ def node_down(bench: HolderContext) -> RungResult | None:
         if holder.is_local:
             return None
         lines = [f"there is no Node object {holder.node}"]
-        lines += [f"{bench.report}: {holder.published.verdict}"] if holder.published else []
+        lines += [f"{context.report}: {holder.published.verdict}"] if holder.published else []
         return RungResult(verdict=Verdict.NODE_DOWN, reasons=tuple(lines))
     if node.ready is True or holder.is_local:
         return None
     state = "NotReady" if node.ready is False else "Unknown: its kubelet has not reported"
     since = (
-        f" for {age_text(age(node.ready_changed_at, bench.now))}" if node.ready_changed_at else ""
+        f" for {age_text(age(node.ready_changed_at, context.now))}" if node.ready_changed_at else ""
     )
     lines = [f"node {node.name} is {state}{since}"]
     if holder.watcher is not None:
         lines.append("its watch is alive: according to Ceph, the machine is running and may write")
     elif holder.published is not None:
-        lines.append(f"{bench.report}: {holder.published.verdict}")
+        lines.append(f"{context.report}: {holder.published.verdict}")
     return RungResult(verdict=Verdict.NODE_DOWN, reasons=tuple(lines))
 
 
-def blocklisted_elsewhere(bench: HolderContext) -> RungResult | None:
+def blocklisted_elsewhere(context: HolderContext) -> RungResult | None:
     """Return `Dead` for a blocklisted client, by the report of its agent if that is the same."""
-    found, mapping = blocklisted(bench), fresh_report(bench.holder, bench.snapshot)
+    found, mapping = blocklisted(context), fresh_report(context.holder, context.snapshot)
     if found is None or mapping is None or mapping.verdict is not Verdict.DEAD:
         return found
     return RungResult(verdict=found.verdict, reasons=found.reasons, reported=mapping)
 
 
-def returned_remotely(bench: HolderContext) -> RungResult | None:
+def returned_remotely(context: HolderContext) -> RungResult | None:
     """Return `ReturnedDirty` for a node with the out-of-service taint that is alive.
 
     Its watch or its agent shows that it is alive.
     """
-    holder = bench.holder
+    holder = context.holder
     node = holder.node_object
     if not isinstance(node, Node) or not node.out_of_service:
         return None
-    if holder.attachment is not None or bench.found.running:
+    if holder.attachment is not None or context.found.running:
         # An attachment exists, or may exist: it was not observed.
         return None
     if holder.watcher is not None:
         proof = "a client at its address still watches the image"
-    elif fresh_report(holder, bench.snapshot) is not None:
-        proof = bench.report
+    elif fresh_report(holder, context.snapshot) is not None:
+        proof = context.report
     else:
         return None
     return RungResult(
@@ -784,27 +789,27 @@ def returned_remotely(bench: HolderContext) -> RungResult | None:
     )
 
 
-def own_check(bench: HolderContext) -> RungResult | None:
+def own_check(context: HolderContext) -> RungResult | None:
     """Return `Foreign` for the client of NodeStage: it opens the image by librbd before it maps."""
-    holder = bench.holder
-    if holder.kind is not HolderKind.LIBRBD or bench.use.persistent_volume is None:
+    holder = context.holder
+    if holder.kind is not HolderKind.LIBRBD or context.volume.persistent_volume is None:
         return None
-    if not bench.found.waiting or bench.found.running or maps_by_nbd(bench.use):
+    if not context.found.waiting or context.found.running or maps_by_nbd(context.volume):
         return None
     return RungResult(
         verdict=Verdict.FOREIGN,
         reasons=(
             (
-                f"{_pods_are(bench.found.waiting)} waiting on {holder.node}: this is probably "
+                f"{_pods_are(context.found.waiting)} waiting on {holder.node}: this is probably "
                 "ceph-csi's own in-use check there"
             ),
         ),
     )
 
 
-def pods_on_holder_node(bench: HolderContext) -> RungResult | None:
+def pods_on_holder_node(context: HolderContext) -> RungResult | None:
     """Return the verdict that follows from the pods on the holder's node, according to the API."""
-    holder, found = bench.holder, bench.found
+    holder, found = context.holder, context.found
     if found.running:
         lines = [f"{_use_by(found.running, holder.node)}, according to the API"]
         if holder.watcher is None:
@@ -821,9 +826,9 @@ def pods_on_holder_node(bench: HolderContext) -> RungResult | None:
     return None
 
 
-def claimed_by_several(bench: HolderContext) -> RungResult | None:
+def claimed_by_several(context: HolderContext) -> RungResult | None:
     """Return `Undetermined` for a client that several nodes have, by reports or by its address."""
-    holder = bench.holder
+    holder = context.holder
     if not holder.claimed_by:
         return None
     return RungResult(
@@ -842,78 +847,78 @@ _DANGERS: Final = frozenset({Verdict.UNWATCHED, Verdict.RETURNED_DIRTY, Verdict.
 Ready."""
 
 
-def reported_danger(bench: HolderContext) -> RungResult | None:
+def reported_danger(context: HolderContext) -> RungResult | None:
     """Return the fresh report of the agent on that node, if its verdict means danger for the data.
 
     Ceph's own answer is newer: a watch that has returned, or a blocklist entry that is gone.
     """
-    holder = bench.holder
-    mapping = fresh_report(holder, bench.snapshot)
+    holder = context.holder
+    mapping = fresh_report(holder, context.snapshot)
     if mapping is None or mapping.verdict not in _DANGERS:
         return None
     if mapping.verdict is Verdict.UNWATCHED and holder.watcher is not None:
         return None
-    if _lives_again(bench, mapping):
+    if _lives_again(context, mapping):
         return None
     if mapping.verdict is not Verdict.DEAD or is_nbd(mapping) or holder.blocklisted_by is not None:
-        return published(bench)
+        return published(context)
     return RungResult(
         verdict=Verdict.UNWATCHED,
         reasons=(
-            f"{bench.report}: Dead, and Ceph no longer lists a blocklist entry of its client",
+            f"{context.report}: Dead, and Ceph no longer lists a blocklist entry of its client",
             "after its entry is removed, a client can write again, but its watch does not return",
         ),
     )
 
 
-def reported_use(bench: HolderContext) -> RungResult | None:
+def reported_use(context: HolderContext) -> RungResult | None:
     """Return the fresh report of the agent on that node, which observed more than the API shows.
 
     A running pod in the API is newer than a report of another verdict than `InUse`.
     """
-    mapping = fresh_report(bench.holder, bench.snapshot)
-    if mapping is None or _newer_in_ceph(bench, mapping):
+    mapping = fresh_report(context.holder, context.snapshot)
+    if mapping is None or _newer_in_ceph(context, mapping):
         return None
-    if bench.found.running and mapping.verdict is not Verdict.IN_USE:
+    if context.found.running and mapping.verdict is not Verdict.IN_USE:
         return None
-    return published(bench)
+    return published(context)
 
 
-def published(bench: HolderContext) -> RungResult | None:
+def published(context: HolderContext) -> RungResult | None:
     """Return the verdict that the agent of the holder's node reported, if the report is fresh."""
-    mapping = fresh_report(bench.holder, bench.snapshot)
+    mapping = fresh_report(context.holder, context.snapshot)
     if mapping is None or mapping.verdict not in ORDER:
         return None
-    if newer := _newer_in_ceph(bench, mapping):
+    if newer := _newer_in_ceph(context, mapping):
         return RungResult(
             verdict=Verdict.UNDETERMINED,
             reasons=(
-                f"{bench.report}: {mapping.verdict}",
+                f"{context.report}: {mapping.verdict}",
                 newer,
                 *mapping.reasons,
             ),
         )
     return RungResult(
-        verdict=mapping.verdict, reasons=(bench.report, *mapping.reasons), reported=mapping
+        verdict=mapping.verdict, reasons=(context.report, *mapping.reasons), reported=mapping
     )
 
 
-def _newer_in_ceph(bench: HolderContext, mapping: PublishedMapping) -> str:
+def _newer_in_ceph(context: HolderContext, mapping: PublishedMapping) -> str:
     """Return what Ceph shows now that the report of an agent could not know; "" if nothing."""
-    if _lacks_its_watch(bench, mapping):
+    if _lacks_its_watch(context, mapping):
         return (
             "Ceph lists no watch of that client now: the device was unmapped since then, or the "
             "client lost its watch and can still write"
         )
-    if _lives_again(bench, mapping):
+    if _lives_again(context, mapping):
         seen = "a watch of that client now, and "
-        if isinstance(bench.holder.blocklisted_by, NotObserved):
+        if isinstance(context.holder.blocklisted_by, NotObserved):
             return f"Ceph lists {seen}its blocklist was not observed: it may write again"
         return f"Ceph lists {seen}no blocklist entry: it can write again"
     return ""
 
 
-def _lives_again(bench: HolderContext, mapping: PublishedMapping) -> bool:
+def _lives_again(context: HolderContext, mapping: PublishedMapping) -> bool:
     """Return whether a client that was on the blocklist has its watch again.
 
     The kernel notices a lost watch with its next ping, after up to 5 s (osdkeepalive of libceph).
@@ -921,25 +926,25 @@ def _lives_again(bench: HolderContext, mapping: PublishedMapping) -> bool:
     """
     return (
         mapping.verdict is Verdict.DEAD
-        and bench.holder.watcher is not None
-        and not isinstance(bench.holder.blocklisted_by, BlocklistEntry)
+        and context.holder.watcher is not None
+        and not isinstance(context.holder.blocklisted_by, BlocklistEntry)
         and not is_nbd(mapping)
     )
 
 
-def _lacks_its_watch(bench: HolderContext, mapping: PublishedMapping) -> bool:
+def _lacks_its_watch(context: HolderContext, mapping: PublishedMapping) -> bool:
     """Return whether a mapping that takes a watch is reported, but Ceph lists no watch of it.
 
     Read-only mappings take no watch (kernel 5.5, commit b9ef2b8858a0); the client of rbd-nbd is
     not in sysfs.
     """
     return (
-        bench.holder.watcher is None
-        and are_watchers_observed(bench.view)
+        context.holder.watcher is None
+        and are_watchers_observed(context.view)
         and mapping.read_only is not True
         and mapping.verdict not in {Verdict.UNWATCHED, Verdict.UNDETERMINED}
         and not is_nbd(mapping)
-        and not _is_gone(bench.use.image_view)
+        and not _is_gone(context.volume.image_view)
     )
 
 
@@ -948,15 +953,15 @@ def _is_gone(view: ImageView | None) -> bool:
     return view is not None and view.presence is ImagePresence.GONE
 
 
-def holder_node_not_observed(bench: HolderContext) -> RungResult | None:
+def holder_node_not_observed(context: HolderContext) -> RungResult | None:
     """Return `Undetermined`: only the holder's own node shows what the holder does."""
-    holder = bench.holder
+    holder = context.holder
     if holder.node is None:
         return RungResult(verdict=Verdict.UNDETERMINED, reasons=("its node is unknown",))
     lines = [f"its use on {holder.node} can be observed only on that node"]
     node, mapping = holder.published_by, holder.published
     if node is not None and mapping is not None:
-        ago = age_text(age(node.observed_at, bench.now))
+        ago = age_text(age(node.observed_at, context.now))
         lines.append(f"the last report of the agent there is {ago} old: {mapping.verdict}")
     if isinstance(holder.pods, NotObserved):
         lines.append(f"pods there were not observed: {holder.pods.reason}")

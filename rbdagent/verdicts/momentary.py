@@ -64,7 +64,7 @@ def _of_mappings(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
         for diagnosis in diagnoses
         for verdict in diagnosis.local
         if verdict.holder.mapping is not None
-        and _is_momentary(verdict, verdict.holder.view(diagnosis.use))
+        and _is_momentary(verdict, verdict.holder.view(diagnosis.volume))
     )
 
 
@@ -74,8 +74,8 @@ def _of_watches(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
         Momentary(f"client.{watcher.client}", diagnosis.verdict)
         for diagnosis in diagnoses
         if diagnosis.verdict is Verdict.UNDETERMINED
-        and all(holder.transient or is_ceph_daemon(holder) for holder in diagnosis.use.holders)
-        for watcher in watches_for_a_moment(diagnosis.use)
+        and all(holder.transient or is_ceph_daemon(holder) for holder in diagnosis.volume.holders)
+        for watcher in watches_for_a_moment(diagnosis.volume)
     )
 
 

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from rbdagent.model import Volume
 
 
-def neighbours(use: Volume, node_name: str) -> tuple[str, ...]:
+def neighbours(volume: Volume, node_name: str) -> tuple[str, ...]:
     """Return, in order, the other nodes whose reports may prove a conflict over an image.
 
     Empty if this node only reads, or if several nodes may write.
     """
-    return nodes_of_strangers(use, node_name) if would_conflict(use) else ()
+    return nodes_of_strangers(volume, node_name) if would_conflict(volume) else ()
 
 
-def would_conflict(use: Volume) -> bool:
+def would_conflict(volume: Volume) -> bool:
     """Return whether a second writer would be a conflict."""
     writes = any(
-        is_writable(holder.mapping) is not False for holder in use.holders if holder.mapping
+        is_writable(holder.mapping) is not False for holder in volume.holders if holder.mapping
     )
-    return writes and not may_share_writing(use)
+    return writes and not may_share_writing(volume)

@@ -15,7 +15,7 @@ from rbdagent.correlate.node_usage import (
     names_without_volume,
     unbacked_on,
 )
-from rbdagent.correlate.volume_names import in_volumes_in_use, names_of_use, node_named
+from rbdagent.correlate.volume_names import in_volumes_in_use, names_of_volume, node_named
 from rbdagent.model import (
     NotObserved,
     PodVolumeDirectory,
@@ -35,39 +35,39 @@ if TYPE_CHECKING:
     from rbdagent.model import Diagnosis, NodeView, Snapshot, Volume
 
 
-def traces_here(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+def traces_here(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return what remains of a volume's PVs on this node, and what would show it.
 
     The caller has found no holder: no device is mounted at a path of the PVs, as far as the mounts
     were observed.
     """
-    return (*left_here(use, snapshot), *listed_here(use, snapshot))
+    return (*left_here(volume, snapshot), *listed_here(volume, snapshot))
 
 
-def listed_here(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+def listed_here(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return that kubelet on this node lists the volume, as `traces_here` does."""
     node = snapshot.node
     if node is None:
         return ()
-    names = names_without_volume(names_of_use(use), use.target, node)
+    names = names_without_volume(names_of_volume(volume), volume.target, node)
     return tuple(_in_volumes_in_use(names, node, snapshot))
 
 
-def left_here(use: Volume, snapshot: Snapshot, *, besides: str | None = None) -> tuple[str, ...]:
+def left_here(volume: Volume, snapshot: Snapshot, *, besides: str | None = None) -> tuple[str, ...]:
     """Return what remains of a volume's PVs in directories, containers and mounts of this node.
 
     Args:
-        use: the volume.
+        volume: the volume.
         snapshot: of the node.
         besides: the uid of a pod whose own directories do not count.
     """
     node = snapshot.node
     if node is None:
         return ()
-    names = names_without_volume(names_of_use(use), use.target, node)
+    names = names_without_volume(names_of_volume(volume), volume.target, node)
     return (
         *_in_directories(names, node, besides),
-        *_in_containers(use, node),
+        *_in_containers(volume, node),
         *_of_unknown_mounts(node),
     )
 
@@ -82,7 +82,7 @@ def keys_of_traces(diagnoses: Iterable[Diagnosis], snapshot: Snapshot) -> frozen
         (kubelet.staging, kubelet.pod_volumes, *(device.mounts for device in devices))
     ):
         return frozenset({labels.UNKNOWN_VOLUME})
-    mapped = [names_of_use(diagnosis.use) for diagnosis in diagnoses]
+    mapped = [names_of_volume(diagnosis.volume) for diagnosis in diagnoses]
     known = frozenset[str]().union(
         *(names.persistent_volumes | names.volume_handles for names in mapped)
     )
@@ -138,9 +138,9 @@ def _in_directories(names: VolumeNames, node: NodeView, besides: str | None) -> 
             yield f"whether it is still staged: {staged.path} exists"
 
 
-def _in_containers(use: Volume, node: NodeView) -> Iterator[str]:
+def _in_containers(volume: Volume, node: NodeView) -> Iterator[str]:
     """Yield the containers of its pods that run here, whatever the API reports of the pods."""
-    pods = {pod.ref.uid: pod for pod in use.pods if pod.ref.uid}
+    pods = {pod.ref.uid: pod for pod in volume.pods if pod.ref.uid}
     for process in node.processes:
         if process.pod_uid in pods:
             yield (

@@ -16,7 +16,7 @@ from rbdagent.correlate.image_identity import are_mappings_observed, are_watcher
 from rbdagent.correlate.index import ceph_index, kube_index
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.views import copies_text, copies_with, fsids_of
-from rbdagent.correlate.volume_names import names_of, names_of_use, node_named
+from rbdagent.correlate.volume_names import names_of, names_of_volume, node_named
 from rbdagent.model import (
     CsiSource,
     DeviceKind,
@@ -65,24 +65,24 @@ PODS_ELSEWHERE: Final = "pods on other nodes"
 
 
 def target_verdict(
-    use: Volume, holder_verdict: tuple[HolderVerdict, ...], snapshot: Snapshot
+    volume: Volume, holder_verdicts: tuple[HolderVerdict, ...], snapshot: Snapshot
 ) -> Verdict:
     """Return the verdict on the target."""
-    if use.unbacked or any(is_not_backed(holder, snapshot) for holder in use.holders):
+    if volume.unbacked or any(is_not_backed(holder, snapshot) for holder in volume.holders):
         return Verdict.NOT_BACKED
-    if conflicting(use, holder_verdict, snapshot):
+    if conflicting(volume, holder_verdicts, snapshot):
         return Verdict.CONFLICT
-    if is_ambiguous(use, snapshot):
+    if is_ambiguous(volume, snapshot):
         return Verdict.UNDETERMINED
-    holding = [candidate for candidate in holder_verdict if not candidate.holder.transient]
+    holding = [candidate for candidate in holder_verdicts if not candidate.holder.transient]
     if not holding or only_ceph_itself(holding):
         # ceph-mgr and rbd-mirror may watch any image. Another client may hold it unobserved.
-        return _verdict_without_holder(use, snapshot)
+        return _verdict_without_holder(volume, snapshot)
     # The device of a killed rbd-nbd remains indefinitely. The client that replaced it matters.
     holding = [candidate for candidate in holding if not is_left_behind(candidate)] or holding
     verdicts = {candidate.verdict for candidate in holding}
     worst = next(verdict for verdict in ORDER if verdict in verdicts)
-    is_shared = worst is Verdict.IN_USE and len(sharing(holder_verdict)) > 1
+    is_shared = worst is Verdict.IN_USE and len(sharing(holder_verdicts)) > 1
     return Verdict.SHARED if is_shared else worst
 
 
@@ -116,11 +116,11 @@ def only_ceph_itself(holding: list[HolderVerdict]) -> bool:
     return all(is_ceph_daemon(holder_verdict.holder) for holder_verdict in holding)
 
 
-def sharing(holder_verdict: tuple[HolderVerdict, ...]) -> tuple[HolderVerdict, ...]:
+def sharing(holder_verdicts: tuple[HolderVerdict, ...]) -> tuple[HolderVerdict, ...]:
     """Return the holders of the image that are in use, one per node."""
     used = [
         candidate
-        for candidate in holder_verdict
+        for candidate in holder_verdicts
         if candidate.verdict is Verdict.IN_USE and candidate.holder.other_image is None
     ]
     by_node = {user.holder.node or str(user.holder.watcher): user for user in used}
@@ -133,7 +133,7 @@ def sharing(holder_verdict: tuple[HolderVerdict, ...]) -> tuple[HolderVerdict, .
 
 
 def conflicting(
-    use: Volume, holder_verdict: tuple[HolderVerdict, ...], snapshot: Snapshot
+    volume: Volume, holder_verdicts: tuple[HolderVerdict, ...], snapshot: Snapshot
 ) -> tuple[HolderVerdict, ...]:
     """Return the holders that have the image read-write on several nodes without permission.
 
@@ -141,11 +141,13 @@ def conflicting(
     unknown nodes are no proof.
     """
     # A PV of the image that was not observed may allow several writers.
-    if not kube_index(snapshot.kubernetes).coverage.volumes(use.image) or may_share_writing(use):
+    if not kube_index(snapshot.kubernetes).coverage.volumes(volume.image) or may_share_writing(
+        volume
+    ):
         return ()
     writers: dict[tuple[str | None, str | None] | None, dict[str, HolderVerdict]] = {}
-    for candidate in holder_verdict:
-        if candidate.holder.node and _writes(candidate, use, snapshot):
+    for candidate in holder_verdicts:
+        if candidate.holder.node and _writes(candidate, volume, snapshot):
             other = candidate.holder.other_image
             key = None if other is None else (other.fsid, other.image_id)
             of_image = writers.setdefault(key, {})
@@ -156,46 +158,49 @@ def conflicting(
     return ()
 
 
-def volumes_of_use(use: Volume) -> tuple[PersistentVolume, ...]:
+def pvs_of(volume: Volume) -> tuple[PersistentVolume, ...]:
     """Return all PVs of the image."""
-    first = () if use.persistent_volume is None else (use.persistent_volume,)
-    return (*first, *use.other_volumes)
+    first = () if volume.persistent_volume is None else (volume.persistent_volume,)
+    return (*first, *volume.other_volumes)
 
 
-def driver_of(use: Volume) -> str | None:
+def driver_of(volume: Volume) -> str | None:
     """Return the CSI driver of the PV; None without one."""
-    volume = use.persistent_volume
-    pair = handle_of(volume.source) if volume is not None else None
+    persistent_volume = volume.persistent_volume
+    pair = handle_of(persistent_volume.source) if persistent_volume is not None else None
     return pair[0] if pair is not None else None
 
 
-def may_share_writing(use: Volume) -> bool:
+def may_share_writing(volume: Volume) -> bool:
     """Return whether several nodes may write the image through one of its PVs."""
-    return any(_has_many_writers(volume) for volume in volumes_of_use(use))
+    return any(_has_many_writers(persistent_volume) for persistent_volume in pvs_of(volume))
 
 
-def is_read_only(use: Volume) -> bool:
+def is_read_only(volume: Volume) -> bool:
     """Return whether all PVs of the image are staged read-only: such mappings take no watch."""
-    volumes = volumes_of_use(use)
-    return bool(volumes) and all(_has_readers_only(volume) for volume in volumes)
+    volumes = pvs_of(volume)
+    return bool(volumes) and all(
+        _has_readers_only(persistent_volume) for persistent_volume in volumes
+    )
 
 
-def is_exclusive(use: Volume) -> bool:
+def is_exclusive(volume: Volume) -> bool:
     """Return whether the volume may be attached to one node only, as in IsMultiAttachAllowed().
 
     ReadOnlyMany and ReadWriteMany disable the Multi-Attach check, and so does a PV without access
     modes (pkg/volume/util/util.go@v1.36.3).
     """
-    volumes = volumes_of_use(use)
+    volumes = pvs_of(volume)
     many = {"ReadOnlyMany", "ReadWriteMany"}
     return bool(volumes) and all(
-        volume.access_modes and many.isdisjoint(volume.access_modes) for volume in volumes
+        persistent_volume.access_modes and many.isdisjoint(persistent_volume.access_modes)
+        for persistent_volume in volumes
     )
 
 
-def may_be_shared(use: Volume) -> bool:
+def may_be_shared(volume: Volume) -> bool:
     """Return whether several nodes may map the image: as a raw block device, or read-only."""
-    return may_share_writing(use) or is_read_only(use)
+    return may_share_writing(volume) or is_read_only(volume)
 
 
 def may_volume_be_shared(volume: PersistentVolume) -> bool:
@@ -222,9 +227,9 @@ def _has_readers_only(volume: PersistentVolume) -> bool:
     return getattr(volume.source, "read_only", False) or first == ("ReadOnlyMany",)
 
 
-def maps_by_nbd(use: Volume) -> bool:
+def maps_by_nbd(volume: Volume) -> bool:
     """Return whether ceph-csi maps it by rbd-nbd, whose watch is that of any librbd client."""
-    sources = (volume.source for volume in volumes_of_use(use))
+    sources = (persistent_volume.source for persistent_volume in pvs_of(volume))
     return any(
         isinstance(source, CsiSource) and dict(source.attributes).get("mounter") == DeviceKind.NBD
         for source in sources
@@ -259,7 +264,7 @@ def report_of(holder: Holder, now: str) -> str:
     return f"the agent on {node.name} reported {mapping.device} {since} ago"
 
 
-def _writes(holder_verdict: HolderVerdict, use: Volume, snapshot: Snapshot) -> bool:
+def _writes(holder_verdict: HolderVerdict, volume: Volume, snapshot: Snapshot) -> bool:
     holder = holder_verdict.holder
     if holder.transient or holder_verdict.verdict in (
         Verdict.FOREIGN,
@@ -278,7 +283,7 @@ def _writes(holder_verdict: HolderVerdict, use: Volume, snapshot: Snapshot) -> b
     if holder.watcher is not None:
         by_kernel = holder.watcher.is_of_kernel
         return not holder.is_local and (by_kernel or holder_verdict.verdict is Verdict.IN_USE)
-    return holder_verdict.verdict is Verdict.IN_USE and not is_read_only(use)
+    return holder_verdict.verdict is Verdict.IN_USE and not is_read_only(volume)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -286,24 +291,24 @@ def _writes(holder_verdict: HolderVerdict, use: Volume, snapshot: Snapshot) -> b
 # --------------------------------------------------------------------------------------------------
 
 
-def _verdict_without_holder(use: Volume, snapshot: Snapshot) -> Verdict:
-    if use.image is None:
+def _verdict_without_holder(volume: Volume, snapshot: Snapshot) -> Verdict:
+    if volume.image is None:
         return Verdict.UNDETERMINED
-    nodes = attached_on_paper(use, snapshot)
+    nodes = attached_on_paper(volume, snapshot)
     if nodes:
         if any(
-            about_to_stage(use, node) or is_attachment_in_transition(use, node, snapshot)
+            about_to_stage(volume, node) or is_attachment_in_transition(volume, node, snapshot)
             for node in nodes
         ):
             return Verdict.STAGED
         return Verdict.STALE_ATTACHMENT
-    if missing_for_free(use, snapshot):
+    if missing_for_free(volume, snapshot):
         return Verdict.UNDETERMINED
     # No node stages a volume before the attacher is done: this volume is being attached.
-    return Verdict.STAGED if observed_of(use.attachments) else Verdict.FREE
+    return Verdict.STAGED if observed_of(volume.attachments) else Verdict.FREE
 
 
-def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+def attached_on_paper(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the nodes whose VolumeAttachment is attached and that certainly have no mapping.
 
     A node is certain if it was observed, by this snapshot or by a fresh report of its agent. The
@@ -311,33 +316,33 @@ def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     watch. Nor is the absence of a mapping one, while something else shows that the node uses the
     volume, unless the attachment is about to change.
     """
-    if missing_devices(snapshot) or is_ambiguous(use, snapshot):
+    if missing_devices(snapshot) or is_ambiguous(volume, snapshot):
         return ()
-    attachments = observed_of(use.attachments)
+    attachments = observed_of(volume.attachments)
     attached = {attachment.node_name for attachment in attachments if attachment.attached}
     local = snapshot.node.node_name if snapshot.node is not None else None
-    is_unwatched = _no_watchers(use)
+    is_unwatched = _no_watchers(volume)
     return tuple(
         sorted(
             node
             for node in attached
-            if (node == local and _is_certain_here(use, node, snapshot))
+            if (node == local and _is_certain_here(volume, node, snapshot))
             or (node != local and is_unwatched and node in reporting_nodes(snapshot))
         )
     )
 
 
-def _is_certain_here(use: Volume, node: str, snapshot: Snapshot) -> bool:
+def _is_certain_here(volume: Volume, node: str, snapshot: Snapshot) -> bool:
     if not are_mappings_observed(snapshot.node):
         return False
     return (
-        about_to_stage(use, node)
-        or is_attachment_in_transition(use, node, snapshot)
-        or not traces_here(use, snapshot)
+        about_to_stage(volume, node)
+        or is_attachment_in_transition(volume, node, snapshot)
+        or not traces_here(volume, snapshot)
     )
 
 
-def is_attachment_in_transition(use: Volume, node: str, snapshot: Snapshot) -> bool:
+def is_attachment_in_transition(volume: Volume, node: str, snapshot: Snapshot) -> bool:
     """Return whether an attachment may be in transition: recent, being deleted, or still listed.
 
     kubelet updates volumesInUse up to ten seconds after it has released a volume, and the
@@ -346,10 +351,10 @@ def is_attachment_in_transition(use: Volume, node: str, snapshot: Snapshot) -> b
     """
     there = [
         attachment
-        for attachment in observed_of(use.attachments)
+        for attachment in observed_of(volume.attachments)
         if attachment.node_name == node and not attachment.detach_error
     ]
-    if there and is_listed(use, node, snapshot):
+    if there and is_listed(volume, node, snapshot):
         return True
     return any(
         is_young(moment, snapshot.observed_at)
@@ -358,45 +363,45 @@ def is_attachment_in_transition(use: Volume, node: str, snapshot: Snapshot) -> b
     )
 
 
-def is_listed(use: Volume, node: str, snapshot: Snapshot) -> bool:
+def is_listed(volume: Volume, node: str, snapshot: Snapshot) -> bool:
     """Return whether the node is Ready and lists the volume in volumesInUse."""
     found = node_named(node, snapshot)
     return (
         isinstance(found, Node)
         and found.ready is True
-        and not names_of_use(use).in_use_names.isdisjoint(found.names_in_use)
+        and not names_of_volume(volume).in_use_names.isdisjoint(found.names_in_use)
     )
 
 
-def about_to_stage(use: Volume, node: str) -> bool:
+def about_to_stage(volume: Volume, node: str) -> bool:
     """Return whether a pod on the node waits for the volume, which kubelet stages once attached."""
-    return any(pod.node_name == node for pod in use.waiting_pods)
+    return any(pod.node_name == node for pod in volume.waiting_pods)
 
 
-def missing_for_free(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+def missing_for_free(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return what must still be observed, or is a contradiction, before a volume may be `Free`.
 
     Users start a second writer when they read `Free`. Therefore everything that could hold the
     image must have been observed.
     """
     return (
-        *missing_sources(use, snapshot),
-        *traces_here(use, snapshot),
-        *missing_of_nodes(use, snapshot),
+        *missing_sources(volume, snapshot),
+        *traces_here(volume, snapshot),
+        *missing_of_nodes(volume, snapshot),
     )
 
 
-def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+def missing_sources(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return which of the sources of a volume's state were not observed."""
     missing = []
-    if not _are_watchers_known(use):
+    if not _are_watchers_known(volume):
         missing.append("the watchers of the image")
     missing += [
         f"whether client.{watcher.client} ({watcher.address}) holds the image: it watched it for a "
         "moment"
-        for watcher in watches_for_a_moment(use)
+        for watcher in watches_for_a_moment(volume)
     ]
-    fsid = use.image.fsid if use.image is not None else None
+    fsid = volume.image.fsid if volume.image is not None else None
     copies = () if fsid is None else copies_with(fsid, snapshot.ceph)
     if copies:
         missing.append(f"which cluster has the image: {copies_text(copies)}")
@@ -406,37 +411,37 @@ def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         missing.append("the mappings of this node")
     missing += [f"the image of {mapping.device}" for mapping in missing_devices(snapshot)]
     coverage = kube_index(snapshot.kubernetes).coverage
-    if not coverage.volumes(use.image):
+    if not coverage.volumes(volume.image):
         missing.append("PersistentVolumes")
     if not coverage.pods:
         missing.append("pods")
-    elif volumes_of_use(use) and not coverage.pods_of(names_of(use.image, (), snapshot).claims):
+    elif pvs_of(volume) and not coverage.pods_of(names_of(volume.image, (), snapshot).claims):
         missing.append(PODS_ELSEWHERE)
-    if isinstance(use.attachments, NotObserved) or not coverage.attachments():
+    if isinstance(volume.attachments, NotObserved) or not coverage.attachments():
         missing.append("VolumeAttachments")
     return tuple(missing)
 
 
-def _no_watchers(use: Volume) -> bool:
+def _no_watchers(volume: Volume) -> bool:
     """Return whether the watchers were observed and all belong to Ceph's own daemons."""
-    return _are_watchers_known(use) and not watches_for_a_moment(use)
+    return _are_watchers_known(volume) and not watches_for_a_moment(volume)
 
 
-def _are_watchers_known(use: Volume) -> bool:
+def _are_watchers_known(volume: Volume) -> bool:
     """Return whether all watchers were observed, and those that stayed are Ceph's own daemons."""
-    view = use.image_view
+    view = volume.image_view
     if view is None or not are_watchers_observed(view):
         return False
     if view.presence not in (ImagePresence.PRESENT, ImagePresence.TRASH):
         return False
     return all(
         holder.transient or is_ceph_daemon(holder)
-        for holder in use.holders
+        for holder in volume.holders
         if holder.watcher is not None
     )
 
 
-def watches_for_a_moment(use: Volume) -> tuple[Watcher, ...]:
+def watches_for_a_moment(volume: Volume) -> tuple[Watcher, ...]:
     """Return the transient watches of clients that are not Ceph's own daemons.
 
     ceph-csi checks whether the image is in use, and then maps it: after its check, the image may be
@@ -444,7 +449,7 @@ def watches_for_a_moment(use: Volume) -> tuple[Watcher, ...]:
     """
     return tuple(
         holder.watcher
-        for holder in use.holders
+        for holder in volume.holders
         if holder.watcher is not None and holder.transient and not is_ceph_daemon(holder)
     )
 
@@ -474,11 +479,11 @@ def missing_devices(snapshot: Snapshot) -> tuple[Mapping, ...]:
     )
 
 
-def is_ambiguous(use: Volume, snapshot: Snapshot) -> bool:
+def is_ambiguous(volume: Volume, snapshot: Snapshot) -> bool:
     """Return whether several clusters have an image of this name and the target names none."""
-    if use.image is None or use.image.fsid is not None:
+    if volume.image is None or volume.image.fsid is not None:
         return False
-    return len(fsids_of(use.image, snapshot.node, snapshot.ceph)) > 1
+    return len(fsids_of(volume.image, snapshot.node, snapshot.ceph)) > 1
 
 
 def attachment_of(holder: Holder) -> VolumeAttachment | None:

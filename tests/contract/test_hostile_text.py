@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from rbdagent.agent.events import transitions
 from rbdagent.agent.loop import CycleResult
-from rbdagent.correlate import uses_of_node
+from rbdagent.correlate import volumes_of_node
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
     CheckResult,
@@ -216,10 +216,10 @@ def test_published_status_has_no_unsafe_characters(
         st.sampled_from(snapshots).flatmap(lambda recorded: made_ill((recorded, ACT)))
     )
     whole = replace(snapshot, target=Target(argument="", kind=TargetKind.NONE))
-    uses = uses_of_node(whole)
+    uses = volumes_of_node(whole)
     look = CycleResult(
         snapshot=whole,
-        diagnoses=tuple(diagnose(use, whole) for use in uses.mapped),
+        diagnoses=tuple(diagnose(volume, whole) for volume in uses.mapped),
         history=None,
         took_s=0.1,
         at=0.0,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rbdagent.agent.events import event_object, transitions
 from rbdagent.agent.loop import CycleResult
 from rbdagent.collect.files import read_text
-from rbdagent.correlate import uses_of_node
+from rbdagent.correlate import volumes_of_node
 from rbdagent.errors import ParseError
 from rbdagent.model import Snapshot, Target, TargetKind, observed_of
 from rbdagent.parse.mountinfo import parse_mount_line
@@ -106,7 +106,7 @@ def test_snapshot_with_a_lone_surrogate_is_refused(snapshot: Snapshot) -> None:
 @pytest.fixture(scope="module")
 def seen(snapshot: Snapshot) -> CycleResult:
     whole = replace(snapshot, target=Target(argument="", kind=TargetKind.NONE))
-    diagnoses = tuple(diagnose(use, whole) for use in uses_of_node(whole).mapped)
+    diagnoses = tuple(diagnose(volume, whole) for volume in volumes_of_node(whole).mapped)
     return CycleResult(snapshot=whole, diagnoses=diagnoses, history=None, took_s=0.1, at=0.0)
 
 

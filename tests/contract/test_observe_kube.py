@@ -28,7 +28,7 @@ from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.kube.list_reports import published_nodes, reports_of_nodes
 from rbdagent.collect.kube.list_target import observe_kube
 from rbdagent.collect.kube.requests import RBD_MAPPINGS, RBD_NODES
-from rbdagent.correlate import correlate, correlate_waiting, images_to_identify, uses_of_node
+from rbdagent.correlate import correlate, correlate_waiting, images_to_identify, volumes_of_node
 from rbdagent.correlate.machine import without_other_machine
 from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
@@ -1177,9 +1177,9 @@ CONFLICT = seen_by_agent(
 
 def told_of(neighbours: Neighbours, snapshot: Snapshot = CONFLICT) -> tuple[str, Confidence]:
     """Return the verdict, and the confidence in the holder on the other node."""
-    uses = neighbours.with_results(uses_of_node(snapshot))
-    (use,) = uses.mapped
-    diagnosis = diagnose(use, uses.snapshot)
+    uses = neighbours.with_results(volumes_of_node(snapshot))
+    (volume,) = uses.mapped
+    diagnosis = diagnose(volume, uses.snapshot)
     return diagnosis.verdict, diagnosis.holders[-1].holder.confidence
 
 
@@ -1210,7 +1210,7 @@ def test_rbdnode_of_a_watching_node_is_requested_once_by_name(
     publish_only(api, *((f"worker-{number}", (MAPPED,)) for number in range(2, 5)))
     neighbours = Neighbours(access, "worker-1")
     for _ in range(2):
-        uses = neighbours.with_results(uses_of_node(WAITED_FOR))
+        uses = neighbours.with_results(volumes_of_node(WAITED_FOR))
         (blocked,) = blocked_volumes(uses.snapshot, uses.waited_for)
         assert (blocked.cause, blocked.holder_node) == (Verdict.IN_USE, "worker-2")
     assert asked_of(api) == ["rbdagent.dev/node in (worker-2)", "worker-2"]
@@ -1218,7 +1218,7 @@ def test_rbdnode_of_a_watching_node_is_requested_once_by_name(
 
 def test_no_rbdnode_is_requested_without_another_watcher(api: FakeApi, access: KubeAccess) -> None:
     alone = seen_by_agent(target=Target(argument="", kind=TargetKind.NONE))
-    Neighbours(access, "worker-1").with_results(uses_of_node(alone))
+    Neighbours(access, "worker-1").with_results(volumes_of_node(alone))
     assert api.requests == []
 
 
@@ -1236,7 +1236,7 @@ def test_refused_rbdnode_is_a_gap_and_is_retried(api: FakeApi, access: KubeAcces
     publish_only(api, ("worker-2", (MAPPED,)))
     api.broken[f"{RBD_NODES}/worker-2"] = refuse(403)
     neighbours = Neighbours(access, "worker-1")
-    looked_at = neighbours.with_results(uses_of_node(CONFLICT)).snapshot
+    looked_at = neighbours.with_results(volumes_of_node(CONFLICT)).snapshot
     assert [gap.fact for gap in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
     del api.broken[f"{RBD_NODES}/worker-2"]
@@ -1245,7 +1245,7 @@ def test_refused_rbdnode_is_a_gap_and_is_retried(api: FakeApi, access: KubeAcces
 
 def test_missing_credentials_for_rbdnodes_are_a_gap(tmp_path: Path) -> None:
     access = KubeAccess(kubeconfig=tmp_path / "none", context=None, timeout_s=1)
-    looked_at = Neighbours(access, "worker-1").with_results(uses_of_node(CONFLICT)).snapshot
+    looked_at = Neighbours(access, "worker-1").with_results(volumes_of_node(CONFLICT)).snapshot
     assert [gap.fact for gap in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
 
 

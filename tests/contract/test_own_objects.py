@@ -22,7 +22,7 @@ from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.collect.kube.list_target import observe_kube
 from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.config import Settings
-from rbdagent.correlate import correlate_node, uses_of_node
+from rbdagent.correlate import correlate_node, volumes_of_node
 from rbdagent.model import (
     BootTime,
     CephView,
@@ -206,7 +206,7 @@ class World:
     def look(self) -> Snapshot:
         """Return a snapshot for which the objects of the agent are requested once."""
         return self.own.with_strangers(
-            uses_of_node(self.snapshot(*self.own.observe(self.node())))
+            volumes_of_node(self.snapshot(*self.own.observe(self.node())))
         ).snapshot
 
     def asked(self) -> set[str]:
@@ -220,7 +220,9 @@ class World:
 
 
 def verdicts(seen: Snapshot) -> list[Verdict]:
-    return [holder.verdict for use in correlate_node(seen) for holder in diagnose(use, seen).local]
+    return [
+        holder.verdict for volume in correlate_node(seen) for holder in diagnose(volume, seen).local
+    ]
 
 
 @pytest.fixture
@@ -309,9 +311,9 @@ def test_volume_is_found_from_staging_directory_and_attachment(world: World) -> 
     world.of_kubelet = {"staging": (staged(0),)}
     seen = world.look()
     assert EVERY_VOLUME not in world.asked()
-    (use, _) = correlate_node(seen)
-    assert use.persistent_volume is not None
-    assert use.persistent_volume.name == "pv-0"
+    (volume, _) = correlate_node(seen)
+    assert volume.persistent_volume is not None
+    assert volume.persistent_volume.name == "pv-0"
 
 
 def test_other_pv_of_the_image_is_found_by_its_claim(
@@ -501,7 +503,7 @@ def test_pv_deleted_by_force_is_in_use_while_its_pod_is_unchanged(
 
 
 def told_by(seen: Snapshot) -> list[tuple[Verdict, list[Verdict]]]:
-    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
+    diagnoses = [diagnose(volume, seen) for volume in correlate_node(seen)]
     return [
         (diagnosis.verdict, [one.verdict for one in diagnosis.holders]) for diagnosis in diagnoses
     ]
@@ -531,8 +533,8 @@ def test_pv_that_a_list_found_is_requested_by_name_afterwards(
     """When the agent starts, nothing on the node names the PV of the orphan."""
     del world.api.lists["pods"][0]
     for _ in range(2):
-        (use, _) = correlate_node(world.look())
-        assert use.persistent_volume is not None
+        (volume, _) = correlate_node(world.look())
+        assert volume.persistent_volume is not None
         world.later()
     assert world.api.requests.count(EVERY_VOLUME) == 1
     assert world.api.requests.count(f"{VOLUMES}/pv-0") == 1
@@ -591,8 +593,8 @@ def shared(world: World) -> None:
 def test_node_of_a_stranger_is_listed_once_then_requested(world: World) -> None:
     shared(world)
     for expected in ({EVERY_NODE}, {"/api/v1/nodes/worker-2"}, {"/api/v1/nodes/worker-2"}):
-        (use, _) = correlate_node(world.look())
-        assert use.holders[-1].node == "worker-2"
+        (volume, _) = correlate_node(world.look())
+        assert volume.holders[-1].node == "worker-2"
         assert expected == world.asked() - object_paths(0, 1)
         world.later()
 
@@ -615,8 +617,8 @@ def test_address_that_moves_to_another_node_is_searched_again(world: World) -> N
     world.look()
     world.api.lists["nodes"][1] = node("worker-3", "10.77.0.12")
     world.later()
-    (use, _) = correlate_node(world.look())
-    assert use.holders[-1].node == "worker-3"
+    (volume, _) = correlate_node(world.look())
+    assert volume.holders[-1].node == "worker-3"
 
 
 def test_no_node_is_requested_without_another_watcher(world: World) -> None:
@@ -654,9 +656,9 @@ def test_attachments_of_a_stranger_without_a_node_are_listed(
     del world.api.lists["nodes"][1]
     world.api.lists["volumeattachments"].append(attachment(0, "worker-2"))
     for _ in range(2):
-        (use, _) = correlate_node(world.look())
-        assert isinstance(use.attachments, tuple)
-        assert {attached.node_name for attached in use.attachments} == {NODE, "worker-2"}
+        (volume, _) = correlate_node(world.look())
+        assert isinstance(volume.attachments, tuple)
+        assert {attached.node_name for attached in volume.attachments} == {NODE, "worker-2"}
         world.later()
 
 

@@ -43,7 +43,7 @@ SECOND = mapping(
 def cycle_with(*mappings: Mapping) -> CycleResult:
     """Return the result of a cycle in which a node has these mappings."""
     seen = seen_by_agent(on_node={"mappings": mappings}, in_kube=NODES)
-    diagnoses = tuple(diagnose(use, seen) for use in correlate_node(seen))
+    diagnoses = tuple(diagnose(volume, seen) for volume in correlate_node(seen))
     return replace(cycle_of(seen), diagnoses=diagnoses)
 
 

@@ -304,7 +304,7 @@ def test_step_that_waits_is_not_in_progress(load: Callable[[str], Snapshot]) -> 
 def test_step_that_waits_is_no_proof_where_a_source_was_not_read(
     load: Callable[[str], Snapshot],
 ) -> None:
-    seen = load("released_and_retained")
+    seen = load("kept_for_nobody")
     failed = Source(state=SourceState.FAILED, reason="no monitor answered")
     without = replace(seen, ceph=None, sources=replace(seen.sources, ceph=failed))
     life, missing = (lifecycle_of(correlate(each), each) for each in (seen, without))

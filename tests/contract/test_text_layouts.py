@@ -146,7 +146,7 @@ def test_plan_begins_with_the_mapping() -> None:
 
 
 def listed(snapshot: Snapshot, layout: Layout) -> str:
-    found = [diagnose(use, snapshot) for use in correlate_node(snapshot)]
+    found = [diagnose(volume, snapshot) for volume in correlate_node(snapshot)]
     return mapping_table(found, snapshot, layout)
 
 

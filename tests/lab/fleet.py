@@ -103,7 +103,7 @@ def published_of_node(mappings: int) -> bytes:
     :func:`for_node` turns it into that of another node.
     """
     seen = _snapshot(mappings)
-    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
+    diagnoses = [diagnose(volume, seen) for volume in correlate_node(seen)]
     status = rbdnode_status(diagnoses, seen, ()) | {"leaseNamespace": _NAMESPACE}
     return msgspec.json.encode([status, mapping_statuses(diagnoses, seen, _history(seen))])
 

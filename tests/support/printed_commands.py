@@ -96,13 +96,13 @@ def printed_commands(snapshots: Iterable[Snapshot], program: tuple[str, ...]) ->
 
 def _answers(snapshot: Snapshot, layout: Layout) -> Iterator[str]:
     """Yield the text of each verb that prints commands."""
-    use = correlate(snapshot)
-    diagnosis = diagnose(use, snapshot)
+    volume = correlate(snapshot)
+    diagnosis = diagnose(volume, snapshot)
     yield answer(diagnosis, snapshot, layout)
-    yield story(lifecycle_of(use, snapshot), snapshot, layout)
-    yield page(lifecycle_of(use, snapshot), snapshot, layout.program)
-    yield runbook(use, layout)
-    mapped = [diagnose(use, snapshot) for use in correlate_node(snapshot)]
+    yield story(lifecycle_of(volume, snapshot), snapshot, layout)
+    yield page(lifecycle_of(volume, snapshot), snapshot, layout.program)
+    yield runbook(volume, layout)
+    mapped = [diagnose(volume, snapshot) for volume in correlate_node(snapshot)]
     yield mapping_table(mapped, snapshot, layout)
     yield affected_table(report_cluster(snapshot), snapshot, layout)
     if diagnosis.holders:

@@ -11,7 +11,7 @@ from prometheus_client.exposition import generate_latest
 
 from rbdagent.agent.loop import CycleResult
 from rbdagent.agent.metrics import Metrics
-from rbdagent.correlate import uses_of_node
+from rbdagent.correlate import volumes_of_node
 from rbdagent.correlate.image_identity import mappings_of, volume_image
 from rbdagent.correlate.index import kube_index
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
@@ -56,8 +56,8 @@ def recorded_cycle(recording: str, claim: str, *, root: Path, node_name: str = "
     one = recorded_snapshot(recording, claim, node_name=node_name, root=root)
     ceph = recorded_ceph(recording, _images(one))
     snapshot = replace(one, target=_ALL, ceph=ceph, sources=_timed(one.sources))
-    uses = uses_of_node(snapshot)
-    diagnoses = tuple(diagnose(use, snapshot) for use in uses.mapped)
+    uses = volumes_of_node(snapshot)
+    diagnoses = tuple(diagnose(volume, snapshot) for volume in uses.mapped)
     assert snapshot.node is not None
     history: History | None = None
     for number in range(_LOOKS):
@@ -85,7 +85,7 @@ def _refusals(
             if judged.verdict is Verdict.ORPHANED:
                 planned = plan_unmap(
                     judged,
-                    diagnosis.use,
+                    diagnosis.volume,
                     snapshot,
                     history=history,
                     policy=_UNMAPS,

@@ -117,7 +117,7 @@ def planned(
     diagnosis = diagnose(correlate(look), look)
     return plan_unmap(
         diagnosis.holders[0],
-        diagnosis.use,
+        diagnosis.volume,
         look,
         history=remembered,
         policy=policy,

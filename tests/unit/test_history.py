@@ -39,7 +39,7 @@ def after(*looks: Snapshot, start: History | None = None) -> History | None:
     """Return the history after these snapshots."""
     memory = start
     for snapshot in looks:
-        diagnoses = tuple(diagnose(use, snapshot) for use in correlate_node(snapshot))
+        diagnoses = tuple(diagnose(volume, snapshot) for volume in correlate_node(snapshot))
         memory = remember(memory, diagnoses, snapshot, longest_gap_s=GAP_S)
     return memory
 
@@ -180,7 +180,7 @@ def test_io_before_the_first_orphaned_observation_restarts_nothing() -> None:
 def test_io_of_an_own_step_restarts_nothing() -> None:
     before = after(look(100))
     now = with_io(160, READ)
-    diagnoses = tuple(diagnose(use, now) for use in correlate_node(now))
+    diagnoses = tuple(diagnose(volume, now) for volume in correlate_node(now))
     memory = remember(before, diagnoses, now, longest_gap_s=GAP_S, own_io=identity())
     found = only(memory)
     assert found.no_io_since is not None

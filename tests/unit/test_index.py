@@ -39,9 +39,9 @@ MANY: Final = settings(max_examples=300)
 def names_in(snapshot: Snapshot) -> Iterator[VolumeNames]:
     """Yield the names of the volume of each target, and of each target without its PVs."""
     for target in subjects_of(index_of(snapshot)).targets:
-        use = correlate(about(target, snapshot))
-        volumes = () if use.persistent_volume is None else (use.persistent_volume,)
-        names = names_of(use.image, (*volumes, *use.other_volumes), snapshot)
+        volume = correlate(about(target, snapshot))
+        volumes = () if volume.persistent_volume is None else (volume.persistent_volume,)
+        names = names_of(volume.image, (*volumes, *volume.other_volumes), snapshot)
         yield names
         # The monitors of an inline volume decide only where the addresses of a cluster are known.
         yield replace(names, volumes=(), monitors=frozenset())

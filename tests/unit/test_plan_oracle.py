@@ -152,8 +152,8 @@ class Draw:
         """Return the unmap plans for the local holders of a snapshot."""
         made = [
             plan_unmap(
-                judge(holder, use, look),
-                use,
+                judge(holder, volume, look),
+                volume,
                 look,
                 history=self.memory,
                 policy=self.policy,
@@ -163,8 +163,8 @@ class Draw:
                 ),
                 now=moment(-1),
             )
-            for use in correlate_node(look)
-            for holder in use.holders
+            for volume in correlate_node(look)
+            for holder in volume.holders
             if holder.is_local
         ]
         return [plan for plan in made if isinstance(plan, UnmapPlan)]

@@ -123,7 +123,7 @@ CodesByTarget = dict[str, set[Finding]]
 def codes_by_target(found: ClusterReport) -> CodesByTarget:
     """Return the serious findings of each stuck target."""
     return {
-        stuck.life.diagnosis.use.target.argument: set(serious_findings(stuck.life))
+        stuck.life.diagnosis.volume.target.argument: set(serious_findings(stuck.life))
         for stuck in found.stuck
     }
 
@@ -165,7 +165,7 @@ def test_events_of_the_same_second_keep_their_order() -> None:
     ]
     snapshot, target = maker.from_afar(), pvc("shop", "data-0")
     part = life_in(about(target, snapshot))
-    assert len(part.diagnosis.use.events) == 2
+    assert len(part.diagnosis.volume.events) == 2
     assert part == life_in(alone(snapshot, target))
 
 
@@ -245,7 +245,9 @@ def test_reports_have_an_image_that_was_renamed_since_it_was_mapped() -> None:
     renamed = {"device": "/dev/rbd9", "spec": ImageSpec(pool="k8s", name="former")}
     snapshot, target = reported(renamed), pvc("shop", "data-0")
     part = life_in(about(target, snapshot))
-    devices = {holder.published.device for holder in part.diagnosis.use.holders if holder.published}
+    devices = {
+        holder.published.device for holder in part.diagnosis.volume.holders if holder.published
+    }
     assert devices == {"/dev/rbd0", "/dev/rbd9"}
 
 
@@ -282,7 +284,7 @@ def test_reports_have_a_client_whose_id_another_agent_reports_as_its_own() -> No
     ]
     life = life_in(about(target, maker.from_afar()))
     (publisher,) = (
-        holder.published_by.name for holder in life.diagnosis.use.holders if holder.published_by
+        holder.published_by.name for holder in life.diagnosis.volume.holders if holder.published_by
     )
     assert publisher == "worker-2"
 
@@ -543,7 +545,7 @@ def test_claims_that_wait_for_one_provisioner_are_one_cause() -> None:
     found = broken(_is_unbound, 0, 1, 3, 4)
     (cause,) = found.causes
     assert cause.finding.code == "RBD606"
-    assert [victim.life.diagnosis.use.target.argument for victim in cause.affected] == [
+    assert [victim.life.diagnosis.volume.target.argument for victim in cause.affected] == [
         "pvc/bank/data-1",
         "pvc/bank/data-3",
         "pvc/shop/data-0",
@@ -618,7 +620,7 @@ def stuck_without_its_claim(message: str) -> list[str]:
     maker.attachments = maker.attachments[1:]
     whole = index_of(maker.from_afar())
     found = affected_objects(whole, subjects_of(whole).targets)
-    return [item.life.diagnosis.use.target.argument for item in found]
+    return [item.life.diagnosis.volume.target.argument for item in found]
 
 
 def test_pod_without_its_claim_is_stuck_once_the_scheduler_reports_it() -> None:
@@ -667,7 +669,7 @@ def test_scope_selects_by_namespace_or_labels_of_claims_and_pods(
     maker = Maker(Random(0))
     _labelled(maker)
     stuck = report_cluster(maker.from_afar(), scope).stuck
-    assert {item.life.diagnosis.use.target.name for item in stuck} == found
+    assert {item.life.diagnosis.volume.target.name for item in stuck} == found
 
 
 def test_volume_of_a_deleted_claim_is_in_the_claims_namespace() -> None:
@@ -678,7 +680,7 @@ def test_volume_of_a_deleted_claim_is_in_the_claims_namespace() -> None:
     in_shop, in_bank = (
         report_cluster(snapshot, Scope(namespace=name)) for name in ("shop", "bank")
     )
-    assert [stuck.life.diagnosis.use.target.argument for stuck in in_shop.stuck] == ["pv/pv-0"]
+    assert [stuck.life.diagnosis.volume.target.argument for stuck in in_shop.stuck] == ["pv/pv-0"]
     assert in_bank.stuck == ()
 
 

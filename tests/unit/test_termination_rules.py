@@ -265,8 +265,8 @@ LOST: Final[dict[str, tuple[dict[str, Any], bool, bool]]] = {
 
 
 @each_row("case", LOST)
-def test_kubelet_of_a_machine_that_runs_is_the_first_step(case: str) -> None:
-    of_node, has_watch, is_first = LOST[case]
+def test_kubelet_of_a_machine_that_runs_is_the_first_step(context: str) -> None:
+    of_node, has_watch, is_first = LOST[context]
     seen = waiting(
         waiting_pod(),
         pod(deleting_since=LONG_SINCE, containers=(RUNNING,)),

@@ -12,7 +12,7 @@ from rbdagent.collect.kube.list_reports import node_report, read_mapping
 from rbdagent.correlate import correlate, correlate_node
 from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.correlate.published_reports import keys_of
-from rbdagent.correlate.volume_names import names_of_use
+from rbdagent.correlate.volume_names import names_of_volume
 from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.model import (
     NotObserved,
@@ -233,12 +233,12 @@ def with_every_report(seen: Snapshot) -> Snapshot:
 
     The report of worker-1 is read as readers do, from its RBDNode about this volume.
     """
-    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
+    diagnoses = [diagnose(volume, seen) for volume in correlate_node(seen)]
     mappings = mapping_statuses(diagnoses, seen, None)
     status = rbdnode_status(diagnoses, seen, ())
     body = rbdnode_object(status, mappings, keys_of_traces(diagnoses, seen))
     item = {"metadata": {"name": "worker-1", **body["metadata"]}, "status": body["status"]}
-    keys = keys_of(names_of_use(correlate(seen)), ())
+    keys = keys_of(names_of_volume(correlate(seen)), ())
     summary = read.rbd_node(item)
     bodies = rbdmapping_objects(mappings, "worker-1", observed_at=seen.observed_at)
     found = [one for one in map(read_mapping, bodies.values()) if one.mapping.spec == SPEC]
@@ -265,7 +265,7 @@ def test_volume_of_which_no_node_has_a_trace_is_free() -> None:
 
 def test_mapped_volume_is_not_named_as_one_that_is_used_without_a_mapping() -> None:
     seen = world(of_kubelet={"staging": (staging(),), "pod_volumes": (pod_directory(),)})
-    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
+    diagnoses = [diagnose(volume, seen) for volume in correlate_node(seen)]
     assert keys_of_traces(diagnoses, seen) == frozenset()
 
 

@@ -103,4 +103,4 @@ def test_groups_have_each_object_once(snapshot: Snapshot) -> None:
             is_critical = affected.finding.severity is Severity.CRITICAL
             assert (urgency is Urgency.AT_RISK) is is_critical
             if urgency is Urgency.LEFTOVER:
-                assert not affected.life.diagnosis.use.waiting_pods
+                assert not affected.life.diagnosis.volume.waiting_pods

@@ -119,12 +119,12 @@ def _pod(lifecycle: Lifecycle, not_observed: str) -> Box:
 
 
 def _claim(lifecycle: Lifecycle, not_observed: str) -> Box:
-    use = lifecycle.diagnosis.use
-    if use.claim is not None:
-        claim = use.claim
+    volume = lifecycle.diagnosis.volume
+    if volume.claim is not None:
+        claim = volume.claim
         phase = "being deleted" if claim.deleting_since else claim.phase
         return Box(kind="claim", names=(str(claim.ref),), notes=_notes(phase, claim.storage_class))
-    claim_ref = use.persistent_volume.claim if use.persistent_volume else None
+    claim_ref = volume.persistent_volume.claim if volume.persistent_volume else None
     if claim_ref is None:
         return _absent("claim", not_observed, "none known")
     note = f"{NOT_OBSERVED}: {not_observed}" if not_observed else "does not exist"
@@ -133,21 +133,23 @@ def _claim(lifecycle: Lifecycle, not_observed: str) -> Box:
 
 
 def _volume(lifecycle: Lifecycle, not_observed: str) -> Box:
-    use = lifecycle.diagnosis.use
-    volume = use.persistent_volume
-    if volume is None:
+    volume = lifecycle.diagnosis.volume
+    persistent_volume = volume.persistent_volume
+    if persistent_volume is None:
         return _absent("pv", not_observed, "none known")
-    phase = "being deleted" if volume.deleting_since else volume.phase
-    modes = ", ".join(_ACCESS_MODES.get(mode, mode) for mode in volume.access_modes)
-    others = tuple(f"shares its image with {other.name}" for other in use.other_volumes)
+    phase = "being deleted" if persistent_volume.deleting_since else persistent_volume.phase
+    modes = ", ".join(_ACCESS_MODES.get(mode, mode) for mode in persistent_volume.access_modes)
+    others = tuple(f"shares its image with {other.name}" for other in volume.other_volumes)
     return Box(
-        kind="pv", names=(volume.name,), notes=_notes(phase, modes, volume.reclaim_policy, *others)
+        kind="pv",
+        names=(persistent_volume.name,),
+        notes=_notes(phase, modes, persistent_volume.reclaim_policy, *others),
     )
 
 
 def _image(lifecycle: Lifecycle, snapshot: Snapshot) -> Box:
-    use = lifecycle.diagnosis.use
-    image, view = use.image, use.image_view
+    volume = lifecycle.diagnosis.volume
+    image, view = volume.image, volume.image_view
     if image is None:
         return Box(kind="image", names=("none known",), state=BoxState.NONE)
     cluster = f"cluster {image.fsid}" if image.fsid else ""
@@ -190,7 +192,7 @@ def watcher_box(lifecycle: Lifecycle, holder: Holder | None) -> Box:
             names=(f"client.{watcher.client}",),
             notes=_notes(str(watcher.address), transient, locked),
         )
-    view = lifecycle.diagnosis.use.image_view
+    view = lifecycle.diagnosis.volume.image_view
     if view is None:
         return _absent("watcher", "Ceph was not queried about the image", "")
     not_observed = view.watchers.reason if isinstance(view.watchers, NotObserved) else ""
@@ -209,7 +211,7 @@ def holder_node_box(holder: Holder, snapshot: Snapshot) -> Box:
 
 def attached_node_box(name: str, lifecycle: Lifecycle, snapshot: Snapshot) -> Box:
     """Return the box of a node that has not mapped the image, with the state of its attachment."""
-    attachment = _attachment_to(name, lifecycle.diagnosis.use.attachments)
+    attachment = _attachment_to(name, lifecycle.diagnosis.volume.attachments)
     return _node(name, snapshot, _attachment_state(attachment))
 
 

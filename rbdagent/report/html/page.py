@@ -24,7 +24,7 @@ def page(lifecycle: Lifecycle, snapshot: Snapshot, program: Sequence[str] = PROG
         snapshot: the snapshot that it was found in.
         program: the words that start rbdagent in the place of the reader.
     """
-    target = lifecycle.diagnosis.use.target.argument
+    target = lifecycle.diagnosis.volume.target.argument
     return document(
         f"{target}: {headline(lifecycle)}",
         joined(

@@ -147,8 +147,8 @@ def holder_report(diagnosis: model.Diagnosis, snapshot: model.Snapshot) -> Holde
     """Return the output of ``who-holds -o json``."""
     return HolderReport(
         observed_at=snapshot.observed_at,
-        target=target(diagnosis.use),
-        image=image(diagnosis.use.image),
+        target=target(diagnosis.volume),
+        image=image(diagnosis.volume.image),
         verdict=diagnosis.verdict,
         holders=holders(diagnosis, pod_names(snapshot)),
         findings=findings(diagnosis.findings),

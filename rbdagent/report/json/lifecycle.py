@@ -115,7 +115,7 @@ def cluster_report(found: model.ClusterReport, snapshot: model.Snapshot) -> Clus
 
 
 def _root_cause(cause: model.Cause) -> RootCause:
-    affected = tuple(stuck.life.diagnosis.use.target.argument for stuck in cause.affected)
+    affected = tuple(stuck.life.diagnosis.volume.target.argument for stuck in cause.affected)
     return RootCause(**asdict(finding(cause.finding)), affected=affected)
 
 
@@ -125,8 +125,8 @@ def _lifecycle(
     diagnosis = lifecycle.diagnosis
     return Lifecycle(
         observed_at=snapshot.observed_at,
-        target=target(diagnosis.use),
-        image=image(diagnosis.use.image),
+        target=target(diagnosis.volume),
+        image=image(diagnosis.volume.image),
         verdict=diagnosis.verdict,
         holders=holders(diagnosis, names),
         findings=findings(diagnosis.findings),

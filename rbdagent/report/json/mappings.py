@@ -82,8 +82,8 @@ def mapping_list(diagnoses: Sequence[model.Diagnosis], snapshot: model.Snapshot)
         items=tuple(
             Mapping(
                 **asdict(holder(holder_verdict, names)),
-                image=image(diagnosis.use.image),
-                persistent_volume=name_of_pv(diagnosis.use),
+                image=image(diagnosis.volume.image),
+                persistent_volume=name_of_pv(diagnosis.volume),
             )
             for diagnosis in diagnoses
             for holder_verdict in diagnosis.local

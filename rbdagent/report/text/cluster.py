@@ -114,7 +114,7 @@ def affected_names(found: ClusterReport) -> str:
 
 def _target(affected: AffectedObject) -> str:
     """Return a stuck object as a TARGET."""
-    return affected.life.diagnosis.use.target.argument
+    return affected.life.diagnosis.volume.target.argument
 
 
 # --------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class Row(NamedTuple):
 
 def row_of(affected: AffectedObject, snapshot: Snapshot) -> Row:
     """Return the cells about a stuck object."""
-    known, target = FINDINGS[affected.finding.code], affected.life.diagnosis.use.target
+    known, target = FINDINGS[affected.finding.code], affected.life.diagnosis.volume.target
     is_claim = target.kind is TargetKind.CLAIM
     return Row(
         node=node_of(affected) or _NO_NODE,
@@ -277,7 +277,7 @@ def _waits(affected: AffectedObject, snapshot: Snapshot) -> str:
 
 def _pods(pods: Sequence[Pod], affected: AffectedObject) -> str:
     first, *others = pods
-    namespace = affected.life.diagnosis.use.target.namespace
+    namespace = affected.life.diagnosis.volume.target.namespace
     name = first.ref.name if first.ref.namespace == namespace else str(first.ref)
     return f"{name} +{len(others)}" if others else name
 
@@ -438,6 +438,6 @@ def next_commands(found: ClusterReport) -> tuple[Command, ...]:
 def _diagnose_command(affected: AffectedObject) -> Command:
     """Return the command that diagnoses a stuck object; the name of a device needs its node."""
     diagnosis = affected.life.diagnosis
-    is_device = diagnosis.use.target.kind is TargetKind.DEVICE
+    is_device = diagnosis.volume.target.kind is TargetKind.DEVICE
     nodes = [one.holder.node for one in diagnosis.local] if is_device else []
     return command("rbdagent diagnose", _target(affected), node=next(iter(nodes), None))

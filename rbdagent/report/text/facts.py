@@ -31,17 +31,17 @@ _SHORTEST: Final = 9
 """Least length of a shortened id."""
 
 
-def volume_line(use: Volume, layout: Layout) -> str:
+def volume_line(volume: Volume, layout: Layout) -> str:
     """Return the names of the volume: claim, PV and image.
 
     They have one line: ids are shortened, and the last one is omitted if it has no room. With
     details, each name is complete.
     """
-    claim = [str(use.claim.ref)] if use.claim is not None else []
-    ids = [("pv", use.persistent_volume.name)] if use.persistent_volume is not None else []
-    ids += [("image", str(use.image.spec))] if use.image is not None else []
+    claim = [str(volume.claim.ref)] if volume.claim is not None else []
+    ids = [("pv", volume.persistent_volume.name)] if volume.persistent_volume is not None else []
+    ids += [("image", str(volume.image.spec))] if volume.image is not None else []
     if layout.details:
-        names = [*claim, *(f"{kind} {name}" for kind, name in ids)] or [use.target.argument]
+        names = [*claim, *(f"{kind} {name}" for kind, name in ids)] or [volume.target.argument]
         labels = ("Volume", *[""] * len(names))
         return "\n".join(labelled(*pair, layout) for pair in zip(labels, names, strict=False))
     for count in range(len(ids), 0, -1):
@@ -50,7 +50,7 @@ def volume_line(use: Volume, layout: Layout) -> str:
         if room >= _SHORTEST:
             named = (f"{kind} {shortened(name, room)}" for kind, name in ids[:count])
             return labelled("Volume", "   ".join([*claim, *named]), layout)
-    return labelled("Volume", " ".join(claim) or use.target.argument, layout)
+    return labelled("Volume", " ".join(claim) or volume.target.argument, layout)
 
 
 def also_lines(diagnosis: Diagnosis, lead: Finding | None, layout: Layout) -> Iterator[str]:

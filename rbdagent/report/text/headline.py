@@ -93,12 +93,12 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
             # As on the node of the mapping, whose agent reports its device and its reasons.
             return f"{report.device} on {holders[0].holder.node}: {report.reasons[0]}."
         return f"{subject_of(holders[0].holder)}: {holders[0].reasons[0]}."
-    use = diagnosis.use
-    if use.image is None and use.claim is not None and _has_no_volume(use.claim):
-        return f"Claim {use.claim.ref} has no volume yet."
-    if use.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
-        return f"{use.target.argument} does not lead to an RBD image that could be queried."
-    name = use.persistent_volume.name if use.persistent_volume else use.target.argument
+    volume = diagnosis.volume
+    if volume.image is None and volume.claim is not None and _has_no_volume(volume.claim):
+        return f"Claim {volume.claim.ref} has no volume yet."
+    if volume.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
+        return f"{volume.target.argument} does not lead to an RBD image that could be queried."
+    name = volume.persistent_volume.name if volume.persistent_volume else volume.target.argument
     return f"{name}: {WORDS[diagnosis.verdict]}."
 
 
@@ -159,7 +159,7 @@ def waiting_pods(diagnosis: Diagnosis) -> tuple[Pod, ...]:
     """Return the pods that wait for the culprit; a pod on the culprit's own node does not."""
     holders = culprits_first(diagnosis)
     node = holders[0].holder.node if holders else None
-    return tuple(pod for pod in diagnosis.use.waiting_pods if pod.node_name != node or not node)
+    return tuple(pod for pod in diagnosis.volume.waiting_pods if pod.node_name != node or not node)
 
 
 def waiting_line(diagnosis: Diagnosis, snapshot: Snapshot) -> Iterator[str]:

@@ -84,7 +84,7 @@ def _facts(
     layout: Layout,
 ) -> Iterator[str]:
     """Yield the labelled lines."""
-    yield volume_line(diagnosis.use, layout)
+    yield volume_line(diagnosis.volume, layout)
     holders = culprits_first(diagnosis)
     if len(holders) > 1:
         yield from _holder_lines(holders, snapshot, layout)

@@ -118,7 +118,7 @@ def _word_of(cause: Finding, lifecycle: Lifecycle, *, is_blocked: bool) -> str:
         return "DATA AT RISK"
     if cause.severity is Severity.INFO:
         # Nothing is broken, as the exit code states.
-        return "WAITING" if lifecycle.diagnosis.use.waiting_pods else "INFO"
+        return "WAITING" if lifecycle.diagnosis.volume.waiting_pods else "INFO"
     return "BLOCKED" if is_blocked else str(cause.severity).upper()
 
 
@@ -142,7 +142,7 @@ def _first_lines(lifecycle: Lifecycle, snapshot: Snapshot) -> tuple[list[str], l
 def _facts(lifecycle: Lifecycle, recovery: list[str], layout: Layout) -> Iterator[str]:
     """Yield the labelled lines."""
     diagnosis = lifecycle.diagnosis
-    yield volume_line(diagnosis.use, layout)
+    yield volume_line(diagnosis.volume, layout)
     if not layout.details:
         yield labelled("Attach", _path(lifecycle.attach_path), layout)
         for path in lifecycle.detach_paths:
@@ -184,15 +184,15 @@ def _chain(lifecycle: Lifecycle, layout: Layout) -> str:
 
 def chain(lifecycle: Lifecycle) -> Iterator[str]:
     """Yield each known object of the chain."""
-    use = lifecycle.diagnosis.use
+    volume = lifecycle.diagnosis.volume
     if lifecycle.pod is not None:
         yield f"pod {lifecycle.pod.ref}"
-    if use.claim is not None:
-        yield f"claim {use.claim.ref}"
-    if use.persistent_volume is not None:
-        yield f"pv {use.persistent_volume.name}"
-    if use.image is not None:
-        yield f"image {use.image.spec}"
+    if volume.claim is not None:
+        yield f"claim {volume.claim.ref}"
+    if volume.persistent_volume is not None:
+        yield f"pv {volume.persistent_volume.name}"
+    if volume.image is not None:
+        yield f"image {volume.image.spec}"
     for node in dict.fromkeys(
         holder_verdict.holder.node for holder_verdict in lifecycle.diagnosis.holders
     ):

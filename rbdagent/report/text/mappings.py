@@ -176,11 +176,11 @@ def _commands(rows: Sequence[_Row]) -> list[Command]:
 
 def _diagnose_command(diagnosis: Diagnosis) -> Command:
     """Return the command that diagnoses a volume: by its device on this node if it has no PV."""
-    use, (held, *_) = diagnosis.use, diagnosis.local
-    if use.persistent_volume is not None:
-        return command("rbdagent diagnose", f"pv/{use.persistent_volume.name}")
+    volume, (held, *_) = diagnosis.volume, diagnosis.local
+    if volume.persistent_volume is not None:
+        return command("rbdagent diagnose", f"pv/{volume.persistent_volume.name}")
     if held.holder.mapping is None:
-        return command("rbdagent diagnose", use.target.argument)
+        return command("rbdagent diagnose", volume.target.argument)
     return command("rbdagent diagnose", held.holder.mapping.device, node=held.holder.node)
 
 
@@ -206,13 +206,16 @@ def _cell_without_volume(snapshot: Snapshot) -> str:
 def _mapping_row(
     diagnosis: Diagnosis, held: HolderVerdict, snapshot: Snapshot, layout: Layout
 ) -> list[str]:
-    use, holder = diagnosis.use, held.holder
+    volume, holder = diagnosis.volume, held.holder
     mapping = holder.mapping
-    volume, claim = use.persistent_volume, use.claim and use.claim.ref
-    if claim is None and volume is not None:
-        claim = volume.claim
+    persistent_volume, claim = volume.persistent_volume, volume.claim and volume.claim.ref
+    if claim is None and persistent_volume is not None:
+        claim = persistent_volume.claim
     absent = _cell_without_volume(snapshot)
-    names = [volume.name if volume else absent, str(use.image.spec) if use.image else UNKNOWN]
+    names = [
+        persistent_volume.name if persistent_volume else absent,
+        str(volume.image.spec) if volume.image else UNKNOWN,
+    ]
     row = [
         mapping.device if mapping else UNKNOWN,
         str(held.verdict),

@@ -63,10 +63,10 @@ _PARTS: Final = re.compile(r"[=./]")
 """What separates a placeholder from the rest of its word."""
 
 
-def runbook(use: Volume, layout: Layout) -> str:
+def runbook(volume: Volume, layout: Layout) -> str:
     """Return the commands for a volume; a name that is not known yet is a placeholder."""
     # Commands are not escaped: a name in them stays the name.
-    return _text(use.target.argument, steps_of(use), layout)
+    return _text(volume.target.argument, steps_of(volume), layout)
 
 
 @with_escaped_texts
@@ -93,41 +93,43 @@ def _text(target: str, steps: Sequence[Step], layout: Layout) -> str:
     return "\n\n".join([first, "\n".join(lines), wrapped(_PLACES, layout)]) + "\n"
 
 
-def steps_of(use: Volume) -> tuple[Step, ...]:
+def steps_of(volume: Volume) -> tuple[Step, ...]:
     """Return the steps from the target to its pods."""
-    claim = _claim_of(use)
-    spec = use.image.spec if use.image is not None else use.target.image
+    claim = _claim_of(volume)
+    spec = volume.image.spec if volume.image is not None else volume.target.image
     return (
-        *_to_the_volume(use, claim, spec),
-        _volume_step(use, spec),
-        *_in_ceph(use, spec),
-        *_on_the_node(use, claim),
+        *_to_the_volume(volume, claim, spec),
+        _volume_step(volume, spec),
+        *_in_ceph(volume, spec),
+        *_on_the_node(volume, claim),
     )
 
 
-def _claim_of(use: Volume) -> ObjectRef | None:
-    if use.claim is not None:
-        return use.claim.ref
-    return use.persistent_volume.claim if use.persistent_volume is not None else None
+def _claim_of(volume: Volume) -> ObjectRef | None:
+    if volume.claim is not None:
+        return volume.claim.ref
+    return volume.persistent_volume.claim if volume.persistent_volume is not None else None
 
 
-def _volume_of(use: Volume) -> str | None:
+def _volume_of(volume: Volume) -> str | None:
     """Return the name of the PV; None if it is not known."""
-    if use.persistent_volume is not None:
-        return use.persistent_volume.name
-    if use.claim is not None and use.claim.volume_name:
-        return use.claim.volume_name
-    is_named = use.target.kind is TargetKind.PERSISTENT_VOLUME
-    return use.target.name if is_named else None
+    if volume.persistent_volume is not None:
+        return volume.persistent_volume.name
+    if volume.claim is not None and volume.claim.volume_name:
+        return volume.claim.volume_name
+    is_named = volume.target.kind is TargetKind.PERSISTENT_VOLUME
+    return volume.target.name if is_named else None
 
 
-def _to_the_volume(use: Volume, claim: ObjectRef | None, spec: ImageSpec | None) -> Iterator[Step]:
+def _to_the_volume(
+    volume: Volume, claim: ObjectRef | None, spec: ImageSpec | None
+) -> Iterator[Step]:
     """Yield the steps from a target to the name of its PV."""
-    target = use.target
+    target = volume.target
     if target.kind is TargetKind.DEVICE and spec is None:
         shows = f"on the node that has {target.name}: the pool and name of its image"
-        yield _devices(_node_of(use), shows, (_POOL, _IMAGE))
-    if _volume_of(use) is not None:
+        yield _devices(_node_of(volume), shows, (_POOL, _IMAGE))
+    if _volume_of(volume) is not None:
         return
     if target.kind in {TargetKind.POD, TargetKind.CLAIM}:
         yield from _to_the_claim(target, claim)
@@ -166,22 +168,22 @@ def _to_the_claim(target: Target, claim: ObjectRef | None) -> Iterator[Step]:
     )
 
 
-def _volume_step(use: Volume, spec: ImageSpec | None) -> Step:
-    volume = use.persistent_volume
+def _volume_step(volume: Volume, spec: ImageSpec | None) -> Step:
+    persistent_volume = volume.persistent_volume
     shows = "spec.csi.volumeAttributes has the pool, the imageName, and a radosNamespace if any"
-    if volume is not None and isinstance(volume.source, InTreeRbdSource):
+    if persistent_volume is not None and isinstance(persistent_volume.source, InTreeRbdSource):
         shows = "spec.rbd has the pool and the image"
     return Step(
         where=_LAPTOP,
-        command=kubectl("get pv", _volume_of(use) or _VOLUME, options=("-o", "json")),
+        command=kubectl("get pv", _volume_of(volume) or _VOLUME, options=("-o", "json")),
         shows=shows,
         yields=() if spec is not None else (_POOL, _IMAGE),
     )
 
 
-def _in_ceph(use: Volume, spec: ImageSpec | None) -> Iterator[Step]:
+def _in_ceph(volume: Volume, spec: ImageSpec | None) -> Iterator[Step]:
     """Yield the steps from the image to the addresses of its clients."""
-    header = _header_of(use)
+    header = _header_of(volume)
     pool = spec.pool if spec is not None else _POOL
     scope = ("--namespace", spec.namespace) if spec is not None and spec.namespace else ()
     yield Step(
@@ -201,9 +203,9 @@ def _in_ceph(use: Volume, spec: ImageSpec | None) -> Iterator[Step]:
     )
 
 
-def _on_the_node(use: Volume, claim: ObjectRef | None) -> Iterator[Step]:
+def _on_the_node(volume: Volume, claim: ObjectRef | None) -> Iterator[Step]:
     """Yield the steps from the address of a client to its node, device, mounts and pods."""
-    node, device = _node_of(use), _device_of(use)
+    node, device = _node_of(volume), _device_of(volume)
     yield Step(
         where=_LAPTOP,
         command=kubectl("get nodes", options=("-o", "wide")),
@@ -256,22 +258,22 @@ def _devices(node: str, shows: str, yields: tuple[str, ...]) -> Step:
     )
 
 
-def _header_of(use: Volume) -> str | None:
+def _header_of(volume: Volume) -> str | None:
     """Return the name of the header object; None if Ceph and sysfs have not shown the id."""
-    if use.image_view is not None and use.image_view.header:
-        return use.image_view.header
-    image_id = use.image.image_id if use.image is not None else None
+    if volume.image_view is not None and volume.image_view.header:
+        return volume.image_view.header
+    image_id = volume.image.image_id if volume.image is not None else None
     return f"rbd_header.{image_id}" if image_id else None
 
 
-def _device_of(use: Volume) -> str:
+def _device_of(volume: Volume) -> str:
     """Return the device of the only holder whose device is known, else a placeholder."""
-    known = [holder.mapping or holder.published for holder in use.holders]
+    known = [holder.mapping or holder.published for holder in volume.holders]
     devices = {mapping.device for mapping in known if mapping is not None}
     return devices.pop() if len(devices) == 1 else _DEVICE
 
 
-def _node_of(use: Volume) -> str:
+def _node_of(volume: Volume) -> str:
     """Return the only known node of a holder, else a placeholder."""
-    nodes = {holder.node for holder in use.holders if holder.node}
+    nodes = {holder.node for holder in volume.holders if holder.node}
     return nodes.pop() if len(nodes) == 1 else _NODE
