@@ -1662,7 +1662,7 @@ class _Advice(NamedTuple):
     severity: Severity | None = None
 
 
-_WAIT: Final = _Advice("Wait, then run rbdagent again.")
+_WAIT: Final = _Advice("Wait, then run the command again.")
 
 
 def _advice(context: RuleContext, node: str | None) -> _Advice:

@@ -347,15 +347,14 @@ def _is_kubelet_silent(node: Node | NotObserved | None, *, is_alive: bool) -> bo
 
 
 def _look_at_lost(node: str, context: RuleContext, *, kubelet_first: bool) -> tuple[Command, ...]:
-    """Return the commands that show a node that is not Ready."""
+    """Return the commands that show a node that is not Ready, and its watch.
+
+    The Node has no news from a kubelet that does not report.
+    """
     status = command("systemctl status kubelet", node=node)
     kubelet = status if node == context.here else over_ssh(node, status)
     spec = context.volume.image.spec if context.volume.image is not None else None
-    return (
-        *((kubelet,) if kubelet_first else ()),
-        kubectl("describe node", node),
-        *_status(spec),
-    )
+    return (kubelet if kubelet_first else kubectl("describe node", node), *_status(spec))
 
 
 def safe_order(node: Node, image: ImageSpec | None, *, is_alive: bool = False) -> str:
@@ -367,8 +366,8 @@ def safe_order(node: Node, image: ImageSpec | None, *, is_alive: bool = False) -
     )
     back = line_of(kubectl("taint node", node.name, f"{_TAINT}-"))
     first = (
-        f"Look at kubelet on {node.name} first, because that machine runs: start it, or restore "
-        "its connection to the API server. It then finishes automatically. If you cannot"
+        f"Start kubelet on {node.name}, or restore its network: that machine runs. It then "
+        "finishes automatically. If you cannot"
         if _is_kubelet_silent(node, is_alive=is_alive)
         else f"Bring {node.name} back if you can: its kubelet then finishes automatically. If not"
     )

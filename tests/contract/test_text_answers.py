@@ -28,6 +28,7 @@ from tests.support.cli_runner import ask
 from tests.support.recordings import recorded_snapshot
 from tests.support.rows import each_row
 from tests.support.rule_tables import mounting
+from tests.support.snapshots import JUST_NOW, waiting_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,7 +232,7 @@ def test_waiting_is_no_advice_for_a_step_that_fails(load: Callable[[str], Snapsh
 
 
 def test_waiting_is_the_advice_for_a_step_in_progress() -> None:
-    snapshot = mounting()
+    snapshot = mounting(pods=(waiting_pod(placed_at=JUST_NOW),))
     text = words_of(answer(diagnosis_of(snapshot), snapshot, Layout()))
     assert "Wait, then run the command again." in text
     assert "Recovery kubelet and the CSI driver" in text

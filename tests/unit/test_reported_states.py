@@ -253,7 +253,7 @@ def test_what_a_free_volume_waits_for_comes_before_its_holders(name: str) -> Non
 REMEDIES: Final = {
     "ceph-csi-935": "Add controllerExpandSecretRef to the PV",
     "k8up-978": "Run the pod of the Job on worker-2 too",
-    "rook-2517": "Look at kubelet on worker-2 first",
+    "rook-2517": "Start kubelet on worker-2",
     "kubernetes-93385": "Find the machine that has the address 10.132.29.1",
     "kubernetes-70175": "To use it again, write the name and namespace of the new claim",
     "kubernetes-89910": "Delete the pod: StatefulSet/app then creates the claim again",

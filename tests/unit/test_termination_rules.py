@@ -155,7 +155,6 @@ def test_remedy_for_a_down_node_is_ordered_and_not_a_command() -> None:
         assert order == sorted(order)
         assert lines_of(finding.commands) == (
             "ssh worker-1 systemctl status kubelet",
-            "kubectl describe node worker-1",
             f"rbd status {SPEC}",
         )
     assert "that machine runs and may write" in found(seen, "RBD725").message
@@ -265,8 +264,8 @@ LOST: Final[dict[str, tuple[dict[str, Any], bool, bool]]] = {
 
 
 @each_row("case", LOST)
-def test_kubelet_of_a_machine_that_runs_is_the_first_step(context: str) -> None:
-    of_node, has_watch, is_first = LOST[context]
+def test_kubelet_of_a_machine_that_runs_is_the_first_step(case: str) -> None:
+    of_node, has_watch, is_first = LOST[case]
     seen = waiting(
         waiting_pod(),
         pod(deleting_since=LONG_SINCE, containers=(RUNNING,)),
@@ -278,5 +277,5 @@ def test_kubelet_of_a_machine_that_runs_is_the_first_step(context: str) -> None:
     for finding in reported:
         first = lines_of(finding.commands)[0]
         assert (first == "ssh worker-1 systemctl status kubelet") is is_first
-        assert str(finding.remedy).startswith("Look at kubelet on worker-1 first") is is_first
+        assert str(finding.remedy).startswith("Start kubelet on worker-1") is is_first
         assert "keep to this order" in str(finding.remedy)
