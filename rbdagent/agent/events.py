@@ -34,7 +34,7 @@ from rbdagent.report.public import PublicText
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
     from rbdagent.collect.kube.kubeconfig import KubeAccess
 
 Json = dict[str, Any]

@@ -13,7 +13,7 @@ from rbdagent.unmap.followup import FollowupState, follow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
     from rbdagent.log import Log
     from rbdagent.model import Snapshot
     from rbdagent.unmap.state_store import StateDir

@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from rbdagent.agent.metrics import Metrics
-from rbdagent.agent.probes import health
+from rbdagent.agent.probes import Served, health
 from rbdagent.agent.processes import ProcessMetrics
 from rbdagent.collector import Workers
 from rbdagent.errors import RbdagentError
@@ -29,7 +29,6 @@ from rbdagent.log import logger
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from rbdagent.agent.loop import CycleResult
 
 _POLL_S: Final = 3600.0
 """Interval at which the server checks for a request to stop. The agent never sends one."""
@@ -41,18 +40,6 @@ _MOST_BYTES: Final = 8192
 """Limit of a request. Without it, http.server reads up to a hundred headers of 64 KiB each."""
 _MOST_CONNECTIONS: Final = 32
 """Limit of open connections, each with a thread; Prometheus and kubelet have one or two."""
-
-
-class Served(Protocol):
-    """The part of an agent that the endpoint needs: its health, and its last cycle."""
-
-    @property
-    def seen(self) -> CycleResult | None:
-        """The result of its last cycle; None before the first one."""
-
-    @property
-    def beat_age_s(self) -> float:
-        """Seconds since its loop last made progress."""
 
 
 def serve(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.agent.cycle import CycleResult
 from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.objects import OwnObjects
@@ -23,7 +22,6 @@ from rbdagent.errors import RbdagentError
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.log import bind, bound
 from rbdagent.model import (
-    BlockedVolume,
     BootTime,
     CollectScope,
     Diagnosis,
@@ -75,38 +73,6 @@ changes collect during the pause."""
 _LIMITED: Final = "RBD508"
 """The condition that includes the limit of unmaps per hour."""
 _RELEASED: Final = frozenset({Verdict.PINNED, Verdict.STAGED})
-
-
-class CycleResult(Struct, frozen=True, kw_only=True):
-    """The result of one cycle."""
-
-    snapshot: Snapshot
-    diagnoses: tuple[Diagnosis, ...]
-    history: History | None
-    took_s: float
-    at: float
-    """Seconds of the monotonic clock."""
-    acts: tuple[UnmapRecord, ...] | NotObserved = ()
-    """The recorded unmaps, the latest one last."""
-    news: tuple[UnmapRecord, ...] = ()
-    """The refusals and the results of the follow-up that are new in this cycle."""
-    ended: dict[str, int] | NotObserved = {}
-    """The number of recorded unmaps and refusals, by outcome."""
-    refused: tuple[UnmapRefusal, ...] = ()
-    """The last refusal of each orphan that stays mapped after its grace period."""
-    blocked: tuple[BlockedVolume, ...] = ()
-    """The volumes that prevent pods of this node from starting."""
-    complete_at: str | None = None
-    """The time of the last snapshot in which no source failed; None if there was none yet."""
-
-    @property
-    def verdicts(self) -> Counter[str]:
-        """Count the mappings of this node by their verdict."""
-        return Counter(
-            str(holder_verdict.verdict)
-            for diagnosis in self.diagnoses
-            for holder_verdict in diagnosis.local
-        )
 
 
 class UnmapAttempt(NamedTuple):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
     from rbdagent.model import Diagnosis, HolderVerdict
 
 _MAPPING: Final = (

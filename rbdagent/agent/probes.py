@@ -13,14 +13,14 @@ import socket
 import threading
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from rbdagent.errors import RbdagentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rbdagent.agent.http import Served
+    from rbdagent.agent.cycle import CycleResult
 
 HUNG_S: Final = 180.0
 """Longer than the time limit of any observation and of any step of an unmap."""
@@ -33,6 +33,18 @@ _WITHIN_S: Final = 5.0
 _BACKLOG: Final = 1024
 _REST_S: Final = 0.1
 """Pause if no connection can be accepted, for instance without a free descriptor."""
+
+
+class Served(Protocol):
+    """The part of an agent that the endpoint needs: its health, and its last cycle."""
+
+    @property
+    def seen(self) -> CycleResult | None:
+        """The result of its last cycle; None before the first one."""
+
+    @property
+    def beat_age_s(self) -> float:
+        """Seconds since its loop last made progress."""
 
 
 class Answer(NamedTuple):

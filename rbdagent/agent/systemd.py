@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
 
 _TIMEOUT_S: Final = 1.0
 """systemd reads immediately. If systemd hangs, the agent does not wait any longer."""

@@ -18,7 +18,7 @@ from rbdagent.verdicts.timing import MOVING, age
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
     from rbdagent.model import BlockedVolume, Holder, Pod, Snapshot
 
 REASON: Final = "RBDVolumeHeld"

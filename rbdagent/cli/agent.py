@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from rbdagent.agent.cycle import CycleResult
     from rbdagent.agent.kernel_events import Wake
-    from rbdagent.agent.loop import Agent, CycleResult
+    from rbdagent.agent.loop import Agent
     from rbdagent.agent.pod_watch import ApiWatch
     from rbdagent.agent.systemd import ServiceManager
     from rbdagent.collect.kube.kubeconfig import KubeAccess

@@ -158,7 +158,7 @@ def _of_snapshot(source: str, kind: TargetKind) -> _Listed:
 
 
 def _of_cluster(context: click.Context, asked: _Asked) -> _Listed:
-    from rbdagent.cli.options import kube_access
+    from rbdagent.cli.access import kube_access
     from rbdagent.collect.kube.client import Api
     from rbdagent.collect.kube.kubeconfig import credentials
     from rbdagent.collect.kube.requests import VOLUMES, listed, within

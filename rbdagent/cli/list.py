@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from rbdagent.cli.data_source import settled, snapshot_of
-from rbdagent.cli.options import label_requirements, observing, reading
+from rbdagent.cli.options import claims_in_words, label_requirements, observing, reading
 from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
 from rbdagent.commands import command as command_of
 from rbdagent.errors import RbdagentError, UsageError
@@ -134,12 +134,6 @@ def _wanted(namespace: str | None, selector: str | None) -> _Wanted:
             namespace in {None, claim.ref.namespace} and selects(requirements, dict(claim.labels))
         ),
     )
-
-
-def claims_in_words(namespace: str | None, selector: str | None) -> list[str]:
-    """Return how the flags -n and -l select claims, for a sentence."""
-    words = [f"of namespace {namespace}"] if namespace is not None else []
-    return [*words, f"with -l {selector}"] if selector else words
 
 
 def _only(wanted: _Wanted, diagnoses: list[Diagnosis], snapshot: Snapshot) -> list[Diagnosis]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rbdagent.cli.list import claims_in_words
-from rbdagent.cli.options import label_requirements
+from rbdagent.cli.options import claims_in_words, label_requirements
 from rbdagent.cli.output import (
     FINDINGS,
     complain,

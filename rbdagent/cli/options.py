@@ -11,6 +11,8 @@ import click
 from click.core import ParameterSource
 
 from rbdagent import __version__
+from rbdagent.cli.access import kube_access, path_of
+from rbdagent.cli.output import SEVERITIES
 from rbdagent.errors import ParseError, UsageError
 
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 FILE: Final = click.Path(readable=False)
 """A file, which shells complete; the source that reads it reports an error."""
-
-SEVERITIES: Final = ("info", "warning", "error", "critical")
 
 
 class Duration(click.ParamType[float]):
@@ -254,8 +254,8 @@ def settings_of(given: dict[str, Any]) -> Settings:
             name=name,
             conf=Path(str(table.get("conf", conf))),
             client_id=str(table.get("id", given["ceph_id"])),
-            keyring=_path(table.get("keyring")) or _credential_keyring(name),
-            keyfile=_path(table.get("keyfile")),
+            keyring=path_of(table.get("keyring")) or _credential_keyring(name),
+            keyfile=path_of(table.get("keyfile")),
             timeout_s=Duration().convert(table.get("timeout", given["ceph_timeout"]), None, None),
         )
         for name, table in zip(names, tables, strict=True)
@@ -307,18 +307,10 @@ def _monitor_list(cluster: str, table: dict[str, Any], access: KubeAccess | None
     )
 
 
-def kube_access(given: dict[str, Any]) -> KubeAccess:
-    """Return the access to Kubernetes from the values of the flags."""
-    from rbdagent.collect.kube.kubeconfig import KubeAccess
-
-    variables = ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
-    return KubeAccess(
-        kubeconfig=_path(given["kubeconfig"]),
-        context=given["context"],
-        timeout_s=given["kube_timeout"],
-        answer_s=given["timeout"],
-        environment=tuple((name, os.environ[name]) for name in variables if name in os.environ),
-    )
+def claims_in_words(namespace: str | None, selector: str | None) -> list[str]:
+    """Return how the flags -n and -l select claims, for a sentence."""
+    words = [f"of namespace {namespace}"] if namespace is not None else []
+    return [*words, f"with -l {selector}"] if selector else words
 
 
 def label_requirements(selector: str | None) -> tuple[Requirement, ...]:
@@ -333,10 +325,6 @@ def label_requirements(selector: str | None) -> tuple[Requirement, ...]:
         return parse_selector(selector or "")
     except ParseError as error:
         raise UsageError(str(error)) from error
-
-
-def _path(value: str | None) -> Path | None:
-    return Path(value) if value else None
 
 
 def _credential_keyring(cluster: str) -> Path | None:

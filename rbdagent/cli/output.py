@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from rbdagent.cli.options import SEVERITIES
 from rbdagent.commands import PROGRAM
 from rbdagent.errors import RbdagentError, SourceError
 from rbdagent.parse.excerpt import shortened
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from rbdagent.report.text.layout import Layout
 
 
+SEVERITIES: Final = ("info", "warning", "error", "critical")
+"""The severities of findings, in ascending order, as --fail-on takes them."""
 FINDINGS: Final = 3
 """The exit code for findings at or above --fail-on."""
 _WATCH_S: Final = 5.0

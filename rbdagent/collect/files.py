@@ -30,10 +30,6 @@ COMMAND_LINE: Final = 1 << 12
 """The part of a command line that is read; 200 characters of it are shown."""
 ARGUMENTS: Final = 1 << 14
 """For programs whose arguments are parsed. A path has at most 4,095 bytes, mount options a page."""
-MOUNTINFO: Final = 1 << 24
-"""The kernel allows 100,000 mounts (fs.mount-max), of some 150 bytes each."""
-MAPS: Final = 1 << 26
-"""262,144 mappings, which search engines require (vm.max_map_count), of some 120 bytes each."""
 
 _CHUNK: Final = 1 << 16
 _LINE: Final = 1 << 20

@@ -22,7 +22,6 @@ from rbdagent.report.json.lifecycle import ClusterReport, LifecycleReport
 from rbdagent.report.json.mappings import MappingList, PublishedList
 from rbdagent.report.json.unmap import UnmapPlan, UnmapRefusal, UnmapResult
 from rbdagent.report.json.version import Version
-from rbdagent.report.snapshot import schema_of_snapshot
 
 Json = dict[str, Any]
 
@@ -94,10 +93,18 @@ def _head(kind: str) -> Json:
     }
 
 
+def _schema_of_snapshot() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the JSON Schema of a snapshot without its head, and the types that it refers to."""
+    _, types = msgspec.json.schema_components([Snapshot], ref_template="#/$defs/{name}")
+    for schema in types.values():
+        schema.pop("additionalProperties", None)  # schemas are additive
+    return types.pop("Snapshot"), types
+
+
 def _snapshot_schema() -> Json:
     """Return the schema of the model, which ``snapshot`` writes unchanged."""
     head = {"apiVersion": {"const": API_VERSION}, "kind": {"const": "Snapshot"}}
-    body, types = schema_of_snapshot()
+    body, types = _schema_of_snapshot()
     return {
         **_head("Snapshot"),
         "type": "object",

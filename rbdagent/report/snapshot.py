@@ -159,14 +159,6 @@ def _decoded(
     return decoded
 
 
-def schema_of_snapshot() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the JSON Schema of a snapshot without its head, and the types that it refers to."""
-    _, types = msgspec.json.schema_components([Snapshot], ref_template="#/$defs/{name}")
-    for schema in types.values():
-        schema.pop("additionalProperties", None)  # schemas are additive
-    return types.pop("Snapshot"), types
-
-
 _TYPE: Final = re.compile("`([^`]*)`")
 _WORDS: Final = {
     "str": "a text",

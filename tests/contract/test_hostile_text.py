@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from rbdagent.agent.cycle import CycleResult
 from rbdagent.agent.events import transitions
-from rbdagent.agent.loop import CycleResult
 from rbdagent.correlate import volumes_of_node
 from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (

@@ -21,7 +21,7 @@ from tests.support.recorded_agent import exposition, recorded_cycle
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
 
 MARKER: Final = "--of=(MARKER"
 """A word in the command line of each process; the sentences contain parentheses as well."""

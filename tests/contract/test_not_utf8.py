@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.agent.cycle import CycleResult
 from rbdagent.agent.events import event_object, transitions
-from rbdagent.agent.loop import CycleResult
 from rbdagent.collect.files import read_text
 from rbdagent.correlate import volumes_of_node
 from rbdagent.errors import ParseError

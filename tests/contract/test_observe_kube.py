@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
 
 OWN_BOOT = "f3236283-2359-4784-bff6-cc56d0bcf0d4"
 """Of Node n1 in the recording of the fake API."""

@@ -29,7 +29,7 @@ import yaml
 from rbdagent import __version__
 from rbdagent.catalog import CATALOG
 from rbdagent.cli import cli
-from rbdagent.cli.options import SEVERITIES
+from rbdagent.cli.output import SEVERITIES
 from rbdagent.parse.shown import in_json
 from rbdagent.report.schema import KINDS
 from tests.documents.plugin import ELSEWHERE, PLUGIN, as_generated, help_lines

@@ -123,8 +123,8 @@ def test_line_is_rewritten_and_erased_when_the_answer_comes(api: HungApi, tmp_pa
 
 
 @pytest.mark.parametrize("case", [("dumb",), ("xterm", "--debug")], ids=["dumb", "debug"])
-def test_plain_line_is_printed_once(api: HungApi, tmp_path: Path, context: tuple[str, ...]) -> None:
-    term, *flags = context
+def test_plain_line_is_printed_once(api: HungApi, tmp_path: Path, case: tuple[str, ...]) -> None:
+    term, *flags = case
     text, stdout = shown_while_waiting(api, tmp_path, "\n", *flags, term=term)
     assert re.match(f"{_LINE}\r\n", text)
     assert text.count("waiting for") == 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
 
 Json = dict[str, Any]
 NODE, UID = "worker-1", "node-uid"

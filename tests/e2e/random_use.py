@@ -103,9 +103,9 @@ def test_random_use_raises_no_alarm(
     draw = random.Random(SEED)
     seen: dict[str, list[str]] = {}
     with healthy_namespace(lab, "random-use") as healthy:
-        volume, end = RandomUse(healthy, draw), time.monotonic() + LENGTH_S
+        use, end = RandomUse(healthy, draw), time.monotonic() + LENGTH_S
         while time.monotonic() < end:
-            done, node = volume.step(), draw.choice(_VIEWS)
+            done, node = use.step(), draw.choice(_VIEWS)
             alarms = healthy.alarms_of_all(node)
             seen[f"{len(seen)}: {done}, -A from {node}"] = alarms
             if alarms:

@@ -343,11 +343,7 @@ def said(stage: Stage) -> Said:
 
 def forked(mode: str) -> dict[str, Case]:
     """Return the cases that one container of a mode runs."""
-    return {
-        context.entry: context
-        for context in CASES
-        if context.mode == mode and context.take is not None
-    }
+    return {case.entry: case for case in CASES if case.mode == mode and case.take is not None}
 
 
 def begin(stage: Stage, mode: str) -> tuple[str, dict[str, Json]]:
@@ -359,15 +355,15 @@ def begin(stage: Stage, mode: str) -> tuple[str, dict[str, Json]]:
         stage.hold_open(node, device)
     known = stage.about(node, device)
     forks = [("nothing", "", filled(run, known)) for run in _ALL_RUN[mode]]
-    for context in forked(mode).values():
-        how, what = context.take or ("", "")
+    for case in forked(mode).values():
+        how, what = case.take or ("", "")
         what = path_of(pod, what) if how in {"hide", "lock"} else what
-        forks.append((how, what, filled(context.run, known)))
+        forks.append((how, what, filled(case.run, known)))
     containers = {_ALL: running(pod, guest_program("without", json.dumps(forks)))}
     containers |= {
-        context.entry: running(pod, filled(context.run, known), context.security)
-        for context in CASES
-        if context.mode == mode and context.security is not None
+        case.entry: running(pod, filled(case.run, known), case.security)
+        for case in CASES
+        if case.mode == mode and case.security is not None
     }
     return stage.start(mode, node, pod, containers), containers
 
@@ -375,17 +371,17 @@ def begin(stage: Stage, mode: str) -> tuple[str, dict[str, Json]]:
 @pytest.mark.parametrize("mode", MODES)
 def test_full_privileges_lose_no_function(said: Said, mode: str) -> None:
     text = " ".join(said.all_there[mode].split())
-    for context in CASES:
-        if context.mode in {mode, UNMAP} and context.run in _ALL_RUN[mode]:
-            assert not context.gained or context.gained not in text, text
-            assert context.lost in text, text
+    for case in CASES:
+        if case.mode in {mode, UNMAP} and case.run in _ALL_RUN[mode]:
+            assert not case.gained or case.gained not in text, text
+            assert case.lost in text, text
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda context: context.entry)
-def test_missing_privilege_loses_its_function(said: Said, context: Case) -> None:
-    text = " ".join(said.without[context.entry].split())
-    assert context.gained in text, text
-    assert not context.lost or context.lost not in text, text
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.entry)
+def test_missing_privilege_loses_its_function(said: Said, case: Case) -> None:
+    text = " ".join(said.without[case.entry].split())
+    assert case.gained in text, text
+    assert not case.lost or case.lost not in text, text
 
 
 # Privileges for later changes on the node ---------------------------------------------------------
@@ -473,7 +469,7 @@ def test_private_copy_of_kubelet_directory_keeps_device_busy(
 # Chart, cases and document ------------------------------------------------------------------------
 
 _SHOWN_BY: Final = {
-    **{context.entry: f"[{context.entry}]" for context in CASES},
+    **{case.entry: f"[{case.entry}]" for case in CASES},
     "sys HostToContainer": "test_debugfs_mounted_later_is_visible",
     "kubelet HostToContainer": "test_private_copy_of_kubelet_directory_keeps_device_busy",
     # The lab's kernel runs without AppArmor and SELinux.
@@ -493,7 +489,7 @@ def given(lab: Lab) -> dict[str, set[str]]:
 
 def test_chart_has_a_case_for_each_privilege(given: dict[str, set[str]]) -> None:
     assert given[OBSERVE] | given[UNMAP] == set(_SHOWN_BY)
-    assert {context.entry for context in CASES if context.mode == UNMAP} <= given[UNMAP]
+    assert {case.entry for case in CASES if case.mode == UNMAP} <= given[UNMAP]
 
 
 def test_mode_observe_has_only_privileges_of_mode_unmap(given: dict[str, set[str]]) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rbdagent.agent.loop import Agent, CycleResult
+from rbdagent.agent.loop import Agent
 from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.collector import start_workers
 from rbdagent.config import Settings
@@ -22,6 +22,7 @@ from tests.lab.processes import wait_until
 from tests.support.agent_loop import Log
 
 if TYPE_CHECKING:
+    from rbdagent.agent.cycle import CycleResult
     from tests.lab.ceph import CephCluster
 
 MINUTES = 24 * 60

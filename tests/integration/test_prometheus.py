@@ -29,7 +29,7 @@ from tests.support.recorded_agent import exposition, recorded_cycle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
 
 Json = dict[str, Any]
 

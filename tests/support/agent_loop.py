@@ -12,7 +12,8 @@ import structlog
 from msgspec.structs import replace
 
 from rbdagent.agent import loop
-from rbdagent.agent.loop import Agent, CycleResult
+from rbdagent.agent.cycle import CycleResult
+from rbdagent.agent.loop import Agent
 from rbdagent.agent.metrics import Metrics
 from rbdagent.collector import Workers
 from rbdagent.correlate import correlate

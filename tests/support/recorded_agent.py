@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from rbdagent.agent.loop import CycleResult
+from rbdagent.agent.cycle import CycleResult
 from rbdagent.agent.metrics import Metrics
 from rbdagent.correlate import volumes_of_node
 from rbdagent.correlate.image_identity import mappings_of, volume_image

@@ -44,7 +44,7 @@ from tests.support.unmap_plans import history, moment, seen
 if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
 
 
 def unmaps(look: CycleResult) -> dict[str, float]:

@@ -95,17 +95,17 @@ def a_hang() -> Snapshot:
 
 
 @each_row("case", CAUSES)
-def test_reported_cause_is_named_for_a_creation_and_for_a_hang(context: str) -> None:
-    check, words = CAUSES[context]
+def test_reported_cause_is_named_for_a_creation_and_for_a_hang(case: str) -> None:
+    check, words = CAUSES[case]
     assert words in message(reporting(hanging_creation(), check), "RBD619")
     assert words in message(reporting(a_hang(), check), "RBD203")
 
 
 @each_row("case", NO_CAUSES)
-def test_report_about_another_pool_is_no_cause(context: str) -> None:
+def test_report_about_another_pool_is_no_cause(case: str) -> None:
     for seen, code in ((hanging_creation(), "RBD619"), (a_hang(), "RBD203")):
-        assert "Ceph reports" not in message(reporting(seen, NO_CAUSES[context]), code)
-        assert "paused" not in message(reporting(seen, NO_CAUSES[context]), code)
+        assert "Ceph reports" not in message(reporting(seen, NO_CAUSES[case]), code)
+        assert "paused" not in message(reporting(seen, NO_CAUSES[case]), code)
 
 
 SLOW_OSDS: Final = HealthCheck(
@@ -145,8 +145,8 @@ SHOWN_OSDS: Final = {
 
 
 @each_row("case", SHOWN_OSDS)
-def test_slow_osds_are_named_for_a_call_that_hangs(context: str) -> None:
-    check, words, located = SHOWN_OSDS[context]
+def test_slow_osds_are_named_for_a_call_that_hangs(case: str) -> None:
+    check, words, located = SHOWN_OSDS[case]
     for seen in (a_hanging_call(check), reporting(a_hang(), check)):
         hang = found(seen, "RBD203")
         assert words in hang.message
@@ -200,8 +200,8 @@ LOG_LINES: Final = {
 
 
 @each_row("case", LOG_LINES)
-def test_log_of_the_plugin_is_named_empty_only_if_it_is(context: str) -> None:
-    line, is_silent = LOG_LINES[context]
+def test_log_of_the_plugin_is_named_empty_only_if_it_is(case: str) -> None:
+    line, is_silent = LOG_LINES[case]
     for since, is_whole in ((LONG_AGO, True), ("2026-11-21T02:59:59Z", False)):
         log, empty = LogExcerpt(since=since, words=(line,)), LogExcerpt(since=since)
         words = NodeLogs(kubelet=empty, plugin=log, kernel=empty)

@@ -139,13 +139,13 @@ NOT_SEEN: Final[dict[str, Snapshot]] = {
 
 @pytest.mark.parametrize("case", FREE)
 @pytest.mark.parametrize("waited_s", [0.0, 2 * PATIENCE_S])
-def test_unmap_is_cleared_if_no_step_is_left(context: str, waited_s: float) -> None:
-    assert follow(ACT, FREE[context], waited_s=waited_s).state is CLEARED
+def test_unmap_is_cleared_if_no_step_is_left(case: str, waited_s: float) -> None:
+    assert follow(ACT, FREE[case], waited_s=waited_s).state is CLEARED
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_remaining_step_gets_time_and_is_then_named(context: str) -> None:
-    seen, words = KEPT[context]
+def test_remaining_step_gets_time_and_is_then_named(case: str) -> None:
+    seen, words = KEPT[case]
     early, late = (follow(ACT, seen, waited_s=waited) for waited in (PATIENCE_S - 1, PATIENCE_S))
     assert (early.state, late.state) == (PENDING, BLOCKED)
     assert words in "; ".join(late.reasons)
@@ -155,8 +155,8 @@ def test_remaining_step_gets_time_and_is_then_named(context: str) -> None:
 
 @pytest.mark.parametrize("case", NOT_SEEN)
 @pytest.mark.parametrize("waited_s", [0.0, 2 * PATIENCE_S])
-def test_unobserved_part_is_neither_cleared_nor_blocked(context: str, waited_s: float) -> None:
-    outlook = follow(ACT, NOT_SEEN[context], waited_s=waited_s)
+def test_unobserved_part_is_neither_cleared_nor_blocked(case: str, waited_s: float) -> None:
+    outlook = follow(ACT, NOT_SEEN[case], waited_s=waited_s)
     assert outlook.state is PENDING
     assert all(reason.startswith("not observed: ") for reason in outlook.reasons)
 

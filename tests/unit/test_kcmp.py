@@ -118,19 +118,19 @@ def paths_of(tree: Tree) -> set[tuple[int, str]]:
 
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_a_shared_address_space_is_read_once_and_counts_for_both(
-    tree: Tree, volume: Callable[[FakeKcmp | None], None], *, is_shared: bool
+    tree: Tree, use: Callable[[FakeKcmp | None], None], *, is_shared: bool
 ) -> None:
     tree.write("proc/77/maps", LINE)
-    volume(FakeKcmp(VM={77: 1, 78: 1 if is_shared else 2}))
+    use(FakeKcmp(VM={77: 1, 78: 1 if is_shared else 2}))
     assert paths_of(tree) == {(77, "/data/db")} | ({(78, "/data/db")} if is_shared else set())
 
 
 def test_a_process_that_shared_memory_until_the_other_was_read_is_read_itself(
-    tree: Tree, volume: Callable[[FakeKcmp | None], None], monkeypatch: pytest.MonkeyPatch
+    tree: Tree, use: Callable[[FakeKcmp | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It executes another program between the two reads."""
     fake = FakeKcmp(VM={77: 1, 78: 1})
-    volume(fake)
+    use(fake)
     real = procfs._mappings
 
     def mapped(entry: procfs.ProcessEntry, *arguments: object) -> object:
@@ -146,7 +146,7 @@ def test_a_process_that_shared_memory_until_the_other_was_read_is_read_itself(
 @pytest.mark.parametrize("cause", ["too large", "error", "ended"])
 def test_what_was_not_read_of_a_shared_address_space_is_a_gap(
     tree: Tree,
-    volume: Callable[[FakeKcmp | None], None],
+    use: Callable[[FakeKcmp | None], None],
     monkeypatch: pytest.MonkeyPatch,
     cause: str,
     *,
@@ -154,7 +154,7 @@ def test_what_was_not_read_of_a_shared_address_space_is_a_gap(
 ) -> None:
     """Whether they still share it or not, no process counts as read."""
     fake = FakeKcmp(VM={77: 1, 78: 1})
-    volume(fake)
+    use(fake)
     if cause == "too large":
         monkeypatch.setattr(procfs, "MAPS_SIZES", (10,))
     for pid in (77, 78):
@@ -181,7 +181,7 @@ def test_what_was_not_read_of_a_shared_address_space_is_a_gap(
 
 
 def test_a_shared_table_of_descriptors_is_read_once_and_counts_for_both(
-    tree: Tree, volume: Callable[[FakeKcmp | None], None], monkeypatch: pytest.MonkeyPatch
+    tree: Tree, use: Callable[[FakeKcmp | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only large tables are compared; both processes show the first descriptors themselves."""
     for module in (limits, procfs):
@@ -191,9 +191,9 @@ def test_a_shared_table_of_descriptors_is_read_once_and_counts_for_both(
     Path(device).touch()
     tree.open_files(77, "/dev/null", "/dev/null", device)
     tree.open_files(78, "/dev/null", "/dev/null", "/dev/null")
-    volume(FakeKcmp(FILES={77: 1, 78: 1}))
+    use(FakeKcmp(FILES={77: 1, 78: 1}))
     assert paths_of(tree) == {(77, device), (78, device)}
-    volume(FakeKcmp(FILES={77: 1, 78: 2}))
+    use(FakeKcmp(FILES={77: 1, 78: 2}))
     assert paths_of(tree) == {(77, device)}
 
 
@@ -208,10 +208,10 @@ _COLUMNS: Final = procfs._Columns.of
 
 
 def test_without_the_system_call_equal_large_address_spaces_wait_for_the_small_ones(
-    tree: Tree, volume: Callable[[FakeKcmp | None], None], monkeypatch: pytest.MonkeyPatch
+    tree: Tree, use: Callable[[FakeKcmp | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the first of them is read twice."""
-    volume(None)
+    use(None)
     monkeypatch.setattr(procfs, "MAPS_SIZES", (10, 1000))
     for pid in (77, 78):
         rest = f"S 1 1 1 0 -1 0 {'0 ' * 10}1 0 1000 0 {'0 ' * 3}400000 500000 7ffe {'0 ' * 22}"

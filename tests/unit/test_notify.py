@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rbdagent.agent.loop import Agent, CycleResult
+    from rbdagent.agent.cycle import CycleResult
+    from rbdagent.agent.loop import Agent
 
 
 class Listener:

@@ -522,8 +522,8 @@ WITHOUT_WATCH: Final[dict[str, tuple[Diagnosis, Verdict]]] = {
 
 
 @pytest.mark.parametrize("case", WITHOUT_WATCH)
-def test_reported_mapping_without_a_watcher_is_a_holder(context: str) -> None:
-    diagnosis, expected = WITHOUT_WATCH[context]
+def test_reported_mapping_without_a_watcher_is_a_holder(case: str) -> None:
+    diagnosis, expected = WITHOUT_WATCH[case]
     (judged,) = diagnosis.holders
     assert judged.holder.node == "worker-1"
     assert judged.holder.confidence is Confidence.CERTAIN
@@ -538,9 +538,9 @@ RETURNED: Final[dict[str, tuple[Json, Verdict]]] = {
 
 
 @pytest.mark.parametrize("case", RETURNED)
-def test_client_that_watches_again_after_its_blocklist_entry_is_not_dead(context: str) -> None:
+def test_client_that_watches_again_after_its_blocklist_entry_is_not_dead(case: str) -> None:
     """The entry was removed before the kernel noticed the lost watch (observed in the lab)."""
-    in_kube, expected = RETURNED[context]
+    in_kube, expected = RETURNED[case]
     report = by_agent(Verdict.DEAD, read_only=False)
     diagnosis = unwatched_seen_from_worker_2(
         report, of_image={"watchers": (watcher(),)}, in_kube=in_kube
@@ -720,8 +720,8 @@ NEIGHBOURS: Final[dict[str, tuple[Snapshot, tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("case", NEIGHBOURS)
-def test_neighbours_are_the_nodes_that_may_conflict(context: str) -> None:
-    seen, wanted = NEIGHBOURS[context]
+def test_neighbours_are_the_nodes_that_may_conflict(case: str) -> None:
+    seen, wanted = NEIGHBOURS[case]
     assert {name for use in correlate_node(seen) for name in neighbours(use, "worker-1")} == {
         *wanted
     }

@@ -79,8 +79,8 @@ KEPT: Final = {
 
 
 @each_row("case", KEPT)
-def test_device_on_the_volume_of_an_ended_pod_is_the_cause(context: str) -> None:
-    devices, words = KEPT[context]
+def test_device_on_the_volume_of_an_ended_pod_is_the_cause(case: str) -> None:
+    devices, words = KEPT[case]
     finding = found(ended(*devices), "RBD724")
     assert words in finding.message
     assert "force" in str(finding.remedy)
@@ -114,8 +114,8 @@ OF_NO_STRANGER: Final = {
 
 
 @each_row("case", OF_NO_STRANGER)
-def test_no_device_is_blamed_that_belongs_to_the_volume(context: str) -> None:
-    devices, pods = OF_NO_STRANGER[context]
+def test_no_device_is_blamed_that_belongs_to_the_volume(case: str) -> None:
+    devices, pods = OF_NO_STRANGER[case]
     seen = ended(*devices, pods=pods)
     messages = [one.message for one in diagnosis_of(seen).findings if one.code == "RBD724"]
     assert not any("because" in text for text in messages)

@@ -28,7 +28,7 @@ from tests.support.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from rbdagent.agent.loop import CycleResult
+    from rbdagent.agent.cycle import CycleResult
     from rbdagent.model import Snapshot
 
 CLIENT: Final = "client.4239 at 10.77.0.12:0/1932216381"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rbdagent.collect.files import MOUNTINFO, UnreadError, read_blocks
+from rbdagent.collect.files import UnreadError, read_blocks
+from rbdagent.collect.node.limits import MOUNTINFO
 from rbdagent.errors import ParseError
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.foreign import foreign_name

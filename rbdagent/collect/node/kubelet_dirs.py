@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.collect.files import (
-    MOUNTINFO,
     UnreadError,
     followed,
     is_mount_point,
@@ -20,7 +19,7 @@ from rbdagent.collect.files import (
     read_file,
 )
 from rbdagent.collect.node.file_systems import mount_of
-from rbdagent.collect.node.limits import share_of_process
+from rbdagent.collect.node.limits import MOUNTINFO, share_of_process
 from rbdagent.collect.node.mounts import OnDisk
 from rbdagent.collect.node.procfs import KUBELETS, flag_value, named, uids_of
 from rbdagent.collect.node.sockets import listening_names, listens

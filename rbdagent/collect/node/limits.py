@@ -24,11 +24,13 @@ import math
 import time
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.collect.files import MAPS, MOUNTINFO
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+MOUNTINFO: Final = 1 << 24
+"""The kernel allows 100,000 mounts (fs.mount-max), of some 150 bytes each."""
+MAPS: Final = 1 << 26
+"""262,144 mappings, which search engines require (vm.max_map_count), of some 120 bytes each."""
 PROCESS_S: Final = 2.0
 """Processor time for one kind of files of a process without a pod."""
 OBSERVATION_S: Final = 0.2

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rbdagent.collect.files import MOUNTINFO, TooLargeError, UnreadError, read_blocks
-from rbdagent.collect.node.limits import ROOM
+from rbdagent.collect.files import TooLargeError, UnreadError, read_blocks
+from rbdagent.collect.node.limits import MOUNTINFO, ROOM
 from rbdagent.errors import ParseError
 from rbdagent.model import (
     DeviceNumber,

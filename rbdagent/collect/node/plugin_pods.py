@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.collect.files import (
-    MOUNTINFO,
     TooLargeError,
     UnreadError,
     followed,
     read_blocks,
     read_bytes,
 )
-from rbdagent.collect.node.limits import MOUNTINFO_SIZES, Limits
+from rbdagent.collect.node.limits import MOUNTINFO, MOUNTINFO_SIZES, Limits
 from rbdagent.errors import ParseError
 from rbdagent.model import DeviceNumber, KubeletView, NotObserved
 from rbdagent.parse.mountinfo import parse_mount_line
