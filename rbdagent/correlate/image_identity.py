@@ -114,11 +114,7 @@ def staging_on(node: NodeView | None) -> tuple[StagingDirectory, ...]:
 
 def pod_volumes_on(node: NodeView | None) -> tuple[PodVolumeDirectory, ...]:
     """Return the observed directories of volumes below kubelet's ``pods`` on a node."""
-    return () if node is None else pod_volumes_of(node.kubelet)
-
-
-def pod_volumes_of(kubelet: KubeletView | NotObserved) -> tuple[PodVolumeDirectory, ...]:
-    """Return the observed directories of volumes below kubelet's ``pods``."""
+    kubelet = None if node is None else node.kubelet
     return observed_of(kubelet.pod_volumes) if isinstance(kubelet, KubeletView) else ()
 
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from rbdagent.correlate.coverage import Coverage
-from rbdagent.correlate.directories import Directories, directories_of, pod_uids_on, unbacked_in
+from rbdagent.correlate.directories import Directories, directories_of, unbacked_in
 from rbdagent.correlate.image_identity import (
     are_mappings_observed,
     distinct,
     identity_of_mapping,
     in_order,
-    pod_volumes_of,
     volume_image,
 )
 from rbdagent.correlate.names import handle_of, key_of, names_of_pv
@@ -435,7 +434,6 @@ class NodeIndex:
         """Take the facts of a view; nothing is indexed yet."""
         self._kubelet = NotObserved(reason="no node was observed") if view is None else view.kubelet
         self._unbacked = unbacked_in(view)
-        self._containers = () if view is None else view.processes
         self._mappings = () if view is None else observed_of(view.mappings)
 
     @cached_property
@@ -492,15 +490,6 @@ class NodeIndex:
             words |= set() if image is None else {image.spec.name}
             words |= {word for word in (mapping.image_id, backend) if word}
         return frozenset(words | {found.persistent_volume for found in self._unbacked})
-
-    @cached_property
-    def pod_uids(self) -> tuple[str, ...]:
-        """The uids of pods that occur on this node."""
-        uids = [uid for mapping in self.mappings for uid in pod_uids_on(mapping)]
-        uids += [entry.pod_uid for entry in pod_volumes_of(self._kubelet)]
-        uids += [directory.pod_uid for directory in self._unbacked]
-        uids += [process.pod_uid for process in self._containers if process.pod_uid]
-        return tuple(dict.fromkeys(uids))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -603,11 +592,6 @@ class ReportIndex:
     def is_of_another(self, report: PublishedNode) -> bool:
         """Return whether a report is of a node whose mappings this snapshot did not observe."""
         return not self._is_observed or report.name != self._own
-
-    @cached_property
-    def by_name(self) -> dict[str, PublishedNode]:
-        """The reports in :attr:`of_others` by the name of their node."""
-        return {report.name: report for report in self.of_others}
 
     @cached_property
     def _entries(self) -> tuple[PublishedEntry, ...]:

@@ -32,7 +32,6 @@ from rbdagent.model import (
     SourceState,
     Verdict,
     Volume,
-    VolumeAttachment,
     Watcher,
     derived,
     observed_of,
@@ -484,13 +483,3 @@ def is_ambiguous(volume: Volume, snapshot: Snapshot) -> bool:
     if volume.image is None or volume.image.fsid is not None:
         return False
     return len(fsids_of(volume.image, snapshot.node, snapshot.ceph)) > 1
-
-
-def attachment_of(holder: Holder) -> VolumeAttachment | None:
-    """Return a holder's attachment; None if it was not observed."""
-    return None if isinstance(holder.attachment, NotObserved) else holder.attachment
-
-
-def node_of(holder: Holder) -> Node | None:
-    """Return a holder's Node object; None if it was not observed."""
-    return None if isinstance(holder.node_object, NotObserved) else holder.node_object
