@@ -149,9 +149,14 @@ def snapshot_in(source: str) -> Snapshot:
     """
     from rbdagent.report.snapshot import load_snapshot
 
+    # No other reference: the text is freed while it is decoded.
+    return load_snapshot(_text(source), where=_file_name(source))
+
+
+def _text(source: str) -> str:
     name = _file_name(source)
     try:
-        text = _content(source).decode()
+        return _content(source).decode()
     except FileNotFoundError:
         raise UsageError(f"{source}: no such file", hint=_WANTED) from None
     except OSError as error:
@@ -159,7 +164,6 @@ def snapshot_in(source: str) -> Snapshot:
     except UnicodeDecodeError:
         # Drop the cause: it quotes a byte of the file, and --debug would print it.
         raise UsageError(f"{name}: not a text file, so not a snapshot", hint=_WANTED) from None
-    return load_snapshot(text, where=name)
 
 
 def _file_name(source: str) -> str:

@@ -145,7 +145,12 @@ def by_each(pairs: Iterable[tuple[_K, _T]]) -> dict[_K, list[_T]]:
     """Group values by key."""
     found: dict[_K, list[_T]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
+        known = found.get(key)
+        if known is None:
+            # Most lists have one element, and an empty list takes room for four.
+            found[key] = [value]
+        else:
+            known.append(value)
     return found
 
 

@@ -67,6 +67,9 @@ def in_json(encoded: str) -> str:
     JSON forbids raw control characters only up to U+001F (RFC 8259, section 7). Terminals also
     interpret DEL and U+0080 to U+009F, and change the direction of text at direction marks.
     """
+    if encoded.isascii() and "\x7f" not in encoded:
+        # The encoder has escaped every other control character.
+        return encoded
     # Line by line: translating every character of a large snapshot takes seconds.
     lines = encoded.split("\n")
     return "\n".join(line if line.isprintable() else line.translate(_AS_JSON) for line in lines)
