@@ -247,6 +247,16 @@ def delete_pod(pod: Pod) -> Command:
     return kubectl("delete pod", pod.ref.name, namespace=pod.ref.namespace)
 
 
+def cordon(holder: Holder) -> tuple[Command, ...]:
+    """Return the command that keeps new pods off a holder's node; none if it is on no node."""
+    return () if holder.node is None else (kubectl("cordon", holder.node),)
+
+
+def show_sandbox(pod_uid: str, holder: Holder) -> Command:
+    """Return the command that shows the containers of a pod on a holder's node, by its uid."""
+    return command("crictl pods --label", f"io.kubernetes.pod.uid={pod_uid}", node=holder.node)
+
+
 def pods_on(node: str) -> Command:
     """Return the command that lists the pods of a node."""
     return kubectl("get pods -A -o wide --field-selector", f"spec.nodeName={node}")

@@ -58,6 +58,7 @@ from rbdagent.rules.context import (
     agent_findings,
     at_least,
     check_here,
+    cordon,
     delete_pod,
     finding,
     identity_lines,
@@ -66,6 +67,7 @@ from rbdagent.rules.context import (
     query_again,
     query_on_node,
     reported_finding,
+    show_sandbox,
     subject_of,
     then_starts,
     unknown_finding,
@@ -736,7 +738,7 @@ def unwatched(context: RuleContext) -> Iterator[Finding]:
         sure = holder.mapping is not None and holder.mapping.watch is False
         is_elsewhere = holder.mapping is None and holder.node is not None
         again = query_on_node(context, str(holder.node)) if is_elsewhere else query_again(context)
-        act = (*_cordon(holder), *(delete_pod(pod) for pod in pods))
+        act = (*cordon(holder), *(delete_pod(pod) for pod in pods))
         yield finding(
             "RBD105",
             subject_of(holder),
@@ -761,7 +763,7 @@ def returned_dirty(context: RuleContext) -> Iterator[Finding]:
             "the workloads on it and reboot it before you remove the taint.",
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
             commands=(
-                *_cordon(holder_verdict.holder),
+                *cordon(holder_verdict.holder),
                 over_ssh(str(node), command("systemctl reboot")),
             ),
         )
@@ -793,7 +795,7 @@ def blocklisted(context: RuleContext) -> Iterator[Finding]:
             f"{holder.node or 'that machine'} fails too.{shared}{expiry} {_removal_advice(entry)}",
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             commands=(
-                *_cordon(holder),
+                *cordon(holder),
                 *(delete_pod(pod) for pod in (*pods, *others)),
                 query_again(context),
             ),
@@ -822,10 +824,6 @@ def _pods_of_siblings(
     return tuple(pod for pod in found if pod is not None and pod not in own)
 
 
-def _cordon(holder: Holder) -> tuple[Command, ...]:
-    return () if holder.node is None else (kubectl("cordon", holder.node),)
-
-
 def _removal_advice(entry: BlocklistEntry) -> str:
     if entry.nonce != 0:
         return "Do not remove the entry while these mappings exist."
@@ -845,7 +843,7 @@ def dead_nbd(context: RuleContext) -> Iterator[Finding]:
             continue
         if isinstance(holder.blocklisted_by, BlocklistEntry):
             continue
-        pods = _pods_of_dead_nbd(holder_verdict, context)
+        pods = pods_of_dead_nbd(holder_verdict, context)
         advice = (
             f"Delete {pod_names(pods)}: the next stage uses another device."
             if pods
@@ -862,7 +860,7 @@ def dead_nbd(context: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _pods_of_dead_nbd(holder_verdict: HolderVerdict, context: RuleContext) -> tuple[Pod, ...]:
+def pods_of_dead_nbd(holder_verdict: HolderVerdict, context: RuleContext) -> tuple[Pod, ...]:
     """Return the running pods whose device it is: none if another device has replaced it."""
     holder = holder_verdict.holder
     in_place = (user.holder.node == holder.node for user in context.holders_with(Verdict.IN_USE))
@@ -910,7 +908,7 @@ def lost_pod(context: RuleContext) -> Iterator[Finding]:
             ),
             commands=(
                 *start,
-                *(_sandbox(uid, holder) for uid in holder.unknown_pod_uids),
+                *(show_sandbox(uid, holder) for uid in holder.unknown_pod_uids),
             ),
         )
 
@@ -947,7 +945,7 @@ def pinned(context: RuleContext) -> Iterator[Finding]:
         kept = pins(found, holder) if holder.mapping is not None else ()
         if not kept:
             continue
-        after, recovery = _once_released(holder)
+        after, recovery = once_released(holder)
         devices = strange_devices(holder)
         # A file system that is left is there because something uses it: it counts only alone.
         others = len(users_without_pod(found, holder)) - 1
@@ -968,7 +966,7 @@ def pinned(context: RuleContext) -> Iterator[Finding]:
 _UNKNOWN_TO_KUBELET = "if kubelet still tracks the volume, which was not observed"
 
 
-def _once_released(holder: Holder) -> tuple[str, Recovery]:
+def once_released(holder: Holder) -> tuple[str, Recovery]:
     """Return what happens when nothing keeps the device open, as a sentence and as recovery."""
     released = "nothing keeps the device open"
     match _is_tracked(holder):
@@ -1048,11 +1046,7 @@ def _in_namespace(mount: Mount, context: RuleContext, holder: Holder) -> Iterato
     if pod is not None:
         yield kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
     elif process.pod_uid is not None:
-        yield _sandbox(process.pod_uid, holder)
-
-
-def _sandbox(pod_uid: str, holder: Holder) -> Command:
-    return command("crictl pods --label", f"io.kubernetes.pod.uid={pod_uid}", node=holder.node)
+        yield show_sandbox(process.pod_uid, holder)
 
 
 def _show(process: ProcessRef, holder: Holder) -> Command:
@@ -1076,12 +1070,13 @@ def orphaned(context: RuleContext) -> Iterator[Finding]:
             f"{then_starts(context, holder.node)}",
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             remedy=_orphan_remedy(holder),
-            recovery=_recovery_of_orphan(holder),
+            recovery=recovery_of_orphan(holder),
             commands=(again, *unmap) if has_attachment else (*unmap, again),
         )
 
 
-def _recovery_of_orphan(holder: Holder) -> Recovery | None:
+def recovery_of_orphan(holder: Holder) -> Recovery | None:
+    """Return who removes an orphaned mapping; None if no component does."""
     match _is_tracked(holder):
         case True:
             once = "its next NodeUnstage succeeds"
@@ -1420,9 +1415,9 @@ def published(context: RuleContext) -> Iterator[Finding]:
                 f"agent there.{then_starts(context, holder.node)}",
                 evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
                 commands=(query_on_node(context, holder.node),),
-                recovery=_once_released(holder)[1]
+                recovery=once_released(holder)[1]
                 if verdict is Verdict.PINNED
-                else _recovery_of_orphan(holder),
+                else recovery_of_orphan(holder),
             )
 
 
@@ -1488,9 +1483,7 @@ def _least_severity(code: str, holder_verdict: HolderVerdict, context: RuleConte
     from rbdagent.rules import FINDINGS
 
     if code == "RBD104":
-        is_unused = is_left_behind(holder_verdict) and not _pods_of_dead_nbd(
-            holder_verdict, context
-        )
+        is_unused = is_left_behind(holder_verdict) and not pods_of_dead_nbd(holder_verdict, context)
         return Severity.WARNING if is_unused else FINDINGS[code].severity
     # Of RBD123, it is that of a PV whose image does not exist.
     return Severity.ERROR if code == "RBD123" else FINDINGS[code].severity
@@ -1500,9 +1493,9 @@ def _recovery_elsewhere(holder_verdict: HolderVerdict) -> Recovery | None:
     """Return who recovers a holder of another node; None if the entry of the finding has it."""
     match holder_verdict.verdict:
         case Verdict.PINNED:
-            return _once_released(holder_verdict.holder)[1]
+            return once_released(holder_verdict.holder)[1]
         case Verdict.ORPHANED:
-            return _recovery_of_orphan(holder_verdict.holder)
+            return recovery_of_orphan(holder_verdict.holder)
         case _:
             return None
 
