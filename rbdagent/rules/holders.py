@@ -16,12 +16,7 @@ from rbdagent.correlate.holders import (
     overlay_node_at,
     runs,
 )
-from rbdagent.correlate.image_identity import (
-    are_watchers_observed,
-    identity_of_mapping,
-    volume_image,
-)
-from rbdagent.correlate.index import ceph_index
+from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.model import (
     BlocklistEntry,
@@ -31,9 +26,7 @@ from rbdagent.model import (
     Holder,
     HolderKind,
     HolderVerdict,
-    ImageIdentity,
     ImagePresence,
-    ImageSpec,
     LifecycleStep,
     Mount,
     NotObserved,
@@ -51,7 +44,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.foreign import foreign, foreign_name
-from rbdagent.parse.kubelet import pod_uid_of_path, volume_of_path
+from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.parse.recognised import Rank
 from rbdagent.rules.context import (
     RuleContext,
@@ -75,6 +68,7 @@ from rbdagent.rules.context import (
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import is_being_torn_down, ownership_begun
 from rbdagent.rules.foreign_clusters import external_holders
+from rbdagent.rules.image_renamed import renamed
 from rbdagent.rules.node import hanging
 from rbdagent.rules.pod_events import (
     decisive_pod_events,
@@ -93,7 +87,6 @@ from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
     foreign_mounts,
-    mount_text,
     pins,
     pod_names,
     process_text,
@@ -407,25 +400,6 @@ ENTRIES: Final = (
         recovery=Recovery(actor="kubelet and the CSI driver"),
     ),
     Entry(
-        "RBD123",
-        "ImageRenamed",
-        Severity.CRITICAL,
-        "The device that serves the volume is not of the image to which the PV leads today.",
-        cause="The image was renamed while it was mapped, and another image may have its former "
-        "name. Or the image was deleted by force and created again. A PV contains the name of an "
-        "image, not its id.",
-        evidence="The id of the device's image in sysfs; the id and the name in Ceph; the paths of "
-        "the PV at which the device is mounted.",
-        risk="The container writes to one image. The next pod on another node gets the image that "
-        "has the name now: it sees other data, and the two images diverge. On the same node, "
-        "ceph-csi uses the device again, because it finds a device by the name of its image.",
-        remedy="Start no pod of the volume before it is clear which image has the data. To keep "
-        "the image that is in use, rename the other image, then rename this one back: `rbd rename` "
-        "works while the image is mapped.",
-        recovery=Recovery(note="no component compares the ids of images"),
-        step=LifecycleStep.USE,
-    ),
-    Entry(
         "RBD125",
         "ClientOnTwoNodes",
         Severity.ERROR,
@@ -506,130 +480,6 @@ def _rescue(unbacked: UnbackedMount, context: RuleContext) -> Command:
     """
     root, path = f"/proc/{unbacked.process.pid}/root", f"./{unbacked.path.lstrip('/')}"
     return command("tar --create --file=rescue.tar -C", root, path, node=context.here)
-
-
-def renamed(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD123 for a device of the volume whose image does not have the name in the PV."""
-    volume = context.volume.persistent_volume
-    named = None if volume is None else volume_image(volume)
-    if volume is None or named is None:
-        return
-    for holder_verdict in context.holder_verdicts:
-        holder = holder_verdict.holder
-        device = _device_of(holder, context)
-        if device is None or device.image_id is None:
-            continue
-        now = _name_now(device, context)
-        if holder.other_image is None and (now is None or now.name == device.spec.name):
-            continue
-        yield _renamed(holder_verdict, device, named.spec, now, context)
-
-
-def _device_of(holder: Holder, context: RuleContext) -> ImageIdentity | None:
-    """Return the image of a holder's device: here, or as the agent of its node reports it."""
-    if holder.mapping is not None:
-        return identity_of_mapping(holder.mapping)
-    report = fresh_report(holder, context.snapshot)
-    return None if report is None else report.image
-
-
-def _name_now(device: ImageIdentity, context: RuleContext) -> ImageSpec | None:
-    """Return the present name of an image with a known id; None if Ceph was not queried for it."""
-    views = (
-        view for cluster in ceph_index(context.snapshot.ceph).clusters for view in cluster.images
-    )
-    return next(
-        (
-            view.spec
-            for view in views
-            if (view.fsid, view.image_id) == (device.fsid, device.image_id)
-            and view.presence is ImagePresence.PRESENT
-        ),
-        None,
-    )
-
-
-def _renamed(
-    holder_verdict: HolderVerdict,
-    device: ImageIdentity,
-    named: ImageSpec,
-    now: ImageSpec | None,
-    context: RuleContext,
-) -> Finding:
-    """Return RBD123.
-
-    Args:
-        holder_verdict: the holder of the device.
-        device: its image, with the name with which it was mapped.
-        named: the name in the PV.
-        now: the present name of the device's image, if it is known.
-        context: the target.
-    """
-    holder, subject = holder_verdict.holder, subject_of(holder_verdict.holder)
-    report = fresh_report(holder, context.snapshot)
-    # The first sentence is the one of the device's own node.
-    what = subject if report is None else f"{report.device} on {holder.node}"
-    image = f"image {now} (id {device.image_id})" if now else f"the image with id {device.image_id}"
-    is_gone = context.volume.image_view is not None and (
-        context.volume.image_view.presence is ImagePresence.GONE
-    )
-    other = context.volume.image.image_id if holder.other_image and context.volume.image else None
-    if is_gone:
-        leads_to = f"{named}, which does not exist: no pod can start with it"
-    elif other:
-        leads_to = (
-            f"{named}, which is another image now (id {other}): a pod on another node gets it"
-        )
-    else:
-        leads_to = f"{named}: a pod on another node gets the image that has that name now"
-    is_unused = holder_verdict.verdict is Verdict.ORPHANED
-    severity = Severity.ERROR if is_gone else Severity.WARNING if is_unused else None
-    shown = [command("rbd info", str(spec)) for spec in (now, None if is_gone else named) if spec]
-    return finding(
-        "RBD123",
-        subject,
-        f"{what} serves {context.name} and is {image}. {context.name} names {leads_to}.",
-        evidence=(
-            f"mapped as {device.spec}, id {device.image_id}",
-            *(f"in Ceph, id {device.image_id} is {spec}" for spec in (now,) if spec),
-            *(f"in Ceph, {named} is id {one}" for one in (other,) if one),
-            *map(mount_text, _mounts_of_volume(holder)),
-            *identity_lines(context, holder),
-        ),
-        remedy=_remedy_of_renamed(named, now, is_gone=is_gone) if now else "",
-        commands=(
-            *([] if holder.mapping is not None else [query_on_node(context, str(holder.node))]),
-            *shown,
-            query_again(context),
-        ),
-        severity=severity,
-    )
-
-
-def _mounts_of_volume(holder: Holder) -> tuple[Mount, ...]:
-    """Return the mounts of a device at kubelet's paths of a volume."""
-    return tuple(
-        mount
-        for mount in mounts_of(holder.mapping)
-        if mount.namespace.is_host and volume_of_path(mount.path) is not None
-    )
-
-
-def _remedy_of_renamed(named: ImageSpec, now: ImageSpec, *, is_gone: bool) -> Sentence:
-    back = command("rbd rename", str(now), str(named))
-    if is_gone:
-        return ("To give the image its name back: `", back, "`.")
-    away = command("rbd rename", str(named), f"{named}.other")
-    return (
-        (
-            "Start no pod of the volume before it is clear which image has the data. If it is the "
-            "image that is in use, rename the other one: `"
-        ),
-        away,
-        "`, then rename this one back: `",
-        back,
-        "`. Both work while the image is mapped.",
-    )
 
 
 def conflict(context: RuleContext) -> Iterator[Finding]:
@@ -1892,7 +1742,6 @@ def _how_to_observe(
 RULES: Final = (
     (10, not_backed),
     (20, conflict),
-    (30, renamed),
     (40, unwatched),
     (50, returned_dirty),
     (70, blocklisted),
