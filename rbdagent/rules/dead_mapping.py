@@ -1,0 +1,179 @@
+"""RBD103, RBD104: mappings without I/O: of a blocklisted client, or of a lost rbd-nbd process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate.blocklist import removal_of
+from rbdagent.correlate.directories import mounts_of, pod_uids_on
+from rbdagent.model import (
+    BlocklistEntry,
+    DeviceKind,
+    Finding,
+    Holder,
+    HolderVerdict,
+    LifecycleStep,
+    Pod,
+    Recovery,
+    Severity,
+    Verdict,
+    observed_of,
+)
+from rbdagent.rules.context import (
+    RuleContext,
+    cordon,
+    delete_pod,
+    finding,
+    identity_lines,
+    pod_by_uid,
+    query_again,
+    subject_of,
+)
+from rbdagent.rules.entry import Entry
+from rbdagent.verdicts.evidence import evidence_of, pod_names
+from rbdagent.verdicts.volume_verdict import is_left_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENTRIES: Final = (
+    Entry(
+        "RBD103",
+        "ClientBlocklisted",
+        Severity.CRITICAL,
+        "The node's Ceph client is on the blocklist: the mapping is unusable.",
+        cause="Ceph, an operator or a fencing tool blocklisted the client. This often follows a "
+        "lost connection, or another client that broke this client's lock.",
+        evidence="The client's own address, with its nonce, matches a client, a host or a range on "
+        "the blocklist.",
+        risk="Writes fail (-108), though a buffered write may still return success. The mounts "
+        "look healthy. All mappings of one node and user share one client: all of them are "
+        "unusable, and every new map on that node fails with 108.",
+        remedy="Evict the pods that use these devices. Let kubelet unmount and unmap all of them. "
+        "The last unmap removes the client, and new maps work again, unless the entry is for the "
+        "whole host or for a range: then remove the entry afterwards. Never remove an entry while "
+        "the mappings exist: I/O resumes, but the watch does not come back (see RBD105).",
+        recovery=Recovery(note="a blocklisted client does not recover"),
+        step=LifecycleStep.USE,
+    ),
+    Entry(
+        "RBD104",
+        "NbdProcessGone",
+        Severity.ERROR,
+        "The process of an rbd-nbd device no longer exists.",
+        cause="The rbd-nbd process died, or the CSI node plugin restarted and ended the process.",
+        evidence="No process has the device's cookie or image on its command line. `pid` and "
+        "`backend` remain in sysfs after the process is gone, and prove nothing.",
+        risk="I/O hangs for about 300 s, then fails. An nbd device without its process remains "
+        "indefinitely.",
+        remedy="Delete the pods that use it; the next stage uses another nbd device. rbdagent "
+        "never disconnects nbd devices: nothing prevents the disconnect of one that is in use.",
+        recovery=Recovery(note="no component starts the process again"),
+        step=LifecycleStep.USE,
+    ),
+)
+
+
+def blocklisted(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD103 for a blocklisted client, with all its devices."""
+    for holder_verdict in context.observed_with(Verdict.DEAD):
+        holder = holder_verdict.holder
+        entry = holder.blocklisted_by
+        if not isinstance(entry, BlocklistEntry):
+            continue
+        devices = ", ".join(
+            (*((holder.mapping.device,) if holder.mapping else ()), *holder.sibling_devices)
+        )
+        expiry = f" The entry expires {entry.until}." if entry.until else ""
+        pods = evidence_of(holder).running
+        others = _pods_of_siblings(holder, pods, context)
+        shared = (
+            f" The same client serves {devices}: I/O fails on all of them. This affects "
+            f"{pod_names(others) if others else 'the pods that use them'} as well."
+            if holder.sibling_devices
+            else ""
+        )
+        yield finding(
+            "RBD103",
+            subject_of(holder),
+            f"{_client_of(holder)} is blocklisted: writes there fail (-108), and every new map on "
+            f"{holder.node or 'that machine'} fails too.{shared}{expiry} {_removal_advice(entry)}",
+            evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+            commands=(
+                *cordon(holder),
+                *(delete_pod(pod) for pod in (*pods, *others)),
+                query_again(context),
+            ),
+        )
+
+
+def _client_of(holder: Holder) -> str:
+    """Return the client of a holder, which is its subject if no device of it is known."""
+    subject = subject_of(holder)
+    return subject if subject.startswith("client.") else f"The Ceph client of {subject}"
+
+
+def _pods_of_siblings(
+    holder: Holder, own: tuple[Pod, ...], context: RuleContext
+) -> tuple[Pod, ...]:
+    """Return the pods on the other devices of a client: they must be deleted as well."""
+    node = context.snapshot.node
+    mappings = observed_of(node.mappings) if node is not None and holder.is_local else ()
+    uids = {
+        uid
+        for mapping in mappings
+        if mapping.device in holder.sibling_devices
+        for uid in pod_uids_on(mapping)
+    }
+    found = (pod_by_uid(uid, context) for uid in sorted(uids))
+    return tuple(pod for pod in found if pod is not None and pod not in own)
+
+
+def _removal_advice(entry: BlocklistEntry) -> str:
+    if entry.nonce != 0:
+        return "Do not remove the entry while these mappings exist."
+    covered = "that range" if entry.is_range else "that host"
+    return (
+        f"The entry blocks every client of {covered}, including new clients. "
+        f"`{removal_of(entry)}` removes it. Do not run this before the last mapping that the entry "
+        "blocks is gone."
+    )
+
+
+def dead_nbd(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD104 for an nbd device whose rbd-nbd process no longer exists."""
+    for holder_verdict in context.observed_with(Verdict.DEAD):
+        holder = holder_verdict.holder
+        if holder.mapping is None or holder.mapping.kind is not DeviceKind.NBD:
+            continue
+        if isinstance(holder.blocklisted_by, BlocklistEntry):
+            continue
+        pods = pods_of_dead_nbd(holder_verdict, context)
+        advice = (
+            f"Delete {pod_names(pods)}: the next stage uses another device."
+            if pods
+            else "Nothing uses it. The device is harmless, and a reboot removes it."
+        )
+        yield finding(
+            "RBD104",
+            subject_of(holder),
+            f"The rbd-nbd process of {subject_of(holder)} no longer exists: I/O on it hangs, then "
+            f"fails. {advice}",
+            evidence=holder_verdict.reasons,
+            commands=tuple(delete_pod(pod) for pod in pods),
+            severity=None if pods or mounts_of(holder.mapping) else Severity.WARNING,
+        )
+
+
+def pods_of_dead_nbd(holder_verdict: HolderVerdict, context: RuleContext) -> tuple[Pod, ...]:
+    """Return the running pods whose device it is: none if another device has replaced it."""
+    holder = holder_verdict.holder
+    in_place = (user.holder.node == holder.node for user in context.holders_with(Verdict.IN_USE))
+    is_replaced = is_left_behind(holder_verdict) and any(in_place)
+    return () if is_replaced else evidence_of(holder).running
+
+
+RULES: Final = (
+    (70, blocklisted),
+    (80, dead_nbd),
+)
