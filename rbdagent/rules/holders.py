@@ -10,12 +10,9 @@ from rbdagent.correlate.holders import (
     cluster_with,
     have_containers_ended,
     is_ceph_daemon,
-    is_terminated,
     overlay_node_at,
     runs,
 )
-from rbdagent.correlate.image_identity import are_watchers_observed
-from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.model import (
     Command,
     DeviceKind,
@@ -33,7 +30,6 @@ from rbdagent.model import (
     Recovery,
     Sentence,
     Severity,
-    UnbackedMount,
     Verb,
     Verdict,
     VolumeAttachment,
@@ -45,10 +41,8 @@ from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.parse.recognised import Rank
 from rbdagent.rules.context import (
     RuleContext,
-    agent_findings,
     at_least,
     check_here,
-    cordon,
     delete_pod,
     finding,
     identity_lines,
@@ -73,7 +67,6 @@ from rbdagent.rules.pod_events import (
     has_any_waited,
     has_waited,
     is_about_hanging_call,
-    is_ending_in_time,
     knows_every_user,
     waiters,
 )
@@ -87,7 +80,6 @@ from rbdagent.verdicts.evidence import (
     foreign_mounts,
     pins,
     pod_names,
-    process_text,
     processes_on,
     users_without_pod,
 )
@@ -97,10 +89,7 @@ from rbdagent.verdicts.volume_verdict import (
     NOT_BACKED,
     PODS_ELSEWHERE,
     attached_on_paper,
-    conflicting,
-    fresh_report,
     is_left_behind,
-    is_read_only,
     maps_by_nbd,
     may_be_shared,
     missing_sources,
@@ -108,7 +97,7 @@ from rbdagent.verdicts.volume_verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ENTRIES: Final = (
     Entry(
@@ -170,83 +159,6 @@ ENTRIES: Final = (
             actor="kubelet", condition="nothing keeps the device open", within_s=RETRY_S
         ),
         step=LifecycleStep.UNSTAGE,
-    ),
-    Entry(
-        "RBD105",
-        "MappingUnwatched",
-        Severity.CRITICAL,
-        "The image is mapped read-write without a watch: the mapping works, and Ceph does not "
-        "show it.",
-        cause="A blocklist entry was removed, or expired, while the mapping existed: I/O resumes, "
-        "but the watch does not come back.",
-        evidence="The header has no watch of the mapping's client, or the kernel's own list (osdc) "
-        "has none. The client is not blocklisted.",
-        risk="For Ceph and ceph-csi, no client has the image. The next node maps it too, and both "
-        "nodes write: the file system is destroyed without an error.",
-        remedy="Remove the volume's pods from that node. Unmount and unmap the volume there before "
-        "any other node gets it. Until then, keep pods of the volume from starting elsewhere, and "
-        "do not resize, snapshot or flatten the image from anywhere: with exclusive-lock this puts "
-        "the whole node on the blocklist again, and without it the mapping writes into the "
-        "snapshot. Snapshots and clones that were made meanwhile are not consistent.",
-        recovery=Recovery(note="the watch does not come back"),
-        step=LifecycleStep.USE,
-    ),
-    Entry(
-        "RBD106",
-        "VolumeConflict",
-        Severity.CRITICAL,
-        "Two nodes have the image mapped read-write, and no access mode allows that.",
-        cause="A mapping that lost its watch, a node that was declared fenced and still runs, a "
-        "forced detach, or a staging mount that kubelet no longer tracks.",
-        evidence="A writable mapping or a kernel client's watch on each of the nodes. "
-        "ReadWriteMany on a raw block device is excluded.",
-        risk="Two writers on one file system destroy it.",
-        remedy="Stop the pods of the volume on all nodes but one, immediately. Unmap the volume on "
-        "those nodes. Then check the file system before it is used again.",
-        recovery=Recovery(note="both nodes keep writing"),
-        step=LifecycleStep.USE,
-    ),
-    Entry(
-        "RBD107",
-        "NodeReturnedDirty",
-        Severity.CRITICAL,
-        "A node that was taken out of service runs and still holds the volume.",
-        cause="The out-of-service taint was set on a node that was not off: its volumes were "
-        "detached by force, and NodeUnpublish and NodeUnstage never ran on it.",
-        evidence="The taint, no VolumeAttachment for the node, and the mapping or its watch.",
-        risk="Containers on that node may still write while another node starts the same volume.",
-        remedy="Stop the workloads on that node and reboot it before you remove the taint.",
-        recovery=Recovery(note="NodeUnpublish and NodeUnstage never run on that node"),
-        step=LifecycleStep.UNSTAGE,
-    ),
-    Entry(
-        "RBD108",
-        "VolumeNotBacked",
-        Severity.CRITICAL,
-        "A container writes to the node's own disk instead of the volume.",
-        cause="The volume was unmounted by hand, or the container started before the volume was "
-        "mounted: the directory exists, but the device is not mounted there.",
-        evidence="The source of the mount in the running container's own mountinfo.",
-        risk="The data that the container writes is not on the volume. Deleting the pod destroys "
-        "this data: NodeUnpublish of a path that is not a mount removes everything below it.",
-        remedy="Copy the data out of the running container first. Only then delete the pod.",
-        recovery=Recovery(note="no component mounts a volume under a running container"),
-        step=LifecycleStep.PUBLISH,
-    ),
-    Entry(
-        "RBD109",
-        "PodLostByAPI",
-        Severity.ERROR,
-        "A container uses the volume, and its pod is no longer in the API.",
-        cause="The pod was deleted with --force --grace-period=0 while kubelet was down or could "
-        "not stop it. That removes only the API object.",
-        evidence="The pod UID in the process's cgroup or in the mount's path is not the UID of any "
-        "pod that the API lists.",
-        risk="The container still writes. A second pod on another node would be a second writer.",
-        remedy="Bring kubelet back: it stops the container and cleans up. Otherwise stop the "
-        "container with crictl on that node. Never unmap the device under the container.",
-        recovery=Recovery(actor="kubelet", condition="it runs on that node again"),
-        step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
         "RBD110",
@@ -397,259 +309,12 @@ ENTRIES: Final = (
         recovery=Recovery(note="no controller stops a machine for its disk"),
         step=LifecycleStep.USE,
     ),
-    Entry(
-        "RBD416",
-        "RunningWithoutMapping",
-        Severity.ERROR,
-        "A pod runs with the volume, but its node shows no mapping or watch of the image.",
-        cause="The mapping lost its watch (RBD105), the volume was unmounted under the running pod "
-        "(RBD108), or the node reaches Ceph from an address that no Node object lists.",
-        evidence="The pod in the API; the watchers; the sysfs of this node, if the pod runs here.",
-        risk="Until the cause is known, a second writer may get the volume.",
-        remedy="Run rbdagent on the pod's node before anything else.",
-        recovery=Recovery(note="no other component checks this"),
-        step=LifecycleStep.USE,
-    ),
 )
 
 _RETRY = "kubelet retries automatically, at most 2m2s apart"
 _BY_KUBELET_THERE = Recovery(
     actor="kubelet and the CSI driver there", note="unless kubelet no longer tracks the volume"
 )
-
-
-def not_backed(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD108, which warns first that deleting the pod destroys the data."""
-    for unbacked in context.volume.unbacked:
-        pod = pod_by_uid(unbacked.pod_uid, context)
-        name = str(pod.ref) if pod is not None else unbacked.pod_uid
-        path = foreign_name(unbacked.path)
-        yield finding(
-            "RBD108",
-            f"pod {name}",
-            f"Pod {name} writes to {context.here}'s own disk: {path} is not on "
-            f"{context.name}. Do not delete the pod: that destroys the data that it wrote.",
-            evidence=(
-                f"{path} in {process_text(unbacked.process)} is on {foreign_name(unbacked.source)}",
-                f"{context.here} has no mapping under that mount",
-            ),
-            commands=(_rescue(unbacked, context),),
-        )
-
-
-def _rescue(unbacked: UnbackedMount, context: RuleContext) -> Command:
-    """Return the command that saves the data.
-
-    It runs on the node, so that it does not depend on a program of the pod.
-    """
-    root, path = f"/proc/{unbacked.process.pid}/root", f"./{unbacked.path.lstrip('/')}"
-    return command("tar --create --file=rescue.tar -C", root, path, node=context.here)
-
-
-def conflict(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD106 for two writers."""
-    writers = conflicting(context.volume, context.holder_verdicts, context.snapshot)
-    if not writers:
-        return
-    nodes = ", ".join(sorted(str(writer.holder.node) for writer in writers))
-    volume = context.volume.persistent_volume
-    modes = ", ".join(volume.access_modes) if volume is not None else "it has no PV"
-    first = _first_to_stop(writers)
-    commands = tuple(
-        delete_pod(pod)
-        for writer in writers
-        if first is None or writer in first[0]
-        for pod in evidence_of(writer.holder).running
-    )
-    advice = (
-        f"Stop {' and '.join(subject_of(writer.holder) for writer in first[0])} first: {first[1]}."
-        if first is not None
-        else "No observation shows which of them is right: stop all of them."
-    )
-    yield finding(
-        "RBD106",
-        context.name,
-        f"{context.name} is held read-write on {nodes} at the same time, and its access mode "
-        f"allows one node ({modes}). Two writers destroy the file system. {advice}",
-        evidence=(
-            *(
-                f"{subject_of(writer.holder)}: {writer.verdict}, {writer.reasons[0]}"
-                for writer in writers
-            ),
-            *(certainty for writer in writers if (certainty := _certainty(writer.holder, context))),
-        ),
-        commands=(
-            commands
-            or tuple(
-                query_on_node(context, str(writer.holder.node))
-                for writer in writers
-                if writer.holder.mapping is None
-            )
-        ),
-    )
-
-
-def _first_to_stop(
-    writers: tuple[HolderVerdict, ...],
-) -> tuple[tuple[HolderVerdict, ...], str] | None:
-    """Return the writers to stop first, and the reason; None if nothing separates the writers.
-
-    A node that Kubernetes no longer uses for the volume, or that Ceph does not show, keeps no other
-    node from mapping the image. The controller and the next NodeStage expect the volume on the
-    other node.
-    """
-    for is_wrong, reason in _REASONS_TO_STOP:
-        wrong = tuple(writer for writer in writers if is_wrong(writer))
-        if wrong and len(wrong) < len(writers):
-            return wrong, reason
-    return None
-
-
-_REASONS_TO_STOP: Final[tuple[tuple[Callable[[HolderVerdict], bool], str], ...]] = (
-    (
-        lambda writer: writer.verdict in {Verdict.ORPHANED, Verdict.PINNED},
-        "no pod uses the volume there",
-    ),
-    (
-        lambda writer: writer.verdict is Verdict.RETURNED_DIRTY,
-        "the node was out of service, and its volumes were detached",
-    ),
-    (
-        lambda writer: writer.verdict is Verdict.UNWATCHED,
-        "it has no watch, so Ceph does not show it to any other node",
-    ),
-    (
-        lambda writer: bool(writer.holder.unknown_pod_uids),
-        "its pod is no longer in the API",
-    ),
-    (
-        lambda writer: writer.holder.attachment is None,
-        "there is no VolumeAttachment of the volume to its node",
-    ),
-)
-"""In order of priority: the first one that applies to some of the writers, not to all, decides."""
-
-
-def _certainty(holder: Holder, context: RuleContext) -> str:
-    """Return how certain it is that a watcher's node has the image mapped read-write."""
-    if holder.mapping is not None or holder.watcher is None:
-        return ""
-    client, node = f"client.{holder.watcher.client}", holder.node
-    published, by = fresh_report(holder, context.snapshot), holder.published_by
-    if published is not None and published.read_only is False:
-        device = f"{published.device} on {node}"
-        return f"certain: {device} is {client}, read-write, according to the agent there"
-    if by is not None:
-        return f"{client} is on {node}, but the agent there does not report what it has mapped now"
-    return f"probable: {client} has an address of {node}; no agent there has reported it"
-
-
-def unwatched(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD105 for a writable mapping without a watch."""
-    for holder_verdict in context.observed_with(Verdict.UNWATCHED):
-        holder = holder_verdict.holder
-        pods = evidence_of(holder).running
-        sure = holder.mapping is not None and holder.mapping.watch is False
-        is_elsewhere = holder.mapping is None and holder.node is not None
-        again = query_on_node(context, str(holder.node)) if is_elsewhere else query_again(context)
-        act = (*cordon(holder), *(delete_pod(pod) for pod in pods))
-        yield finding(
-            "RBD105",
-            subject_of(holder),
-            f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Nothing "
-            "keeps another node from mapping the image too. Stop the volume there before it starts "
-            "anywhere else.",
-            evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
-            # A mapping that was removed a moment ago looks the same, except where the kernel itself
-            # reports the lost watch: observe it again before the other commands.
-            commands=(*act, again) if sure else (again, *act),
-        )
-
-
-def returned_dirty(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD107 for a node that was taken out of service, runs and still holds the volume."""
-    for holder_verdict in context.observed_with(Verdict.RETURNED_DIRTY):
-        node = holder_verdict.holder.node
-        yield finding(
-            "RBD107",
-            f"node {node}",
-            f"{node} was taken out of service, but it runs and still holds {context.name}. Stop "
-            "the workloads on it and reboot it before you remove the taint.",
-            evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
-            commands=(
-                *cordon(holder_verdict.holder),
-                over_ssh(str(node), command("systemctl reboot")),
-            ),
-        )
-
-
-def lost_pod(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD109 for a container or a path whose pod is not in the API."""
-    for holder_verdict in context.holder_verdicts:
-        holder = holder_verdict.holder
-        if not holder.unknown_pod_uids or holder_verdict.verdict not in (
-            Verdict.IN_USE,
-            Verdict.RETURNED_DIRTY,
-            Verdict.UNWATCHED,
-            Verdict.DEAD,
-            Verdict.STAGED,
-        ):
-            continue
-        alive = [
-            process
-            for process in processes_on(evidence_of(holder))
-            if process.pod_uid in holder.unknown_pod_uids
-        ]
-        if (
-            not alive
-            and holder_verdict.verdict is Verdict.STAGED
-            and holder.driver_registered is False
-        ):
-            # The pod was deleted normally, and only the driver that would unmount it is down.
-            continue
-        uids = ", ".join(holder.unknown_pod_uids)
-        what = "A container still runs on" if alive else "A pod's path still refers to"
-        start = _start_kubelet(context, holder)
-        forgotten = alive and not start
-        yield finding(
-            "RBD109",
-            subject_of(holder),
-            f"{what} {subject_of(holder)}, and its pod ({uids}) is no longer in the API: it was "
-            f"force-deleted.{_FORGOTTEN if forgotten else ''} Stop its containers first. Never "
-            "unmap the device under them.",
-            evidence=(
-                *(process_text(process) for process in alive),
-                *identity_lines(context, holder),
-            ),
-            commands=(
-                *start,
-                *(show_sandbox(uid, holder) for uid in holder.unknown_pod_uids),
-            ),
-        )
-
-
-_FORGOTTEN: Final = (
-    " kubelet runs. If the container does not end within its grace period, kubelet has forgotten "
-    "the pod: end the container with crictl."
-)
-
-
-def _start_kubelet(context: RuleContext, holder: Holder) -> tuple[Command, ...]:
-    """Return the command that starts kubelet, unless it runs: then it has forgotten the pod."""
-    kubelet = kubelet_process(context.snapshot) if holder.is_local else None
-    if isinstance(kubelet, ProcessRef):
-        return ()
-    return (command("systemctl start kubelet", node=holder.node),)
-
-
-def lost_pod_elsewhere(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD109 of another node: only its agent's report shows it."""
-    message = (
-        "A container or a pod's path still refers to {device} on {node}, and the pod is no longer "
-        "in the API: it was force-deleted. Stop its containers first. Never unmap the device under "
-        "them."
-    )
-    yield from agent_findings("RBD109", message, subject_of, context)
 
 
 def pinned(context: RuleContext) -> Iterator[Finding]:
@@ -910,52 +575,6 @@ def staging_left(context: RuleContext) -> Iterator[Finding]:
                 *_unmap(holder),
             ),
         )
-
-
-def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD416 for a pod that runs according to the API, with neither watch nor mapping."""
-    if is_read_only(context.volume):
-        return
-    for holder_verdict in context.holder_verdicts:
-        holder = holder_verdict.holder
-        if holder.mapping is not None or holder.watcher is not None:
-            continue
-        if holder_verdict.verdict not in (Verdict.IN_USE, Verdict.UNDETERMINED):
-            continue
-        if not holder.is_local and not are_watchers_observed(context.volume.image_view):
-            continue
-        # A pod that was killed may stay in the API long after its volume was unmapped.
-        running = [pod for pod in evidence_of(holder).running if not is_terminated(pod)]
-        if not running:
-            continue
-        what = "no mapping of it" if holder.is_local else "no watch from that node"
-        yield finding(
-            "RBD416",
-            f"node {holder.node}",
-            f"{pod_names(running)} runs on {holder.node} with {context.name}, but there is {what}. "
-            "Observe that node before any other node gets the volume.",
-            evidence=holder_verdict.reasons,
-            commands=() if holder.is_local else (query_on_node(context, str(holder.node)),),
-            severity=_severity_of_missing(holder, running, context),
-        )
-
-
-def _severity_of_missing(
-    holder: Holder, running: list[Pod], context: RuleContext
-) -> Severity | None:
-    # Ceph and the node are observed after the API: a terminating pod may have ended in between.
-    if all(is_ending_in_time(pod, context) for pod in running):
-        return Severity.INFO
-    return None if holder.is_local or not _unplaced(context) else Severity.WARNING
-
-
-def _unplaced(context: RuleContext) -> tuple[HolderVerdict, ...]:
-    """Return the watchers on no known node: one of them may be the pod's mapping."""
-    return tuple(
-        holder_verdict
-        for holder_verdict in context.holder_verdicts
-        if holder_verdict.holder.watcher and not holder_verdict.holder.node
-    )
 
 
 def client_on_two_nodes(context: RuleContext) -> Iterator[Finding]:
@@ -1605,19 +1224,12 @@ def _how_to_observe(
 
 
 RULES: Final = (
-    (10, not_backed),
-    (20, conflict),
-    (40, unwatched),
-    (50, returned_dirty),
-    (90, lost_pod),
-    (100, lost_pod_elsewhere),
     (125, client_on_two_nodes),
     (130, pinned),
     (140, orphaned),
     (145, reported),
     (150, published),
     (160, staging_left),
-    (220, running_without_mapping),
     (405, attached_not_mapped),
     (520, foreign_client),
     (550, undetermined),
