@@ -36,6 +36,7 @@ from rbdagent.rules import (
     scheduling,
     target_resolution,
     termination,
+    unused_mapping,
 )
 from rbdagent.rules.context import RuleContext
 from rbdagent.verdicts.holder_verdict import judge
@@ -73,6 +74,7 @@ _FAMILIES: Final = (
     scheduling,
     target_resolution,
     termination,
+    unused_mapping,
 )
 RULES: Final[tuple[Rule, ...]] = tuple(
     rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rbdagent.commands import command, kubectl, line_of, over_ssh
+from rbdagent.commands import command, kubectl, over_ssh
 from rbdagent.correlate.holders import (
     cluster_with,
     have_containers_ended,
@@ -15,20 +15,16 @@ from rbdagent.correlate.holders import (
 )
 from rbdagent.model import (
     Command,
-    DeviceKind,
     Finding,
     Holder,
     HolderKind,
     HolderVerdict,
     ImagePresence,
     LifecycleStep,
-    Mount,
     NotObserved,
     Pod,
-    ProcessRef,
     PublishedFinding,
     Recovery,
-    Sentence,
     Severity,
     Verb,
     Verdict,
@@ -43,22 +39,19 @@ from rbdagent.rules.context import (
     RuleContext,
     at_least,
     check_here,
-    delete_pod,
     finding,
     identity_lines,
     placed_pod,
-    pod_by_uid,
     query_again,
     query_on_node,
     reported_finding,
-    show_sandbox,
     subject_of,
     then_starts,
     unknown_finding,
 )
 from rbdagent.rules.dead_mapping import pods_of_dead_nbd
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import is_being_torn_down, ownership_begun
+from rbdagent.rules.facts import ownership_begun
 from rbdagent.rules.foreign_clusters import external_holders
 from rbdagent.rules.image_renamed import renamed
 from rbdagent.rules.node import hanging
@@ -70,19 +63,11 @@ from rbdagent.rules.pod_events import (
     knows_every_user,
     waiters,
 )
-from rbdagent.rules.stacked import release, show_stacked, strange_devices
 from rbdagent.rules.termination import fencing
+from rbdagent.rules.unused_mapping import once_released, recovery_of_orphan
 from rbdagent.verdicts.ceph_daemons import not_excluded, supposed
 from rbdagent.verdicts.coverage import missing_of_nodes
-from rbdagent.verdicts.evidence import (
-    Evidence,
-    evidence_of,
-    foreign_mounts,
-    pins,
-    pod_names,
-    processes_on,
-    users_without_pod,
-)
+from rbdagent.verdicts.evidence import evidence_of, pod_names
 from rbdagent.verdicts.timing import MOVING, RETRY_S, age, age_text
 from rbdagent.verdicts.volume_traces import left_here, listed_here
 from rbdagent.verdicts.volume_verdict import (
@@ -111,71 +96,6 @@ ENTRIES: Final = (
         risk="None. Unmapping the volume would break the pod.",
         remedy="Nothing to do. To move the volume, delete or scale down the pod that uses it.",
         recovery=None,
-    ),
-    Entry(
-        "RBD101",
-        "MappingOrphaned",
-        Severity.ERROR,
-        "The image is mapped on a node, and nothing on that node uses it.",
-        cause="kubelet's NodeUnstage kept failing, and kubelet restarted and no longer tracks the "
-        "volume; or ceph-csi's rollback could not unmap and deleted its image-meta.json; or the "
-        "VolumeAttachment or its finalizer was removed by hand; or the map completed after its "
-        "timeout.",
-        evidence="rbdagent checked every mount namespace, open descriptor, device-mapper, loop and "
-        "swap device, kernel file system, operation in progress, pod and VolumeAttachment. None of "
-        "them uses the device. A single observation does not show how long this has been so.",
-        risk="No other node gets the volume: its pods wait with Multi-Attach or 'still being "
-        "used'. No component removes the mapping once kubelet no longer tracks the volume.",
-        remedy=(
-            "On its node, run `",
-            Verb("unmap"),
-            (
-                "`: it prints its plan, or every reason not to unmap. With --yes it executes the "
-                "plan. By hand: run rbdagent a second time. If the result is the same, run a plain "
-                "`rbd unmap` of the device, never with force. The kernel refuses (EBUSY) while any "
-                "process has the device open, and flushes at the last close."
-            ),
-        ),
-        recovery=Recovery(note="kubelet no longer tracks it; an agent in mode unmap unmaps it"),
-        step=LifecycleStep.UNSTAGE,
-    ),
-    Entry(
-        "RBD102",
-        "MappingPinned",
-        Severity.ERROR,
-        "Kubernetes no longer uses the volume, but something on the node keeps its device open.",
-        cause="A bind mount of the volume in a container's mount namespace; a process with its "
-        "working directory or an open file on the volume, even if the volume is no longer mounted "
-        "anywhere; device-mapper or LUKS, a loop device, swap; a file system that was lazily "
-        "unmounted.",
-        evidence="Mounts in all namespaces, /proc/PID/{cwd,root,fd,map_files}, sysfs holders, "
-        "/proc/swaps, and the kernel's own list of live file systems.",
-        risk="`rbd unmap` fails with EBUSY, and kubelet retries indefinitely, at most 2m2s apart. "
-        "The next pod gets Multi-Attach. A forced unmap loses the data that is not yet written.",
-        remedy="End the process or restart the pod that keeps the device open. kubelet then unmaps "
-        "the device with its next retry, if it still tracks the volume. If only the kernel holds "
-        "the device, drain and reboot the node.",
-        recovery=Recovery(
-            actor="kubelet", condition="nothing keeps the device open", within_s=RETRY_S
-        ),
-        step=LifecycleStep.UNSTAGE,
-    ),
-    Entry(
-        "RBD110",
-        "StagingLeftMounted",
-        Severity.ERROR,
-        "Only the staging mount of the volume is left on the node.",
-        cause="kubelet restarted between NodeUnpublish and NodeUnstage, or the unmount was busy "
-        "and kubelet then restarted (kubernetes#121937).",
-        evidence="A mount at the staging path; no pod, no pod path, no process that has the device "
-        "open, and no VolumeAttachment that is still needed.",
-        risk="The volume stays mapped indefinitely, and no other node gets it.",
-        remedy="On the node, in this order: umount (never lazily), luksClose if it is encrypted, "
-        "rbd unmap. Stop at the first refusal. Never recreate vol_data.json by hand.",
-        recovery=Recovery(
-            note="kubelet no longer tracks it; an agent with --unmap-staged unmounts and unmaps it"
-        ),
-        step=LifecycleStep.UNSTAGE,
     ),
     Entry(
         "RBD114",
@@ -310,271 +230,9 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
 )
-
-_RETRY = "kubelet retries automatically, at most 2m2s apart"
 _BY_KUBELET_THERE = Recovery(
     actor="kubelet and the CSI driver there", note="unless kubelet no longer tracks the volume"
 )
-
-
-def pinned(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD102, with what keeps the device open and what happens after that ends."""
-    for holder_verdict in context.observed_with(Verdict.PINNED, Verdict.STAGED):
-        holder = holder_verdict.holder
-        found = evidence_of(holder)
-        kept = pins(found, holder) if holder.mapping is not None else ()
-        if not kept:
-            continue
-        after, recovery = once_released(holder)
-        devices = strange_devices(holder)
-        # A file system that is left is there because something uses it: it counts only alone.
-        others = len(users_without_pod(found, holder)) - 1
-        count = f" (and {others} more)" if others > 0 else ""
-        yield finding(
-            "RBD102",
-            subject_of(holder),
-            f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}"
-            f"{then_starts(context, holder.node)}",
-            evidence=(*kept, *identity_lines(context, holder)),
-            remedy=release(devices, str(holder.node)) if devices and not found.openers else "",
-            commands=(*_unpinning(context, holder, found), query_again(context)),
-            severity=Severity.INFO if is_being_torn_down(context, holder) else None,
-            recovery=recovery,
-        )
-
-
-_UNKNOWN_TO_KUBELET = "if kubelet still tracks the volume, which was not observed"
-
-
-def once_released(holder: Holder) -> tuple[str, Recovery]:
-    """Return what happens when nothing keeps the device open, as a sentence and as recovery."""
-    released = "nothing keeps the device open"
-    match _is_tracked(holder):
-        case True:
-            return (
-                f"When that ends, {_RETRY}, and the volume becomes free.",
-                Recovery(actor="kubelet", condition=released, within_s=RETRY_S),
-            )
-        case False:
-            return (
-                (
-                    "kubelet no longer tracks this volume. When that ends, run rbdagent again, and "
-                    "unmap the device if it is Orphaned then."
-                ),
-                Recovery(note="kubelet no longer tracks the volume"),
-            )
-        case None:
-            return (
-                (
-                    "Whether kubelet still tracks this volume was not observed. When that ends, "
-                    "wait two minutes, run rbdagent again, and unmap the device if it is Orphaned "
-                    "then."
-                ),
-                Recovery(actor="kubelet", condition=released, note=_UNKNOWN_TO_KUBELET),
-            )
-
-
-def _is_tracked(holder: Holder) -> bool | None:
-    """Return whether kubelet on the holder's node still tries to unstage the volume.
-
-    kubelet lists the volume in volumesInUse until NodeUnstage has succeeded, and only then does the
-    controller delete the VolumeAttachment. A kubelet that restarts in between finds neither
-    (recording 13-after-kubelet-restart).
-    """
-    attachment, listed = holder.attachment, holder.in_volumes_in_use
-    if listed is True or (
-        isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None
-    ):
-        return True
-    if isinstance(attachment, NotObserved) or isinstance(listed, NotObserved):
-        return None
-    return False
-
-
-def _unpinning(context: RuleContext, holder: Holder, found: Evidence) -> tuple[Command, ...]:
-    """Return the commands that release the device.
-
-    A process that belongs to no pod is shown, never killed.
-    """
-    commands = [
-        shown
-        for mount in (*foreign_mounts(found, holder), *found.other_mounts)
-        if not mount.namespace.is_host
-        for shown in _in_namespace(mount, context, holder)
-    ]
-    for process in processes_on(found):
-        pod = pod_by_uid(process.pod_uid, context)
-        commands.append(_show(process, holder) if pod is None else delete_pod(pod))
-    commands += [show_stacked(stacked, holder) for stacked in found.stacked]
-    commands += [
-        command("findmnt", mount.path, node=holder.node)
-        for mount in found.other_mounts
-        if mount.namespace.is_host
-    ]
-    if not commands and found.traces:
-        drain = ("--ignore-daemonsets",)
-        commands.append(kubectl("drain", str(holder.node), options=drain))
-    return tuple(commands)
-
-
-def _in_namespace(mount: Mount, context: RuleContext, holder: Holder) -> Iterator[Command]:
-    """Yield what shows a mount in another namespace: its process, the mount, its pod."""
-    process = mount.namespace.process
-    yield _show(process, holder)
-    yield command("findmnt --task", str(process.pid), mount.path, node=holder.node)
-    pod = pod_by_uid(process.pod_uid, context)
-    if pod is not None:
-        yield kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
-    elif process.pod_uid is not None:
-        yield show_sandbox(process.pod_uid, holder)
-
-
-def _show(process: ProcessRef, holder: Holder) -> Command:
-    return command("ps -o pid,user,lstart,args -p", str(process.pid), node=holder.node)
-
-
-def orphaned(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD101 for a mapping that nothing uses and no other component removes."""
-    for holder_verdict in context.observed_with(Verdict.ORPHANED):
-        holder = holder_verdict.holder
-        found = evidence_of(holder)
-        if holder.mapping is None or found.staging_mounts or found.own_luks:
-            continue
-        unmap = _ask_to_unmap(context, holder)
-        again = query_again(context)
-        has_attachment = isinstance(holder.attachment, VolumeAttachment)
-        yield finding(
-            "RBD101",
-            subject_of(holder),
-            f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}"
-            f"{then_starts(context, holder.node)}",
-            evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
-            remedy=_orphan_remedy(holder),
-            recovery=recovery_of_orphan(holder),
-            commands=(again, *unmap) if has_attachment else (*unmap, again),
-        )
-
-
-def recovery_of_orphan(holder: Holder) -> Recovery | None:
-    """Return who removes an orphaned mapping; None if no component does."""
-    match _is_tracked(holder):
-        case True:
-            once = "its next NodeUnstage succeeds"
-            return Recovery(actor="kubelet", condition=once, within_s=RETRY_S)
-        case False:
-            return None
-        case None:
-            return Recovery(actor="kubelet", note=_UNKNOWN_TO_KUBELET)
-
-
-def _ask_to_unmap(context: RuleContext, holder: Holder) -> tuple[Command, ...]:
-    """Return the commands that print the plan and execute it.
-
-    The second command first observes the device for the grace period if no agent has done so.
-    """
-    mapping, volume = holder.mapping, context.volume.persistent_volume
-    if mapping is None or mapping.kind is not DeviceKind.KRBD:
-        return ()
-    mapped = [
-        holder_verdict
-        for holder_verdict in context.holder_verdicts
-        if holder_verdict.holder.mapping is not None
-    ]
-    by_name = volume is not None and len(mapped) == 1
-    target = context.ask if by_name else mapping.device
-    execute = ("--wait", "--yes")
-    return (
-        command("rbdagent unmap", target, node=holder.node),
-        command("rbdagent unmap", target, options=execute, node=holder.node),
-    )
-
-
-def _unmap(holder: Holder) -> tuple[Command, ...]:
-    """Return the command of a plain unmap by device.
-
-    There is none for rbd-nbd: nothing prevents the disconnect of a device that is in use.
-    """
-    mapping = holder.mapping
-    if mapping is None or mapping.kind is not DeviceKind.KRBD:
-        return ()
-    return (command("rbd unmap", mapping.device, node=holder.node),)
-
-
-def _why_orphaned(holder: Holder) -> str:
-    attachment = holder.attachment
-    if isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None:
-        return (
-            "Its VolumeAttachment still exists: kubelet has not completed NodeUnstage, and "
-            f"{_RETRY}."
-        )
-    if isinstance(attachment, VolumeAttachment):
-        return "Its VolumeAttachment is being deleted: the controller detaches the volume."
-    if holder.staging == ():
-        return (
-            "There is no staging directory and no image-meta.json either: a failed stage left the "
-            "mapping and could not unmap it, or an unstage skipped it. No component will remove it."
-        )
-    if holder.in_volumes_in_use is True:
-        return (
-            f"Its VolumeAttachment is gone, and {holder.node} still lists it in volumesInUse: "
-            f"kubelet has not completed NodeUnstage, and {_RETRY}."
-        )
-    return (
-        "kubelet no longer tracks it: its staging directory is left, its VolumeAttachment is gone. "
-        "No component will remove it."
-    )
-
-
-def _orphan_remedy(holder: Holder) -> Sentence:
-    if holder.mapping is not None and holder.mapping.kind is DeviceKind.NBD:
-        return (
-            "An rbd-nbd device can be disconnected while it is in use. Run rbdagent again to make "
-            "sure that the device is still Orphaned, then unmap it by hand."
-        )
-    device = holder.mapping.device if holder.mapping is not None else "it"
-    unmap = (
-        Verb("unmap"),
-        (
-            " prints its plan, or every reason not to unmap. It executes the plan only with --yes. "
-            "To unmap by hand, run rbdagent again immediately before, then "
-            f"{line_of(command('rbd unmap', device))}. The kernel refuses (EBUSY) if any process "
-            "has the device open: then stop, and never use force."
-        ),
-    )
-    if isinstance(holder.attachment, VolumeAttachment):
-        return (
-            "Run rbdagent again in two minutes. If it is still Orphaned, unmap it. ",
-            *unmap,
-            " kubelet's next retry then succeeds, and the controller detaches.",
-        )
-    return unmap
-
-
-def staging_left(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD110, with the commands in order: umount, luksClose, unmap."""
-    for holder_verdict in context.observed_with(Verdict.ORPHANED):
-        holder = holder_verdict.holder
-        found = evidence_of(holder)
-        staged = found.staging_mounts
-        if holder.mapping is None or not (staged or found.own_luks):
-            continue
-        left = "is mounted only at its staging path" if staged else "still has its LUKS mapping"
-        yield finding(
-            "RBD110",
-            subject_of(holder),
-            f"{subject_of(holder)} {left}, and no pod uses it. "
-            f"kubelet will not remove it.{then_starts(context, holder.node)}",
-            evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
-            commands=(
-                query_again(context),
-                *(command("umount", mount.path, node=holder.node) for mount in staged),
-                *(
-                    command("cryptsetup luksClose", luks.label or luks.name, node=holder.node)
-                    for luks in found.own_luks
-                ),
-                *_unmap(holder),
-            ),
-        )
 
 
 def client_on_two_nodes(context: RuleContext) -> Iterator[Finding]:
@@ -733,26 +391,6 @@ def _is_unmap_expected(holder: Holder, context: RuleContext) -> bool:
         and knows_every_user(context)
         and not has_any_waited(context.volume.waiting_pods, context.snapshot, MOVING)
     )
-
-
-def published(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD101 and RBD102 of another node, as its own agent reports them."""
-    for verdict, code in ((Verdict.ORPHANED, "RBD101"), (Verdict.PINNED, "RBD102")):
-        for holder_verdict in context.observed_with(verdict):
-            holder = holder_verdict.holder
-            if holder.mapping is not None or holder.published is None or holder.node is None:
-                continue
-            yield finding(
-                code,
-                subject_of(holder),
-                f"{holder.published.device} on {holder.node} is {verdict}, according to the "
-                f"agent there.{then_starts(context, holder.node)}",
-                evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
-                commands=(query_on_node(context, holder.node),),
-                recovery=once_released(holder)[1]
-                if verdict is Verdict.PINNED
-                else recovery_of_orphan(holder),
-            )
 
 
 def reported(context: RuleContext) -> Iterator[Finding]:
@@ -1225,11 +863,7 @@ def _how_to_observe(
 
 RULES: Final = (
     (125, client_on_two_nodes),
-    (130, pinned),
-    (140, orphaned),
     (145, reported),
-    (150, published),
-    (160, staging_left),
     (405, attached_not_mapped),
     (520, foreign_client),
     (550, undetermined),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RULE_FILES: Final = sorted((CHECKOUT / "rbdagent" / "rules").glob("*.py"))
 COMPARED: Final = {
     "context": {"RBD118"},
-    "holders": {"RBD103", "RBD104", "RBD105", "RBD123"},
+    "holders": {"RBD101", "RBD102", "RBD103", "RBD104", "RBD105", "RBD110", "RBD123"},
     "log_evidence": {"RBD120", "RBD203", "RBD401"},
     "termination": {"RBD109", "RBD201", "RBD202"},
 }
