@@ -36,6 +36,7 @@ from rbdagent.rules import (
     scheduling,
     target_resolution,
     termination,
+    undetermined,
     unused_mapping,
 )
 from rbdagent.rules.context import RuleContext
@@ -74,6 +75,7 @@ _FAMILIES: Final = (
     scheduling,
     target_resolution,
     termination,
+    undetermined,
     unused_mapping,
 )
 RULES: Final[tuple[Rule, ...]] = tuple(

@@ -107,7 +107,6 @@ from rbdagent.rules.facts import (
     plugin_adds,
     stops_of,
 )
-from rbdagent.rules.holders import undetermined
 from rbdagent.rules.pod_events import (
     PodEvent,
     decisive_pod_event,
@@ -118,14 +117,10 @@ from rbdagent.rules.pod_events import (
     unscheduled,
     waiters,
 )
+from rbdagent.rules.undetermined import undetermined
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, is_young, seconds
-from rbdagent.verdicts.volume_verdict import (
-    driver_of,
-    is_read_only,
-    is_writable,
-    maps_by_nbd,
-)
+from rbdagent.verdicts.volume_verdict import driver_of, is_read_only, is_writable, maps_by_nbd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,0 +1,343 @@
+"""RBD118, RBD119: nothing holds the image, or what was observed does not show whether and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, kubectl, over_ssh
+from rbdagent.correlate.holders import overlay_node_at, runs
+from rbdagent.model import (
+    Command,
+    Finding,
+    Holder,
+    HolderKind,
+    HolderVerdict,
+    ImagePresence,
+    NotObserved,
+    PublishedFinding,
+    Recovery,
+    Severity,
+    Verb,
+    Verdict,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.parse.foreign import foreign, foreign_name
+from rbdagent.rules.context import (
+    RuleContext,
+    at_least,
+    check_here,
+    finding,
+    identity_lines,
+    query_again,
+    query_on_node,
+    subject_of,
+    then_starts,
+)
+from rbdagent.rules.entry import Entry
+from rbdagent.rules.foreign_clusters import external_holders
+from rbdagent.rules.pod_events import has_any_waited, knows_every_user
+from rbdagent.rules.termination import fencing
+from rbdagent.verdicts.ceph_daemons import supposed
+from rbdagent.verdicts.coverage import missing_of_nodes
+from rbdagent.verdicts.timing import MOVING
+from rbdagent.verdicts.volume_traces import left_here, listed_here
+from rbdagent.verdicts.volume_verdict import (
+    PODS_ELSEWHERE,
+    maps_by_nbd,
+    may_be_shared,
+    missing_sources,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENTRIES: Final = (
+    Entry(
+        "RBD118",
+        "NoHolder",
+        Severity.INFO,
+        "No client holds the image.",
+        cause="No watch on the header, no mapping on any node, no running pod, no attachment.",
+        evidence="The watchers according to Ceph, this node's sysfs, a report of each other node's "
+        "agent that is at most ten minutes old, and the API. Each of them was observed.",
+        risk="A mapping on a machine that is not a node of the cluster, or whose Node was deleted, "
+        "shows only on that machine if it is read-only or has no watch. The clients of a mirrored "
+        "image in the peer cluster are not seen.",
+        remedy="If a pod still waits, its events show what it waits for.",
+        recovery=None,
+    ),
+    Entry(
+        "RBD119",
+        "HolderUndetermined",
+        Severity.WARNING,
+        "What a holder does, or whether a holder exists, could not be observed from here.",
+        cause="The holder is on another node, or a required source was not observed: a node "
+        "without a recent report of its agent may have the image mapped without a watch. Or the "
+        "agent there is newer, and reports a finding that this version of rbdagent does not know.",
+        evidence="The missing sources are listed with the holder.",
+        risk="Unmapping on a guess destroys data.",
+        remedy="Run rbdagent on the holder's own node.",
+        recovery=None,
+    ),
+)
+_BY_KUBELET_THERE = Recovery(
+    actor="kubelet and the CSI driver there", note="unless kubelet no longer tracks the volume"
+)
+
+
+def undetermined(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD119 for a holder whose use is unknown, with the nodes on which to observe it."""
+    outside = external_holders(context)
+    for holder_verdict in context.observed_with(Verdict.UNDETERMINED):
+        holder = holder_verdict.holder
+        if holder_verdict in outside:
+            # RBD771, RBD773 or RBD774 reports this client.
+            continue
+        if holder.mapping is None and holder.watcher is None and holder.published is None:
+            continue
+        if holder.is_local and holder.mapping is None:
+            continue
+        is_transient = _is_unmap_expected(holder, context)
+        shares = _shares(holder, context)
+        if holder.is_local:
+            message = (
+                f"The use of {subject_of(holder)} could not be fully observed: do not unmap it."
+            )
+            commands: tuple[Command, ...] = (check_here(context),)
+        elif holder.node is not None and holder.watcher is None:
+            message = (
+                f"{subject_of(holder)} may still have {context.name} mapped: "
+                f"{holder_verdict.reasons[0]}. "
+                f"Do not start the volume elsewhere before you have run rbdagent there."
+                f"{then_starts(context, holder.node)}"
+            )
+            commands = (query_on_node(context, holder.node),)
+        elif holder.node is not None:
+            soon = " kubelet there may be about to unmap it." if is_transient else ""
+            message = (
+                f"{subject_of(holder)} holds {context.name}. Its use can be observed only on that "
+                f"node.{soon}{then_starts(context, holder.node)}"
+            )
+            commands = (query_on_node(context, holder.node),)
+        else:
+            likely = _overlay_node(holder, context)
+            where = (
+                ", and no known node has that address. Find the machine that has it."
+                if likely is None
+                else f". Its address is most likely that of {likely} in the overlay network of the "
+                "cluster."
+            )
+            message = (
+                f"{subject_of(holder)} holds {context.name}{where}{then_starts(context, None)}"
+            )
+            commands = (
+                _where_to_look(context) if likely is None else (query_on_node(context, likely),)
+            )
+        guess = supposed(holder, context.volume)
+        yield finding(
+            "RBD119",
+            subject_of(holder),
+            f"{message} It is {guess}." if guess else message,
+            evidence=(
+                *holder_verdict.reasons,
+                *identity_lines(context, holder),
+                *(fencing(context, holder) if holder.node is None else ()),
+            ),
+            remedy=_remedy_of_unknown(holder, context) if holder.node is None else "",
+            commands=commands,
+            severity=Severity.INFO if is_transient or shares else None,
+            recovery=_BY_KUBELET_THERE if is_transient else None,
+        )
+
+
+def _overlay_node(holder: Holder, context: RuleContext) -> str | None:
+    watcher = holder.watcher
+    return None if watcher is None else overlay_node_at(watcher.address, context.snapshot)
+
+
+def _remedy_of_unknown(holder: Holder, context: RuleContext) -> str:
+    """Return how to find the machine of a client whose address no Node lists, and what then."""
+    ip = holder.watcher.address.ip if holder.watcher is not None else "of the client"
+    likely = _overlay_node(holder, context)
+    find = (
+        f"Find the machine that has the address {ip}: `ip -br address` on a node also shows second "
+        "networks and overlays, which no Node lists; else it is a machine outside this cluster."
+        if likely is None
+        else f"Observe {likely}, which has the address {ip} in the overlay network: if no mapping "
+        "there is of this client, it is a machine outside this cluster."
+    )
+    return (
+        f"{find} Release the image there: end what uses it, and then unmap it. The watch of a "
+        "machine that is off ends after 30 s."
+    )
+
+
+_FEW_NODES: Final = 3
+
+
+def _where_to_look(context: RuleContext) -> tuple[Command, ...]:
+    """Return the commands for the nodes that an unknown client may be on; none for many nodes."""
+    if candidates := _candidates(context):
+        return tuple(query_on_node(context, node) for node in candidates)
+    if len(context.kube.nodes) > _FEW_NODES + 1:
+        return ()
+    others = sorted({*context.kube.node_by_name} - {context.here})
+    return tuple(over_ssh(node, command("ip -br address")) for node in others)
+
+
+def _shares(holder: Holder, context: RuleContext) -> bool:
+    """Return whether a holder on another node is one of several that the access mode allows.
+
+    A holder without a VolumeAttachment is not: the control plane knows of no use there.
+    """
+    return (
+        not holder.is_local
+        and holder.node is not None
+        and holder.kind in (HolderKind.KRBD, HolderKind.NBD)
+        and holder.attachment is not None
+        and may_be_shared(context.volume)
+    )
+
+
+def _is_unmap_expected(holder: Holder, context: RuleContext) -> bool:
+    """Return whether kubelet there may be about to unmap a volume that no pod uses any more.
+
+    kubelet unstages after the pod is gone from the API, and the controller detaches after that:
+    whenever a pod moves or ends, the watch and the VolumeAttachment remain for some seconds.
+    """
+    attachment, is_librbd = holder.attachment, holder.kind is HolderKind.LIBRBD
+    return (
+        (holder.kind is HolderKind.KRBD or (is_librbd and maps_by_nbd(context.volume)))
+        and not holder.is_local
+        and isinstance(attachment, VolumeAttachment)
+        and not attachment.detach_error
+        and knows_every_user(context)
+        and not has_any_waited(context.volume.waiting_pods, context.snapshot, MOVING)
+    )
+
+
+def of_newer_agent(
+    found: PublishedFinding, holder_verdict: HolderVerdict, context: RuleContext
+) -> Finding:
+    """Return RBD119 for a finding that only a newer version of rbdagent knows."""
+    holder = holder_verdict.holder
+    code, severity = foreign_name(found.code), at_least(Severity.WARNING, found.severity)
+    return finding(
+        "RBD119",
+        subject_of(holder),
+        f"The agent on {holder.node} reports {code} ({severity}), which this version of "
+        f"rbdagent does not know: {foreign(found.message.rstrip('.'))}.",
+        evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+        commands=(query_on_node(context, str(holder.node)),),
+        severity=severity,
+    )
+
+
+def _candidates(context: RuleContext) -> tuple[str, ...]:
+    """Return the nodes where an unknown client may run: attached, or with a pod of the volume."""
+    nodes = {attachment.node_name for attachment in observed_of(context.volume.attachments)}
+    for holder_verdict in context.holder_verdicts:
+        pods = observed_of(holder_verdict.holder.pods)
+        nodes |= {pod.node_name for pod in pods if pod.node_name and runs(pod)}
+    return tuple(sorted(nodes - {context.here}))
+
+
+def free(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD118 if no client holds the volume and every source that proves it was observed."""
+    if context.verdict is not Verdict.FREE:
+        return
+    view = context.volume.image_view
+    mirrored = False if view is None else view.mirrored
+    unseen = "a machine without Node, report and watch"
+    if mirrored is True:
+        unseen = f"{unseen}; a client in the peer cluster, because the image is mirrored"
+    yield finding(
+        "RBD118",
+        context.name,
+        f"No client holds {context.name}: it has no watcher, no node has a mapping of it, no pod "
+        f"runs with it, and it is attached to no node. Not visible: {unseen}.",
+        evidence=(
+            "Ceph lists no watcher",
+            f"{context.here} was observed and has no mapping of it",
+            "the agent of every other node has reported recently, and none has a mapping of it",
+            "no node lists it in volumesInUse, and it has no VolumeAttachment",
+            *(
+                f"not observed: whether the image is mirrored to a peer cluster ({missing.reason})"
+                for missing in (mirrored,)
+                if isinstance(missing, NotObserved)
+            ),
+        ),
+    )
+
+
+def possibly_held(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD119 if no holder was observed, but a source that proves this is missing."""
+    holding = [
+        holder_verdict
+        for holder_verdict in context.holder_verdicts
+        if not holder_verdict.holder.transient
+    ]
+    if holding or context.volume.image is None or context.verdict is not Verdict.UNDETERMINED:
+        return
+    view = context.volume.image_view
+    if view is not None and view.presence is ImagePresence.GONE:
+        return
+    sources = missing_sources(context.volume, context.snapshot)
+    left = left_here(context.volume, context.snapshot)
+    traces = (*left, *listed_here(context.volume, context.snapshot))
+    missing = (*sources, *traces, *missing_of_nodes(context.volume, context.snapshot))
+    of_nodes_alone = bool(missing) and not (sources or traces)
+    # kubelet prepares the directories of a volume before the volume is there.
+    is_awaited = any(pod.node_name == context.here for pod in context.volume.waiting_pods)
+    yield finding(
+        "RBD119",
+        context.name,
+        f"No holder of {context.name} was observed. This does not prove that it is free. Not "
+        f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
+        evidence=tuple(f"not observed: {fact}" for fact in missing),
+        remedy=_REMEDY_OF_NODES if of_nodes_alone else _REMEDY_OF_TRACES if left else "",
+        commands=(query_again(context),)
+        if traces and not sources
+        else _how_to_observe(context, missing, of_nodes_alone=of_nodes_alone),
+        # Without agents this applies to every unused volume: no reason for an alarm.
+        severity=Severity.INFO if of_nodes_alone or (is_awaited and not sources) else None,
+    )
+
+
+_REMEDY_OF_TRACES: Final = (
+    "Let kubelet on this node remove what is left. If kubelet no longer tracks the volume, make "
+    "sure that no container of the named pod runs, then remove the named directory by hand: rmdir "
+    "refuses a directory that is a mount point or is not empty."
+)
+_REMEDY_OF_NODES: Final = (
+    "Run `",
+    Verb("who-holds"),
+    (
+        "` on each of these nodes, or run the agent there. Verify that a node that is not Ready is "
+        "off before the volume starts elsewhere."
+    ),
+)
+
+
+def _how_to_observe(
+    context: RuleContext, missing: tuple[str, ...], *, of_nodes_alone: bool
+) -> tuple[Command, ...]:
+    if missing == (PODS_ELSEWHERE,) and context.volume.target.argument != context.ask:
+        return (query_again(context),)
+    if not of_nodes_alone:
+        return (check_here(context),)
+    attached = {attachment.node_name for attachment in observed_of(context.volume.attachments)}
+    there = tuple(query_on_node(context, node) for node in sorted(attached - {context.here}))
+    kube = context.snapshot.kubernetes
+    if kube is not None and observed_of(kube.published):
+        return (*there, kubectl("get rbdnodes"))
+    # No agent publishes in this cluster: it may not even have the resource.
+    return there or (command("rbdagent who-holds --print-runbook", context.ask),)
+
+
+RULES: Final = (
+    (550, undetermined),
+    (560, possibly_held),
+    (670, free),
+)
