@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.model import Command, Diagnosis, Finding, NotObserved, Severity, Snapshot, Volume
 from rbdagent.rules import (
     attach_detach,
+    between_steps,
     ceph_health,
     ceph_image,
     coverage_gaps,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 _FAMILIES: Final = (
     attach_detach,
+    between_steps,
     ceph_health,
     ceph_image,
     coverage_gaps,

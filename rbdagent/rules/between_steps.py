@@ -1,0 +1,190 @@
+"""RBD120: kubelet or the driver is between two steps of the volume, or has been for too long."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rbdagent.model import Finding, Holder, Recovery, Severity, Verdict, observed_of
+from rbdagent.parse.faults import rank_of
+from rbdagent.parse.kubelet import pod_uid_of_path
+from rbdagent.parse.recognised import Rank
+from rbdagent.rules.context import RuleContext, finding, identity_lines, query_again, subject_of
+from rbdagent.rules.entry import Entry
+from rbdagent.rules.facts import ownership_begun
+from rbdagent.rules.node import hanging
+from rbdagent.rules.pod_events import (
+    decisive_pod_events,
+    has_waited,
+    is_about_hanging_call,
+    waiters,
+)
+from rbdagent.verdicts.evidence import pod_names
+from rbdagent.verdicts.timing import age, age_text
+from rbdagent.verdicts.volume_verdict import attached_on_paper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENTRIES: Final = (
+    Entry(
+        "RBD120",
+        "BetweenSteps",
+        Severity.INFO,
+        "kubelet or the CSI driver is between two steps of this volume.",
+        cause="A stage or unstage is in progress, or was until recently.",
+        evidence="A waiting or terminating pod, an operation in progress, or an attachment younger "
+        "than the grace period of ten minutes.",
+        risk="Interfering makes the step fail.",
+        remedy="Wait, then run rbdagent again.",
+        recovery=Recovery(actor="kubelet and the CSI driver"),
+    ),
+)
+
+
+def between_steps(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD120 for a holder between two steps."""
+    staged = [*context.observed_with(Verdict.STAGED)]
+    explained = _explained_nodes(context) if staged else set()
+    for holder_verdict in staged:
+        holder = holder_verdict.holder
+        if holder.driver_registered is False or holder.node in explained:
+            continue
+        advice = _WAIT if _is_published(context, holder) else _advice(context, holder.node)
+        yield finding(
+            "RBD120",
+            subject_of(holder_verdict.holder),
+            f"{subject_of(holder_verdict.holder)} is between two steps: "
+            f"{holder_verdict.reasons[0]}. {advice.sentence}",
+            severity=advice.severity,
+            remedy=advice.remedy,
+            evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
+            commands=(query_again(context),),
+        )
+
+
+class _Advice(NamedTuple):
+    """Holds what to do about a step that is not done."""
+
+    sentence: str
+    remedy: str = ""
+    severity: Severity | None = None
+
+
+_WAIT: Final = _Advice("Wait, then run the command again.")
+
+
+def _advice(context: RuleContext, node: str | None) -> _Advice:
+    """Return what to do about a node between two steps: to wait, only for the time of a step."""
+    if next(hanging(context), None) is not None:
+        return _Advice("An operation of this step hangs.", _OF_THE_HANG)
+    waited = _waited(context, node)
+    if waited is None:
+        return _WAIT
+    return _Advice(
+        f"kubelet has reported for {age_text(waited)} that it fails, and nothing that was observed "
+        "shows why: read its log, and that of the CSI node plugin.",
+        _READ_THE_LOGS,
+        Severity.WARNING,
+    )
+
+
+_OF_THE_HANG: Final = "Follow the finding about the operation that hangs."
+_READ_THE_LOGS: Final = (
+    "Read the log of kubelet on that node, and that of the CSI node plugin: rbdagent reads both as "
+    "root on the node."
+)
+
+
+def _is_published(context: RuleContext, holder: Holder) -> bool:
+    """Return whether each pod that waits has the volume at its path: it waits for another one."""
+    paths = observed_of(holder.mapping.mounts) if holder.mapping is not None else ()
+    there = {pod_uid_of_path(mount.path) for mount in paths}
+    waiting = [pod for pod in context.volume.waiting_pods if pod.node_name == holder.node]
+    return bool(waiting) and all(pod.ref.uid in there for pod in waiting)
+
+
+def _explained_nodes(context: RuleContext) -> set[str | None]:
+    """Return the nodes on which an event has the cause: a finding about it reports that."""
+    found = {
+        pod_event.node
+        for pod_event in decisive_pod_events(context)
+        if rank_of(pod_event.text) is not Rank.GENERAL
+    }
+    if (begun := ownership_begun(context)) is not None:
+        found.add(begun[1].node_name)
+    return found
+
+
+_LONG_STEP: Final = timedelta(minutes=10)
+"""kubelet gives a mount about two minutes for each try; a map that waits for Ceph is RBD203."""
+
+
+def _waited(context: RuleContext, node: str | None) -> timedelta | None:
+    """Return for how long kubelet has reported failed mounts on a node; None if not for long."""
+    firsts = [
+        pod_event.event.first_seen
+        for pod_event in decisive_pod_events(context)
+        if pod_event.node == node
+        and pod_event.event.reason == "FailedMount"
+        # RBD203 reports a call that does not return.
+        and not is_about_hanging_call(pod_event.text)
+    ]
+    waited = age(
+        min((first for first in firsts if first), default=None), context.snapshot.observed_at
+    )
+    return waited if waited is not None and waited > _LONG_STEP else None
+
+
+def attached_not_mapped(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD120 for an attachment of a node that does not have the image mapped.
+
+    The controller detaches a moment after kubelet has reported what it released.
+    """
+    if context.verdict is not Verdict.STAGED or context.holders_with(Verdict.STAGED):
+        return
+    attached = observed_of(context.volume.attachments)
+    explained = _explained_nodes(context)
+    for node in attached_on_paper(context.volume, context.snapshot):
+        if node in explained:
+            # A finding about the failed mount has the cause.
+            continue
+        attachment = next(found for found in attached if found.node_name == node)
+        leaving = attachment.deleting_since
+        advice = _advice_without_mapping(context, node)
+        yield finding(
+            "RBD120",
+            f"node {node}",
+            f"{context.name} is attached to {node}, but is not mapped there yet, or is not mapped "
+            f"any more. {advice.sentence}",
+            severity=advice.severity,
+            remedy=advice.remedy,
+            evidence=(
+                f"VolumeAttachment {attachment.name}: created {attachment.created_at}"
+                + (f", being deleted since {leaving}" if leaving else ""),
+            ),
+            commands=(query_again(context),),
+        )
+
+
+def _advice_without_mapping(context: RuleContext, node: str) -> _Advice:
+    """Return what to do about a node that has the volume attached, and no mapping of it."""
+    advice = _advice(context, node)
+    late = [
+        pod
+        for pod in waiters(context)
+        if pod.node_name == node and has_waited(pod, context.snapshot, _LONG_STEP)
+    ]
+    if advice is not _WAIT or not late:
+        return advice
+    return _Advice(
+        f"{pod_names(late)} waits there for longer than a map takes, and nothing that was observed "
+        "shows why: read the log of kubelet, and that of the CSI node plugin.",
+        _READ_THE_LOGS,
+    )
+
+
+RULES: Final = (
+    (405, attached_not_mapped),
+    (650, between_steps),
+)
