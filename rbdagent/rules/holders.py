@@ -1,28 +1,15 @@
-"""RBD1xx: rules on the holders of a volume and their verdicts."""
+"""RBD100, RBD114, RBD128: who uses the volume, and what agents of other nodes report of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl
-from rbdagent.correlate.holders import cluster_with, have_containers_ended, is_ceph_daemon, runs
-from rbdagent.model import (
-    Finding,
-    Holder,
-    HolderKind,
-    HolderVerdict,
-    LifecycleStep,
-    NotObserved,
-    Pod,
-    Recovery,
-    Severity,
-    Verb,
-    Verdict,
-)
+from rbdagent.correlate.holders import have_containers_ended, runs
+from rbdagent.model import Finding, HolderVerdict, LifecycleStep, Pod, Recovery, Severity, Verdict
 from rbdagent.rules.context import (
     RuleContext,
     at_least,
-    check_here,
     finding,
     identity_lines,
     placed_pod,
@@ -37,9 +24,7 @@ from rbdagent.rules.entry import Entry
 from rbdagent.rules.image_renamed import renamed
 from rbdagent.rules.undetermined import of_newer_agent
 from rbdagent.rules.unused_mapping import once_released, recovery_of_orphan
-from rbdagent.verdicts.ceph_daemons import not_excluded, supposed
 from rbdagent.verdicts.evidence import evidence_of
-from rbdagent.verdicts.timing import RETRY_S
 from rbdagent.verdicts.volume_verdict import NOT_BACKED, is_left_behind, sharing
 
 if TYPE_CHECKING:
@@ -69,72 +54,6 @@ ENTRIES: Final = (
         remedy="Nothing to do.",
         recovery=None,
     ),
-    Entry(
-        "RBD115",
-        "ForeignHolder",
-        Severity.WARNING,
-        "A client that is not a mapping of a Kubernetes node holds the image.",
-        cause="qemu or another librbd program, an `rbd` shell, a mapping made by hand, another "
-        "cluster that uses the same pool.",
-        evidence="The client's address and id match no mapping of this node and no node; or "
-        "nothing shows that Kubernetes created the mapping.",
-        risk="ceph-csi refuses to stage the volume while this client watches the image.",
-        remedy="Find the owner of the client by its address. rbdagent never acts on this client.",
-        recovery=Recovery(
-            actor="kubelet", condition="that client has released the image", within_s=RETRY_S
-        ),
-        step=LifecycleStep.STAGE,
-    ),
-    Entry(
-        "RBD116",
-        "CephDaemonWatches",
-        Severity.INFO,
-        "A Ceph daemon watches the image as part of its work.",
-        cause="mgr tasks (flatten, trash, snapshots) or mirroring.",
-        evidence="The watcher's client is the mgr's own (`mgr dump`), or it watches the pool's "
-        "`rbd_mirroring`, as only rbd-mirror does. Where these were not observed: probably a "
-        "daemon, if no other librbd client watches and the mgr has a task of the image, or the "
-        "image is mirrored.",
-        risk="None: mgr's watches are short; rbd-mirror keeps one per mirrored image. A client "
-        "that is only probably a daemon may be any librbd program: while it watches, the volume "
-        "does not count as free.",
-        remedy=(
-            "Nothing to do. If mgr's watch stays, check `ceph rbd task list`. `",
-            Verb("check"),
-            "` shows the caps that are needed to recognise mgr's clients.",
-        ),
-        recovery=None,
-    ),
-    Entry(
-        "RBD117",
-        "WatchPassedBy",
-        Severity.INFO,
-        "A watch was present in one observation and gone in the next.",
-        cause="ceph-csi opens the image read-write for about 0.15 s to check whether it is in use, "
-        "and repeats this check while NodeStage waits.",
-        evidence="Two observations of the watchers.",
-        risk="None: the client does not hold the image.",
-        remedy="Nothing to do.",
-        recovery=None,
-    ),
-    Entry(
-        "RBD125",
-        "ClientOnTwoNodes",
-        Severity.ERROR,
-        "Several nodes have the same client, by reports or by its address, and it is on one node.",
-        cause="An agent reports a client that is not its own: it, or its node, is compromised. Or "
-        "a node got another name, and the report under its former name is left. Or the traffic of "
-        "a node to Ceph leaves through another node, whose address Ceph then sees.",
-        evidence="Client id and address with nonce are equal in the RBDMappings of these nodes, or "
-        "in one of them and in the sysfs of the node that was observed; or the address is the "
-        "InternalIP of another Node than the one that reports it. Ceph gives no id twice.",
-        risk="The reports of these nodes cannot be relied on: a holder may be on either node. A "
-        "report of danger for the data still counts.",
-        remedy="Run rbdagent on each of these nodes: there it reads the kernel, not the reports. "
-        "Treat a node that reports the client and does not have it as compromised. After a change "
-        "of a node's name, delete the RBDNode and the RBDMappings of the former name.",
-        recovery=Recovery(note="an agent corrects only its own reports"),
-    ),
     # kubevirt#11375: a second machine starts on a ReadWriteMany disk without a word.
     Entry(
         "RBD128",
@@ -152,33 +71,6 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
 )
-
-
-def client_on_two_nodes(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD125 for a client that several nodes have, by reports or by its address."""
-    clients: dict[str, Holder] = {}
-    for holder_verdict in context.holder_verdicts:
-        if holder_verdict.holder.claimed_by:
-            clients.setdefault(_client_name(holder_verdict.holder), holder_verdict.holder)
-    for client, holder in clients.items():
-        nodes = holder.claimed_by
-        yield finding(
-            "RBD125",
-            client,
-            f"{' and '.join(nodes)} have the same client {client} according to its address and "
-            "what agents report, and a client is on one node. A report is wrong, or the address is "
-            "that of a gateway: observe these nodes before you rely on either.",
-            evidence=identity_lines(context, holder),
-            commands=tuple(query_on_node(context, node) for node in nodes if node != context.here),
-        )
-
-
-def _client_name(holder: Holder) -> str:
-    """Return the client of a holder: ``client.4154``."""
-    known = (holder.mapping, holder.published)
-    ids = (found.client_id for found in known if found is not None)
-    client = holder.watcher.client if holder.watcher is not None else next(ids, None)
-    return f"client.{client}"
 
 
 def reported(context: RuleContext) -> Iterator[Finding]:
@@ -301,65 +193,6 @@ def _machine_of(pod: Pod) -> str:
     return next(owners, "").removeprefix(_MACHINE)
 
 
-def foreign_client(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD115, RBD116 and RBD117 for clients that are not mappings of Kubernetes."""
-    for holder_verdict in context.observed_with(Verdict.FOREIGN):
-        holder = holder_verdict.holder
-        if holder.transient:
-            yield finding(
-                "RBD117",
-                subject_of(holder),
-                f"{subject_of(holder)} opened the image for a moment: it does not hold it.",
-                evidence=holder_verdict.reasons,
-            )
-        elif is_ceph_daemon(holder):
-            yield finding(
-                "RBD116",
-                subject_of(holder),
-                f"{subject_of(holder)} is {holder_verdict.reasons[0]}: this is expected.",
-                evidence=holder_verdict.reasons,
-            )
-        elif holder.probable_kind is not None:
-            yield finding(
-                "RBD116",
-                subject_of(holder),
-                f"{subject_of(holder)} is {supposed(holder, context.volume)}. Any other librbd "
-                "client would look the same.",
-                evidence=(*holder_verdict.reasons, *not_excluded(context.volume, context.snapshot)),
-                commands=(check_here(context),),
-                severity=Severity.WARNING if context.volume.waiting_pods else None,
-            )
-        else:
-            blocks = bool(context.volume.waiting_pods)
-            is_librbd = holder.kind is HolderKind.LIBRBD
-            yield finding(
-                "RBD115",
-                subject_of(holder),
-                f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
-                f"its owner{(is_librbd and _unknown_daemon(context)) or _NOT_OURS}"
-                f"{then_starts(context, None)}",
-                evidence=(
-                    *holder_verdict.reasons,
-                    *identity_lines(context, holder),
-                    *(not_excluded(context.volume, context.snapshot) if is_librbd else ()),
-                ),
-                severity=Severity.ERROR if blocks else None,
-            )
-
-
-_NOT_OURS: Final = ". rbdagent does not act on it."
-
-
-def _unknown_daemon(context: RuleContext) -> str:
-    """Return which of Ceph's daemons a librbd client may be, and what would tell."""
-    view = context.volume.image_view
-    cluster = cluster_with(view.fsid if view is not None else None, context.snapshot)
-    unread = None if cluster is None else cluster.services
-    if not isinstance(unread, NotObserved):
-        return ""
-    return f" (ceph-mgr? {unread.hint})." if unread.hint else ""
-
-
 def in_use(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD100 for a holder that a pod uses as expected."""
     for holder_verdict in context.observed_with(Verdict.IN_USE):
@@ -389,9 +222,7 @@ _OF_AN_ENDED_POD: Final = (
 
 
 RULES: Final = (
-    (125, client_on_two_nodes),
     (145, reported),
-    (520, foreign_client),
     (640, shared),
     (660, in_use),
 )
