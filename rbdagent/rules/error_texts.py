@@ -19,11 +19,12 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
-from rbdagent.parse.faults import Call, Fault, Kind, first_meaning
+from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, first_meaning
 from rbdagent.parse.foreign import foreign, quoted_names
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, finding
 from rbdagent.rules.pod_events import PodEvent, decisive_pod_events, pod_event_evidence
+from rbdagent.verdicts.timing import RETRY_S
 from rbdagent.verdicts.volume_verdict import driver_of
 
 if TYPE_CHECKING:
@@ -68,18 +69,51 @@ OF_OTHER_RULES: Final = ErrorText(
 )
 """Texts that no family reports for the text alone. They come before the texts of the families."""
 
-NODE_PODS: Final = template("kubectl get pods -A -o wide --field-selector", "spec.nodeName={node}")
-CSI_NODE: Final = template("kubectl get csinode", "{node}", options=("-o", "yaml"))
-_UNRECOGNISED: Final = ErrorText((), None, commands=(NODE_PODS,))
-_MOST_NAMED: Final = 3
-"""How many pods, and how many nodes, one finding names."""
-_JOURNAL: Final = "journaling"
-"""The feature that no kernel supports, and that journal-based mirroring needs."""
+WAITERS_EVENT: Final = "kubelet's newest event of a pod that still waits, verbatim."
+NOT_STARTED: Final = "None: the pod has not started."
+
+
+def retried(once: str) -> Recovery:
+    """Return the recovery by kubelet's retries, which never end."""
+    return Recovery(actor="kubelet", condition=once, within_s=RETRY_S)
+
+
+def failed_calls(fault: Fault, *calls: Call) -> tuple[Kind, ...]:
+    """Return the calls that fail for a reason; without arguments, every call that can."""
+    return tuple(
+        (call, fault)
+        for call, numbers in FAULTS.items()
+        if fault in numbers.values() and (call in calls or not calls)
+    )
 
 
 def field_of_volume(path: str) -> Template:
     """Return the command that shows one field of the PV's spec."""
     return template("kubectl get pv", "{volume}", options=("-o", f"jsonpath={{{{.spec.{path}}}}}"))
+
+
+def _config_maps(name: str) -> Template:
+    listing = "kubectl get configmap -A -o yaml --field-selector"
+    return template(listing, f"metadata.name={name}")
+
+
+NODE_PODS: Final = template("kubectl get pods -A -o wide --field-selector", "spec.nodeName={node}")
+CSI_NODE: Final = template("kubectl get csinode", "{node}", options=("-o", "yaml"))
+CONFIG_MAPS: Final = (_config_maps("ceph-csi-config"), _config_maps("rook-ceph-csi-config"))
+KERNEL_VERSION: Final = template(
+    "kubectl get node", "{node}", options=("-o", "jsonpath={{.status.nodeInfo.kernelVersion}}")
+)
+KERNEL_LOG: Final = template(
+    "journalctl --dmesg --no-pager --lines=10 --grep=rbd:|libceph:", node="{node}"
+)
+"""The match ignores case, because the pattern has no capital letter (journalctl(1))."""
+STAGE_SECRET: Final = field_of_volume("csi.nodeStageSecretRef")
+IMAGE: Final = template("rbd info", "{image}")
+_UNRECOGNISED: Final = ErrorText((), None, commands=(NODE_PODS,))
+_MOST_NAMED: Final = 3
+"""How many pods, and how many nodes, one finding names."""
+_JOURNAL: Final = "journaling"
+"""The feature that no kernel supports, and that journal-based mirroring needs."""
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.commands import Template, command, filled, kubectl, template
+from rbdagent.commands import command, filled, kubectl, template
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import runs
 from rbdagent.correlate.image_identity import are_watchers_observed
@@ -34,7 +34,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
-from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in
+from rbdagent.parse.faults import Call, Fault, failure_in
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.beside import beside, entry_of_host
@@ -59,15 +59,24 @@ from rbdagent.rules.controller_texts import (
 from rbdagent.rules.driver_version import is_client_too_old
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
+    CONFIG_MAPS,
     CSI_NODE,
+    IMAGE,
+    KERNEL_LOG,
+    KERNEL_VERSION,
     NODE_PODS,
+    NOT_STARTED,
+    STAGE_SECRET,
+    WAITERS_EVENT,
     ErrorText,
     attach_errors,
     attach_finding,
     event_finding,
     events_by_code,
+    failed_calls,
     field_of_volume,
     fields_of,
+    retried,
     unrecognised_events,
     user_in,
     waiters_text,
@@ -126,15 +135,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-_EVENT: Final = "kubelet's newest event of a pod that still waits, verbatim."
-_NOT_STARTED: Final = "None: the pod has not started."
-
-
-def _retried(once: str) -> Recovery:
-    """Return the recovery by kubelet's retries, which never end."""
-    return Recovery(actor="kubelet", condition=once, within_s=RETRY_S)
-
-
 ENTRIES: Final = (
     Entry(
         "RBD308",
@@ -183,9 +183,9 @@ ENTRIES: Final = (
         evidence="CSINode lacks the driver, or kubelet or external-attacher reports that the "
         "driver does not respond. A driver in CSINode may still be down: CSINode keeps its list "
         "while kubelet restarts.",
-        risk=_NOT_STARTED,
+        risk=NOT_STARTED,
         remedy="Start the CSI node plugin on that node. The pod then starts automatically.",
-        recovery=_retried("the driver responds there"),
+        recovery=retried("the driver responds there"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -200,7 +200,7 @@ ENTRIES: Final = (
         "stay mounted.",
         remedy="Install the driver under exactly that name. Otherwise set the PV to Retain and "
         "create it again with the installed driver: the driver of a PV cannot be changed.",
-        recovery=_retried("the driver is installed"),
+        recovery=retried("the driver is installed"),
         step=LifecycleStep.ATTACH,
     ),
     Entry(
@@ -211,10 +211,10 @@ ENTRIES: Final = (
         cause="The secret was deleted or renamed, or its namespace was, or a static PV names none. "
         "The PV refers to that name permanently.",
         evidence="The name in the message of kubelet or external-attacher.",
-        risk=_NOT_STARTED,
+        risk=NOT_STARTED,
         remedy="Create the secret again under exactly that name and namespace, with the keys "
         "userID and userKey.",
-        recovery=_retried("the secret exists"),
+        recovery=retried("the secret exists"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -225,11 +225,11 @@ ENTRIES: Final = (
         cause="config.json in the ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config) lacks "
         "the clusterID, or has no monitors for it, or cannot be read. The PV is from another "
         "cluster or names no clusterID, or the configuration was created again.",
-        evidence=_EVENT,
-        risk=_NOT_STARTED,
+        evidence=WAITERS_EVENT,
+        risk=NOT_STARTED,
         remedy="Add the clusterID with the monitors of the right Ceph cluster. Make sure that it "
         "is the right one: different clusters can have the same pool IDs and image names.",
-        recovery=_retried("the clusterID is configured"),
+        recovery=retried("the clusterID is configured"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -246,7 +246,7 @@ ENTRIES: Final = (
         remedy="Read the kernel log on that node. Test the monitors' ports 3300 and 6789 from the "
         "network of the CSI plugin's pod there, and compare the addresses with `ceph mon dump`. A "
         "kernel that is too old needs an update, or the pod another node.",
-        recovery=_retried("the kernel gets a session"),
+        recovery=retried("the kernel gets a session"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -259,11 +259,11 @@ ENTRIES: Final = (
         "right, the client of a ceph-csi before 3.3.1 is too old for monitors that forbid insecure "
         "global_id reclaim (CVE-2021-20288).",
         evidence="1 (not permitted) or 13 (permission denied) in kubelet's event.",
-        risk=_NOT_STARTED,
+        risk=NOT_STARTED,
         remedy="Compare `ceph auth get` of the user with the secret (it prints the key). The user "
         "needs mon 'profile rbd' and osd 'profile rbd' for the pool, and for the dataPool of the "
         "class. Change them with what made the user (Rook, for example).",
-        recovery=_retried("the key and the caps are right"),
+        recovery=retried("the key and the caps are right"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -273,11 +273,11 @@ ENTRIES: Final = (
         "The pool of the image does not exist in the Ceph cluster that the driver uses.",
         cause="The pool was deleted or renamed, the clusterID leads to another Ceph cluster, or a "
         "static PV names no pool.",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="If it is the wrong cluster, nothing that is created there is found again.",
         remedy="Check that it is the right cluster (`ceph fsid`), and that the pool exists "
         "(`ceph osd pool ls`).",
-        recovery=_retried("the pool exists"),
+        recovery=retried("the pool exists"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -288,7 +288,7 @@ ENTRIES: Final = (
         cause="The image was deleted or renamed or is in the trash, or the PV leads to another "
         "cluster, pool or namespace. Or a parent of the image is in the trash, which ceph-csi up "
         "to 3.3 does not find (ceph-csi#2044).",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="If the image is in the trash, it is removed permanently when its deferment time is "
         "over.",
         remedy="Check the trash (`rbd trash ls --all`) and restore the image from there. If it is "
@@ -304,10 +304,10 @@ ENTRIES: Final = (
         cause="A minimal kernel without the module, a package of additional modules that is not "
         "installed, a kernel that was updated without a reboot, or locked modules.",
         evidence="The error of modprobe in kubelet's event.",
-        risk=_NOT_STARTED,
+        risk=NOT_STARTED,
         remedy="Install the package with the kernel's additional modules, or reboot into the "
         "kernel whose modules are installed. `modprobe rbd` on that node shows the result at once.",
-        recovery=_retried("the module is loaded"),
+        recovery=retried("the module is loaded"),
         step=LifecycleStep.STAGE,
     ),
     # deep-flatten: Linux 5.1, commit b9f6d447a6f6.
@@ -325,7 +325,7 @@ ENTRIES: Final = (
         "mapped: without fast-diff or object-map, every read and write of that mapping fails. rbd "
         "names them on its standard output, which ceph-csi drops; the kernel log shows them as a "
         "mask. Correct the imageFeatures of the StorageClass, or use the mounter rbd-nbd.",
-        recovery=_retried("the features are disabled"),
+        recovery=retried("the features are disabled"),
         step=LifecycleStep.STAGE,
     ),
     # ms_mode: Linux 5.11, commit 00498b994113. rbd of Ceph 20 always passes it: ceph#64635, in the
@@ -343,7 +343,7 @@ ENTRIES: Final = (
         evidence="22 (invalid argument) or 95 (not supported) in kubelet's event. The kernel log "
         "on that node names the cause (`rbd: Unknown parameter 'ms_mode'`, `parent chain is too "
         "long`); a task of Ceph's manager shows a flatten.",
-        risk=_NOT_STARTED,
+        risk=NOT_STARTED,
         remedy="Read the kernel log on that node: it names the option, or the parent chain (then "
         "wait for the flatten, or flatten the image). An option comes from mapOptions of the PV, "
         "from `ceph config get client rbd_default_map_options`, or from the ceph.conf of the "
@@ -351,7 +351,7 @@ ENTRIES: Final = (
         "version: ms_mode needs 5.11. If mapOptions do not contain ms_mode and the kernel is "
         "older, the node needs a newer kernel, or a ceph-csi with Ceph 19 or older (3.15): rbd of "
         "Ceph 20 passes ms_mode=legacy too.",
-        recovery=_retried("the kernel accepts the options"),
+        recovery=retried("the kernel accepts the options"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -366,7 +366,7 @@ ENTRIES: Final = (
         risk="None: the lock of the former owner keeps all other clients out.",
         remedy="Give the user mon 'profile rbd'. Do not remove the lock by hand while its owner "
         "may be alive.",
-        recovery=_retried("the user has these caps"),
+        recovery=retried("the user has these caps"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -376,13 +376,13 @@ ENTRIES: Final = (
         "The image is a non-primary mirror image: only the primary image can be mapped.",
         cause="Mirroring: the primary is in the other Ceph cluster, or was demoted and no image "
         "was promoted.",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="A forced promotion while the other side is alive splits the two images permanently "
         "(split-brain).",
         remedy="Demote the image on the other side, then promote it here (`rbd mirror image "
         "promote`, or replicationState: primary of a VolumeReplication of csi-addons). Use force "
         "only if the other side is lost: power it off or fence it before.",
-        recovery=_retried("the image is promoted here"),
+        recovery=retried("the image is promoted here"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -391,10 +391,10 @@ ENTRIES: Final = (
         Severity.ERROR,
         "Mapping the image fails on the pod's node.",
         cause="See the error in the event.",
-        evidence=_EVENT,
-        risk=_NOT_STARTED,
+        evidence=WAITERS_EVENT,
+        risk=NOT_STARTED,
         remedy="Read rbd's error in the event, and the kernel log on that node.",
-        recovery=_retried("the reported error is repaired"),
+        recovery=retried("the reported error is repaired"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -409,7 +409,7 @@ ENTRIES: Final = (
         "map (22), and the task of Ceph's manager for this image.",
         risk="None.",
         remedy="Wait. `ceph rbd task list` shows the progress.",
-        recovery=_retried("Ceph's manager has flattened it"),
+        recovery=retried("Ceph's manager has flattened it"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -419,10 +419,10 @@ ENTRIES: Final = (
         "The passphrase of the encrypted volume is not available, or does not open the volume.",
         cause="The key management service (KMS) does not respond or no longer has the key, its "
         "configuration is missing, or the image lacks ceph-csi's metadata (it is a copy).",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="Without its passphrase the data is lost: delete nothing in the KMS.",
         remedy="Restore the KMS and its configuration (ConfigMap csi-kms-connection-details).",
-        recovery=_retried("the passphrase is available"),
+        recovery=retried("the passphrase is available"),
         step=LifecycleStep.STAGE,
     ),
     # aes256k: Linux 7.0, commit b7cc142dbafe; ceph-csi#6493.
@@ -443,7 +443,7 @@ ENTRIES: Final = (
         "(`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`, if `ceph mon dump` "
         "lists aes in auth_allowed_ciphers; a user that exists keeps its key), or run the pods on "
         "nodes with kernel 7.0 or later. See docs/install.md, Key types.",
-        recovery=_retried("the secret has a key that both can use"),
+        recovery=retried("the secret has a key that both can use"),
         step=LifecycleStep.STAGE,
     ),
     # The default of rbd before Ceph 20: ceph#64635; of the kernel: commit 00498b994113.
@@ -457,13 +457,13 @@ ENTRIES: Final = (
         "fails if the monitors support msgr2 only.",
         evidence="`failed to get mon address (possible ms_mode mismatch)` in kubelet's event. The "
         "`No such file or directory` that follows is not about the image.",
-        risk=_NOT_STARTED,
+        risk=NOT_STARTED,
         remedy="Compare `ceph mon dump` with the map options. For new volumes set mapOptions of "
         "the StorageClass, for example `krbd:ms_mode=prefer-crc` (kernel 5.11 or later). The "
         "mapOptions of an existing PV cannot be changed: `ceph config set client "
         "rbd_default_map_options ms_mode=prefer-crc` applies to every map that names no ms_mode, "
         "on all nodes.",
-        recovery=_retried("the monitors have an address for the ms_mode"),
+        recovery=retried("the monitors have an address for the ms_mode"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -477,7 +477,7 @@ ENTRIES: Final = (
         risk="If the rollback also fails, the image stays mapped and no component knows of it.",
         remedy="Read `failed to run mkfs` in the log of the CSI node plugin on that node. Then "
         "correct the mkfsOptions of the StorageClass, the size, or Ceph (`ceph df`).",
-        recovery=_retried("the error that mkfs reports is repaired"),
+        recovery=retried("the error that mkfs reports is repaired"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -487,7 +487,7 @@ ENTRIES: Final = (
         "The file system has errors that fsck does not correct automatically.",
         cause="Two nodes wrote at the same time, a node was cut off while it wrote, or Ceph lost "
         "data.",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="A repair may lose more than it saves.",
         remedy="Scale the workload to zero, take a snapshot of the image (`rbd snap create`), and "
         "only then repair the file system by hand on one node.",
@@ -523,7 +523,7 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The image is empty and is to be mounted read-only: it contains no file system to mount.",
         cause="ReadOnlyMany, readOnly or the mount option ro on an image that was never written.",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="None.",
         remedy="Write to the image once through a ReadWriteOnce PV or claim, then use it "
         "read-only.",
@@ -561,7 +561,7 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The claim requests a file system on many nodes, which RBD does not support.",
         cause="ReadWriteMany with volumeMode Filesystem.",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="None: the refusal prevents a second writer.",
         remedy="Use ReadWriteOnce; or volumeMode Block for programs that coordinate their access "
         "to a shared disk; or CephFS for files that many nodes write.",
@@ -577,7 +577,7 @@ ENTRIES: Final = (
         "The pod uses a raw block volume as a directory, or a file system as a device.",
         cause="volumeMounts name a claim with volumeMode Block, or volumeDevices one with "
         "Filesystem.",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="None.",
         remedy="Correct the pod: volumeDevices for Block, volumeMounts for Filesystem.",
         recovery=Recovery(note="the containers of a pod cannot be changed"),
@@ -590,10 +590,10 @@ ENTRIES: Final = (
         "kubelet cannot change the group of the volume's files to the pod's fsGroup.",
         cause="fsGroup on a volume that is read-only or returns errors.",
         evidence="`applyFSGroup failed` in kubelet's event.",
-        risk=_NOT_STARTED,
+        risk=NOT_STARTED,
         remedy="If the volume is only to be read, omit fsGroup. If not, find out why it does not "
         "accept writes (RBD755, `ceph health detail`).",
-        recovery=_retried("the volume can be written"),
+        recovery=retried("the volume can be written"),
         step=LifecycleStep.PUBLISH,
     ),
     Entry(
@@ -603,11 +603,11 @@ ENTRIES: Final = (
         "Two pods use the volume on one node with different SELinux labels.",
         cause="Their securityContext differs, and the volume is mounted with one label for all "
         "pods.",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="None.",
         remedy="Give both pods the same seLinuxOptions, or run them on different nodes if the "
         "volume allows that.",
-        recovery=_retried("the other pod has ended"),
+        recovery=retried("the other pod has ended"),
         step=LifecycleStep.PUBLISH,
     ),
     Entry(
@@ -630,11 +630,11 @@ ENTRIES: Final = (
         "The file system cannot be expanded to the volume's new size.",
         cause="The image is not larger yet, the file system has errors, or the mapping does not "
         "show the new size.",
-        evidence=_EVENT,
+        evidence=WAITERS_EVENT,
         risk="None for the data: the file system keeps its size.",
         remedy="Check the claim's conditions, and the image's size with `rbd info`. Run fsck if "
         "the file system reports errors.",
-        recovery=_retried("the reported error is repaired"),
+        recovery=retried("the reported error is repaired"),
         step=LifecycleStep.PUBLISH,
     ),
     Entry(
@@ -643,11 +643,11 @@ ENTRIES: Final = (
         Severity.ERROR,
         "kubelet cannot map or mount the volume.",
         cause="rbdagent does not recognise this error; see the event.",
-        evidence=_EVENT,
-        risk=_NOT_STARTED,
+        evidence=WAITERS_EVENT,
+        risk=NOT_STARTED,
         remedy="Repair what the event names. The CSI node plugin's log on that node has more "
         "details.",
-        recovery=_retried("the reported error is repaired"),
+        recovery=retried("the reported error is repaired"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -681,7 +681,7 @@ ENTRIES: Final = (
             Verb("who-holds"),
             "` on that node to see what uses the device, and end that.",
         ),
-        recovery=_retried("nothing uses the device"),
+        recovery=retried("nothing uses the device"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -731,7 +731,7 @@ ENTRIES: Final = (
         remedy="The kernel log on that node has the reason: 108 for a client on the blocklist, "
         "`last sector read failed` for an image that was shrunk, a hanging task for Ceph. Do not "
         "repair and do not format.",
-        recovery=_retried("the device can be read"),
+        recovery=retried("the device can be read"),
         step=LifecycleStep.STAGE,
     ),
     # SetUp runs after MountDevice, or if kubelet has the device as globally mounted
@@ -756,26 +756,11 @@ ENTRIES: Final = (
 )
 
 
-def _config_maps(name: str) -> Template:
-    listing = "kubectl get configmap -A -o yaml --field-selector"
-    return template(listing, f"metadata.name={name}")
-
-
-_CONFIG_MAPS: Final = (_config_maps("ceph-csi-config"), _config_maps("rook-ceph-csi-config"))
 _FS_TYPE: Final = field_of_volume("csi.fsType")
-_KERNEL_VERSION: Final = template(
-    "kubectl get node", "{node}", options=("-o", "jsonpath={{.status.nodeInfo.kernelVersion}}")
-)
-_KERNEL_LOG: Final = template(
-    "journalctl --dmesg --no-pager --lines=10 --grep=rbd:|libceph:", node="{node}"
-)
-"""The match ignores case, because the pattern has no capital letter (journalctl(1))."""
 _MAP_OPTIONS: Final = field_of_volume("csi.volumeAttributes.mapOptions")
-_NODE_STAGE: Final = field_of_volume("csi.nodeStageSecretRef")
 _MONITORS: Final = template("ceph mon dump")
-_IMAGE: Final = template("rbd info", "{image}")
-_LOCKS: Final = template("rbd lock ls", "{image}")
-_USERS: Final = template("ceph auth get", "client.{user}")
+LOCKS: Final = template("rbd lock ls", "{image}")
+USERS: Final = template("ceph auth get", "client.{user}")
 _TASKS: Final = template("ceph rbd task list")
 _FS_LOG: Final = template(
     "journalctl --dmesg --no-pager --lines=10 --grep=XFS|EXT4-fs|rbd:|libceph:|dm-", node="{node}"
@@ -784,22 +769,13 @@ _FS_LOG: Final = template(
 _SHOW_ACCESS: Final = template("kubectl describe secret", "{name}", namespace="{namespace}")
 
 
-def _failed(fault: Fault, *calls: Call) -> tuple[Kind, ...]:
-    """Return the calls that fail for a reason; without arguments, every call that can."""
-    return tuple(
-        (call, fault)
-        for call, numbers in FAULTS.items()
-        if fault in numbers.values() and (call in calls or not calls)
-    )
-
-
 _WITH_ITS_TOOLS: Final = (
     "Use an image of the driver that has the program: the plugin runs its own tools, and those of "
     "the node do not count. kubelet itself runs losetup, on the node."
 )
 _OF_THE_KERNEL: Final = (Call.ADD_KEY, Call.MAP)
 """What the kernel does; all other calls are librados' and librbd's, in the plugin or in rbd."""
-_NOT_PRIMARY: Final = ErrorText(
+NOT_PRIMARY: Final = ErrorText(
     (),
     "RBD743",
     "the image is a non-primary mirror image",
@@ -852,28 +828,28 @@ _KERNEL_TOO_OLD: Final = ErrorText(
     "RBD735",
     "Ceph's monitors refuse its kernel, which is too old: it lacks features that the cluster "
     "requires",
-    (_KERNEL_LOG, _KERNEL_VERSION),
+    (KERNEL_LOG, KERNEL_VERSION),
     "Run the pod on a node with a newer kernel, or update the kernel of that node. Do not change "
     "the tunables of CRUSH for it: that moves data of the whole cluster.",
-    _retried("its kernel has the features"),
+    retried("its kernel has the features"),
 )
 _OTHER_CLUSTER: Final = ErrorText(
     (),
     "RBD735",
     "another Ceph cluster answers at the addresses of the monitors",
-    (_KERNEL_LOG, _MONITORS),
+    (KERNEL_LOG, _MONITORS),
     "Compare the addresses in the driver's configuration with `ceph mon dump` of the cluster that "
     "has the image.",
-    _retried("the cluster of the image answers there"),
+    retried("the cluster of the image answers there"),
 )
 _NOT_REACHED: Final = ErrorText(
     (),
     "RBD735",
     "its kernel does not reach Ceph: its connections to the monitors or OSDs fail",
-    (_KERNEL_LOG, _MONITORS),
+    (KERNEL_LOG, _MONITORS),
     "Test the addresses and ports that the kernel's lines name from that node: 3300 and 6789 of "
     "the monitors, 6800 and above of the OSDs. Compare them with `ceph mon dump`.",
-    _retried("the node reaches Ceph"),
+    retried("the node reaches Ceph"),
 )
 _NO_SESSION: Final = (
     (kernel_says(Recognised.FEATURE_SET_MISMATCH), _KERNEL_TOO_OLD),
@@ -886,27 +862,27 @@ _TOO_MANY_PARENTS: Final = ErrorText(
     "RBD741",
     "the image is most likely a clone with more than 16 parents, which is the most that krbd "
     "follows",
-    (_IMAGE, _KERNEL_LOG, _TASKS),
+    (IMAGE, KERNEL_LOG, _TASKS),
     "Flatten the image, or one of its parents: `ceph rbd task add flatten POOL/IMAGE`. This copies "
     "the data of the parents into it and changes none.",
-    _retried("the chain of parents is shorter"),
+    retried("the chain of parents is shorter"),
 )
 _UNKNOWN_OPTION: Final = ErrorText(
     (),
     "RBD741",
     "its kernel most likely does not know an option of the map: the kernel log names it",
     (
-        _KERNEL_LOG,
+        KERNEL_LOG,
         _MAP_OPTIONS,
         template("ceph config get client rbd_default_map_options"),
-        _KERNEL_VERSION,
+        KERNEL_VERSION,
     ),
 )
 _SHRUNK: Final = ErrorText(
     (),
     "RBD753",
     "the image was shrunk, and the file system is larger than its device",
-    (_IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
+    (IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
     _GROW_BACK,
     Recovery(note="a shrunk image does not grow back"),
 )
@@ -920,7 +896,7 @@ _SMALLER_AND_DAMAGED: Final = ErrorText(
     "its file system has errors that fsck does not correct automatically, and the image is smaller "
     "than the PV: it was shrunk, or rolled back to an earlier snapshot",
     (
-        _IMAGE,
+        IMAGE,
         template("kubectl get pv", "{volume}"),
         template("rbd snap create", "{image}@before-fsck"),
     ),
@@ -933,7 +909,7 @@ _SMALLER: Final = ErrorText(
     "RBD753",
     "mount refuses a mount option, the type ({fs_type}), or the file system, and the image is "
     "smaller than the PV: the file system may be larger than its device",
-    (_FS_LOG, _IMAGE, field_of_volume("mountOptions")),
+    (_FS_LOG, IMAGE, field_of_volume("mountOptions")),
     "The kernel log on that node decides: `bad geometry` or `last sector read failed` means an "
     "image that was shrunk. Then grow it back to its former size, and repair nothing before.",
 )
@@ -945,7 +921,7 @@ _MOUNTED_TWICE: Final = ErrorText(
     (template("rbdagent who-holds", "pv/{volume}", node="{node}"), _FS_LOG),
     "See what the mapping on that node is used for, and end that use. Never mount the file system "
     "a second time with nouuid: two mounts of one image destroy it.",
-    _retried("the other mapping is gone"),
+    retried("the other mapping is gone"),
 )
 _NOT_ENCRYPTED: Final = ErrorText(
     (),
@@ -954,7 +930,7 @@ _NOT_ENCRYPTED: Final = ErrorText(
     (NODE_PODS, field_of_volume("csi.volumeAttributes")),
     "Compare the version of ceph-csi: 3.8.0 does this (ceph-csi#3759). Update it, or go back to "
     "the version before. Nothing is wrong with a KMS, and the data needs no passphrase.",
-    _retried("the driver is another version"),
+    retried("the driver is another version"),
 )
 _EMPTY_FOR_READERS: Final = ErrorText(
     (),
@@ -983,23 +959,23 @@ _DUPLICATE_UUID: Final = ErrorText(
     (_FS_LOG, field_of_volume("mountOptions")),
     "Add the mount option nouuid to the PV (spec.mountOptions can be changed), or run the pods on "
     "different nodes. Neither file system is damaged.",
-    _retried("the option is set, or the other file system is unmounted there"),
+    retried("the option is set, or the other file system is unmounted there"),
 )
 _NEWER_FEATURE: Final = ErrorText(
     (),
     "RBD753",
     "the XFS file system has features that this kernel does not know",
-    (_KERNEL_VERSION, _FS_LOG),
+    (KERNEL_VERSION, _FS_LOG),
     "A newer mkfs.xfs made the file system. Run the pod on a node with a newer kernel. The file "
     "system is not damaged: do not repair it.",
-    _retried("the node has a newer kernel"),
+    retried("the node has a newer kernel"),
 )
 _XFS_REFUSED: Final = ErrorText(
     (),
     "RBD753",
     "mount refuses the XFS file system, for one of two usual reasons: that node has mounted "
     "another one with the same UUID (a clone), or it has features that are newer than the kernel",
-    (_FS_LOG, _KERNEL_VERSION, field_of_volume("mountOptions")),
+    (_FS_LOG, KERNEL_VERSION, field_of_volume("mountOptions")),
     "The kernel log on that node decides: `Filesystem has duplicate UUID` needs the mount option "
     "nouuid, `unknown incompatible features` a newer kernel. Do not repair the file system before.",
 )
@@ -1053,9 +1029,9 @@ ERROR_TEXTS: Final = (
         (Recognised.SECRET_FIELD_MISSING,),
         "RBD733",
         "the secret that the PV names for the node has no field {field}",
-        (_NODE_STAGE,),
+        (STAGE_SECRET,),
         NEEDED_FIELDS,
-        _retried("the secret has the field"),
+        retried("the secret has the field"),
     ),
     ErrorText(
         # kubelet sends an empty map for a PV without the reference (MountDevice, csi_attacher.go).
@@ -1063,12 +1039,12 @@ ERROR_TEXTS: Final = (
         "RBD733",
         "the driver gets no secret for the node: the PV has no nodeStageSecretRef, or the secret "
         "that it names has no fields",
-        (_NODE_STAGE,),
+        (STAGE_SECRET,),
         "If the PV has a nodeStageSecretRef, write userID and userKey into that secret. If it has "
         "none, set the PV to Retain and create it again with one: the reference cannot be changed. "
         "For new volumes, the class needs csi.storage.k8s.io/node-stage-secret-name and "
         "-namespace.",
-        _retried("the PV names a secret with these fields"),
+        retried("the PV names a secret with these fields"),
     ),
     ErrorText(
         (Recognised.NO_STAGING_PATH,),
@@ -1076,7 +1052,7 @@ ERROR_TEXTS: Final = (
         "kubelet has its directories at {root}, and the CSI node plugin does not see them there",
         (_DAEMON_SETS, NODE_PODS),
         _KUBELET_DIR,
-        _retried("kubelet and the node plugin use one directory"),
+        retried("kubelet and the node plugin use one directory"),
         causes=(
             (
                 is_only_node,
@@ -1087,7 +1063,7 @@ ERROR_TEXTS: Final = (
                     "them there",
                     (_DAEMON_SETS, NODE_PODS),
                     _DEPLOY_FOR_KUBELET,
-                    _retried("the node plugin mounts that directory"),
+                    retried("the node plugin mounts that directory"),
                 ),
             ),
         ),
@@ -1102,7 +1078,7 @@ ERROR_TEXTS: Final = (
         (Recognised.SECRET_WITHOUT_NAMESPACE,),
         "RBD733",
         "the PV names the secret {name} without its namespace",
-        (field_of_volume("rbd.secretRef"), _NODE_STAGE),
+        (field_of_volume("rbd.secretRef"), STAGE_SECRET),
         "A PV of the in-tree plugin may leave the namespace out, and CSI needs it. The secretRef "
         "of a PV cannot be changed: set Retain, and create the PV again with the namespace.",
         Recovery(note="a PV's secretRef cannot be changed"),
@@ -1111,16 +1087,16 @@ ERROR_TEXTS: Final = (
         (Recognised.NO_CLUSTER,),
         "RBD734",
         "ceph-csi's configuration does not contain the cluster {cluster}",
-        _CONFIG_MAPS,
+        CONFIG_MAPS,
     ),
     ErrorText(
         (Recognised.CONFIGURATION_UNREADABLE,),
         "RBD734",
         "the CSI node plugin cannot read ceph-csi's configuration {path}: {why}",
-        (*_CONFIG_MAPS, _DAEMON_SETS),
+        (*CONFIG_MAPS, _DAEMON_SETS),
         "Restore the ConfigMap, and mount it into the pods of the node plugin at "
         "/etc/ceph-csi-config, with the file config.json in it.",
-        _retried("the plugin can read the file"),
+        retried("the plugin can read the file"),
     ),
     ErrorText(
         # The mapping is read for a static PV, and after an image or its pool was not found.
@@ -1128,17 +1104,17 @@ ERROR_TEXTS: Final = (
         "RBD734",
         "ceph-csi's configuration there (config.json, or cluster-mapping.json) is not valid "
         "JSON, or not of the expected form: {why}",
-        _CONFIG_MAPS,
+        CONFIG_MAPS,
         "Correct that file in the ConfigMap. The event quotes its content: config.json is a list "
         "of objects with clusterID and monitors, and monitors is a list. It applies to every "
         "volume of the driver.",
-        _retried("the file is valid"),
+        retried("the file is valid"),
     ),
     ErrorText(
         (Recognised.NO_CLUSTER_ID,),
         "RBD734",
         "the PV has staticVolume and no clusterID in its volumeAttributes",
-        (field_of_volume("csi.volumeAttributes"), *_CONFIG_MAPS),
+        (field_of_volume("csi.volumeAttributes"), *CONFIG_MAPS),
         "Set the PV to Retain and create it again with the clusterID of the cluster that has the "
         "image: the attributes of a PV cannot be changed.",
         Recovery(note="the attributes of a PV cannot be changed"),
@@ -1156,7 +1132,7 @@ ERROR_TEXTS: Final = (
         (Recognised.NO_MONITORS,),
         "RBD734",
         "ceph-csi's configuration contains the cluster {cluster}, and no monitors of it",
-        _CONFIG_MAPS,
+        CONFIG_MAPS,
         NO_MONITORS_REMEDY,
     ),
     ErrorText(
@@ -1164,16 +1140,16 @@ ERROR_TEXTS: Final = (
         "RBD734",
         "ceph-csi's configuration sends the map into the network namespace {path}, and that path "
         "does not exist there",
-        _CONFIG_MAPS,
+        CONFIG_MAPS,
         "Remove netNamespaceFilePath from the entry of the cluster if the node plugin uses the "
         "network of the host. If it is meant (Multus), the pod that keeps the namespace (Rook's "
         "csi-rbdplugin-holder) has to run on that node. A template in the path is not filled in.",
     ),
     ErrorText(
-        _failed(Fault.NO_CONFIGURATION),
+        failed_calls(Fault.NO_CONFIGURATION),
         "RBD734",
         "the CSI driver has no monitors or no keyring for the volume's cluster",
-        _CONFIG_MAPS,
+        CONFIG_MAPS,
         "Add the monitors of the volume's clusterID to ceph-csi's configuration, and check the "
         "secret with the user's key. Make sure that it is the right cluster: different clusters "
         "can have the same pool IDs and image names.",
@@ -1187,8 +1163,8 @@ ERROR_TEXTS: Final = (
     ErrorText(
         (Recognised.NOT_PRIMARY,),
         "RBD743",
-        _NOT_PRIMARY.means,
-        _NOT_PRIMARY.commands,
+        NOT_PRIMARY.means,
+        NOT_PRIMARY.commands,
     ),
     ErrorText(
         (Recognised.MODULE_OF_OTHER_KERNEL,),
@@ -1211,13 +1187,13 @@ ERROR_TEXTS: Final = (
         (template("modprobe nbd", node="{node}"),),
         "Install the package with the kernel module nbd on that node and load it, or run the pods "
         "on nodes that have it.",
-        _retried("the module is loaded"),
+        retried("the module is loaded"),
     ),
     ErrorText(
         (Recognised.NEEDS_RBD_NBD,),
         "RBD740",
         "the volume asks for the image feature {feature}, which ceph-csi maps only with rbd-nbd",
-        (field_of_volume("csi.volumeAttributes"), _IMAGE),
+        (field_of_volume("csi.volumeAttributes"), IMAGE),
         "The attributes of a PV cannot be changed: set Retain and create the PV again, with "
         "mounter: rbd-nbd, or without the feature in imageFeatures. In the second case the image "
         "must not have the feature either. Correct the StorageClass in the same way.",
@@ -1236,13 +1212,13 @@ ERROR_TEXTS: Final = (
         Recovery(note="the attributes of a PV cannot be changed"),
     ),
     ErrorText(
-        (Recognised.KRBD_LACKS_FEATURE, *_failed(Fault.FEATURES)),
+        (Recognised.KRBD_LACKS_FEATURE, *failed_calls(Fault.FEATURES)),
         "RBD740",
         "its kernel does not support all features of the image",
-        (_IMAGE, template("cat /sys/bus/rbd/supported_features", node="{node}"),
+        (IMAGE, template("cat /sys/bus/rbd/supported_features", node="{node}"),
          template("rbd feature disable", "{image}", "{lacking}")),
         causes=(
-            (is_only_non_primary, _NOT_PRIMARY),
+            (is_only_non_primary, NOT_PRIMARY),
             (
                 is_migrating,
                 ErrorText(
@@ -1250,38 +1226,38 @@ ERROR_TEXTS: Final = (
                     "RBD740",
                     "the image is the target of a migration that is not committed, and no kernel "
                     "maps such an image",
-                    (_IMAGE,),
+                    (IMAGE,),
                     "Finish the migration: `rbd migration execute`, then `rbd migration commit`. "
                     "Do not map the image read-only meanwhile: the kernel would read zeros.",
-                    _retried("the migration is committed"),
+                    retried("the migration is committed"),
                 ),
             ),
         ),
     ),
     ErrorText(
-        _failed(Fault.KEY_TYPE),
+        failed_calls(Fault.KEY_TYPE),
         "RBD747",
         "its kernel cannot use the key of {user} ({number}); kernels before 7.0 do not know keys "
         "of type aes256k",
-        (_KERNEL_VERSION, _NODE_STAGE, _KERNEL_LOG, _MONITORS),
+        (KERNEL_VERSION, STAGE_SECRET, KERNEL_LOG, _MONITORS),
     ),
     ErrorText(
         # The kernel's keyring refuses: seccomp without add_key(2), or the user's key quota.
         (Recognised.KEY_NOT_ADDED,),
         "RBD744",
         "its kernel does not accept the key of {user} ({number})",
-        (_KERNEL_LOG,),
+        (KERNEL_LOG,),
         "Check the seccomp profile of the CSI node plugin, which must allow add_key(2), and "
         "`/proc/key-users` on that node. The driver has not contacted Ceph yet.",
     ),
     ErrorText(
         # From the librados of ceph-csi, which passes the key as keyfile (measured with 16.2, 18.2).
-        _failed(Fault.UNUSABLE),
+        failed_calls(Fault.UNUSABLE),
         "RBD747",
         "the CSI driver cannot read the key of its Ceph user: the key is of a type that the "
         "driver's librados does not support (aes256k), or is not a key; or the name of a monitor "
         "cannot be resolved",
-        (NODE_PODS, _NODE_STAGE, _MONITORS),
+        (NODE_PODS, STAGE_SECRET, _MONITORS),
         "Update ceph-csi to 3.16.3, 3.17.1 or later, which support aes256k; or give the secret a "
         "new user whose key is of type aes (`ceph auth get-or-create client.USER-aes CAPS "
         "--key-type=aes`, if `ceph mon dump` lists aes in auth_allowed_ciphers; a user that "
@@ -1292,7 +1268,7 @@ ERROR_TEXTS: Final = (
         (Recognised.NO_ADDRESS,),
         "RBD748",
         "the monitors have no address for the ms_mode of the map",
-        (_MONITORS, _MAP_OPTIONS, _DEFAULT_MAP_OPTIONS, _KERNEL_VERSION),
+        (_MONITORS, _MAP_OPTIONS, _DEFAULT_MAP_OPTIONS, KERNEL_VERSION),
         causes=(
             (
                 needs_ms_mode,
@@ -1301,7 +1277,7 @@ ERROR_TEXTS: Final = (
                     "RBD748",
                     "all monitors have port 3300 only (msgr2), and the PV has no ms_mode in its "
                     "mapOptions: the map uses the former protocol",
-                    (_MONITORS, _DEFAULT_MAP_OPTIONS, _KERNEL_VERSION),
+                    (_MONITORS, _DEFAULT_MAP_OPTIONS, KERNEL_VERSION),
                     "Add ms_mode=prefer-crc to the option rbd_default_map_options of Ceph's "
                     "clients, and keep what it has (`ceph config set client`): it applies to every "
                     "map that names no ms_mode, on all nodes (kernel 5.11 or later). For new "
@@ -1312,16 +1288,16 @@ ERROR_TEXTS: Final = (
         ),
     ),
     ErrorText(
-        _failed(Fault.TIMED_OUT, *_OF_THE_KERNEL),
+        failed_calls(Fault.TIMED_OUT, *_OF_THE_KERNEL),
         "RBD735",
         "its kernel got no session with Ceph's monitors in time (110): they are not reached from "
         "there, or they refuse this kernel",
-        (_KERNEL_LOG, _MONITORS, template("ceph health detail")),
+        (KERNEL_LOG, _MONITORS, template("ceph health detail")),
         causes=_NO_SESSION,
     ),
     ErrorText(
         (
-            *_failed(Fault.TIMED_OUT, *(call for call in Call if call not in _OF_THE_KERNEL)),
+            *failed_calls(Fault.TIMED_OUT, *(call for call in Call if call not in _OF_THE_KERNEL)),
             Recognised.TIMED_OUT,
         ),
         "RBD735",
@@ -1331,10 +1307,10 @@ ERROR_TEXTS: Final = (
         causes=((is_other_cluster, _OTHER_CLUSTER),),
     ),
     ErrorText(
-        _failed(Fault.DENIED, Call.CONNECT),
+        failed_calls(Fault.DENIED, Call.CONNECT),
         "RBD736",
         "Ceph refuses the driver's user",
-        (_USERS,),
+        (USERS,),
         causes=(
             (
                 is_client_too_old,
@@ -1352,10 +1328,10 @@ ERROR_TEXTS: Final = (
         ),
     ),
     ErrorText(
-        _failed(Fault.DENIED),
+        failed_calls(Fault.DENIED),
         "RBD736",
         "Ceph refuses the driver's user",
-        (_USERS,),
+        (USERS,),
     ),
     ErrorText(
         (Recognised.POOL_GONE,),
@@ -1370,10 +1346,10 @@ ERROR_TEXTS: Final = (
                     "RBD737",
                     "the driver does not find the image's pool, and rbdagent finds it, with the "
                     "image: the driver asks another Ceph cluster",
-                    (field_of_volume("csi.volumeAttributes"), *_CONFIG_MAPS),
+                    (field_of_volume("csi.volumeAttributes"), *CONFIG_MAPS),
                     "Correct the monitors of the PV's clusterID in ceph-csi's ConfigMap. Leave the "
                     "PV and the pool as they are.",
-                    _retried("the clusterID leads to this cluster"),
+                    retried("the clusterID leads to this cluster"),
                 ),
             ),
             # The monitors count the ids up (OSDMonitor::prepare_new_pool, src/mon/OSDMonitor.cc).
@@ -1385,7 +1361,7 @@ ERROR_TEXTS: Final = (
                     "the Ceph cluster has no pool with the id in the PV's handle: the pool was "
                     "deleted there, and the image with it, or the clusterID leads to another "
                     "cluster than that of the image",
-                    (template("ceph osd pool ls detail"), *_CONFIG_MAPS),
+                    (template("ceph osd pool ls detail"), *CONFIG_MAPS),
                     "Compare `ceph fsid` and the monitors of the cluster with those in ceph-csi's "
                     "ConfigMap: they decide. If this is the right cluster, restore the data from a "
                     "mirror or a backup into a new volume: a pool that is created again has "
@@ -1396,10 +1372,10 @@ ERROR_TEXTS: Final = (
         ),
     ),
     ErrorText(
-        (Recognised.IMAGE_GONE, *_failed(Fault.NO_IMAGE)),
+        (Recognised.IMAGE_GONE, *failed_calls(Fault.NO_IMAGE)),
         "RBD738",
         "the driver does not find the image",
-        (_IMAGE, template("rbd trash ls --all --pool", "{pool}")),
+        (IMAGE, template("rbd trash ls --all --pool", "{pool}")),
         causes=(
             (
                 is_present,
@@ -1408,22 +1384,22 @@ ERROR_TEXTS: Final = (
                     "RBD738",
                     "the driver does not find the image, and rbdagent finds {image}: the driver "
                     "looks in another cluster, pool or namespace, or the image was restored since",
-                    (_IMAGE, field_of_volume("csi.volumeAttributes"), *_CONFIG_MAPS),
+                    (IMAGE, field_of_volume("csi.volumeAttributes"), *CONFIG_MAPS),
                     "The image is there: restore nothing. Compare the clusterID and the pool of "
                     "the PV with ceph-csi's configuration, and its monitors with this cluster. A "
                     "parent of the image that is in the trash (`rbd info`, `rbd trash ls --all`) "
                     "needs ceph-csi 3.4 or later.",
-                    _retried("the driver looks in the right cluster and pool"),
+                    retried("the driver looks in the right cluster and pool"),
                 ),
             ),
         ),
     ),
     ErrorText(
-        _failed(Fault.NOT_TAKEN),
+        failed_calls(Fault.NOT_TAKEN),
         "RBD741",
         "its kernel rejects the map ({number}): an option that the kernel does not know, or a "
         "chain of parents that is too long or is being flattened",
-        (_KERNEL_LOG, _MAP_OPTIONS, _IMAGE),
+        (KERNEL_LOG, _MAP_OPTIONS, IMAGE),
         causes=(
             (
                 is_being_flattened,
@@ -1443,7 +1419,7 @@ ERROR_TEXTS: Final = (
         ((Call.MAP, Fault.BUSY),),
         "RBD744",
         "its kernel cannot take the lock of the image ({number})",
-        (_LOCKS, _KERNEL_LOG),
+        (LOCKS, KERNEL_LOG),
         "See who has the lock (`rbd lock ls`), and the kernel log on that node: `locked by "
         "external mechanism` means a lock that was added by hand.",
         causes=(
@@ -1454,12 +1430,12 @@ ERROR_TEXTS: Final = (
                     "RBD744",
                     "the image was locked by hand (`rbd lock add`), and its kernel does not break "
                     "such a lock ({number})",
-                    (_LOCKS,),
+                    (LOCKS,),
                     "Find out who added the lock, and why. If it is not needed any more, show it "
                     "with `rbd lock ls` and remove exactly that lock in the same minute: with a "
                     "lock id that is not valid any more, `rbd lock rm` fails, and has put the "
                     "client of the lock on the blocklist before.",
-                    _retried("the lock is removed"),
+                    retried("the lock is removed"),
                 ),
             ),
         ),
@@ -1469,11 +1445,11 @@ ERROR_TEXTS: Final = (
         "RBD744",
         "the map is refused as read-only ({number}): either the owner of the exclusive lock keeps "
         "it, or /sys is read-only in the container of the CSI node plugin",
-        (_LOCKS, _KERNEL_LOG),
+        (LOCKS, KERNEL_LOG),
         "The kernel log on that node decides: `peer will not release lock` is about the lock. "
         "Without a line of the kernel, the kernel was not asked: /sys is read-only there.",
         causes=(
-            (is_non_primary, _NOT_PRIMARY),
+            (is_non_primary, NOT_PRIMARY),
             (
                 is_locked,
                 ErrorText(
@@ -1481,10 +1457,10 @@ ERROR_TEXTS: Final = (
                     "RBD744",
                     "the client that has the exclusive lock of the image does not release it "
                     "({number})",
-                    (_LOCKS,),
+                    (LOCKS,),
                     "That client mapped the image with the option exclusive, or a librbd client "
                     "holds it: see the findings about the holder, and end its use.",
-                    _retried("that client has released the image"),
+                    retried("that client has released the image"),
                 ),
             ),
             (
@@ -1499,7 +1475,7 @@ ERROR_TEXTS: Final = (
                     "minikube and kind with a container driver, /sys of the node itself is "
                     "read-only: use a driver with virtual machines, or remount it there. If the "
                     "next retry succeeds, another client had kept the lock until then.",
-                    _retried("the plugin can write to /sys"),
+                    retried("the plugin can write to /sys"),
                 ),
             ),
         ),
@@ -1508,7 +1484,7 @@ ERROR_TEXTS: Final = (
         (Recognised.MAP_FAILED,),
         "RBD744",
         "the image cannot be mapped",
-        (_KERNEL_LOG,),
+        (KERNEL_LOG,),
         causes=_NO_SESSION,
     ),
     ErrorText(
@@ -1521,7 +1497,7 @@ ERROR_TEXTS: Final = (
         (Recognised.PASSPHRASE_NOT_IN_SECRET,),
         "RBD746",
         "the secret of the volume has no encryptionPassphrase",
-        (_NODE_STAGE,),
+        (STAGE_SECRET,),
         "Add the key encryptionPassphrase, with the passphrase that the volume was created with, "
         "to the secret that the PV names.",
         causes=((is_plain, _NOT_ENCRYPTED),),
@@ -1548,7 +1524,7 @@ ERROR_TEXTS: Final = (
         "Test the connection from the network of the plugin's pod on that node: the name and port "
         "of vaultAddress, the firewall, and the CA of Vault's certificate (vaultCAFromSecret). "
         "The provisioner runs on another node, and may reach Vault. Delete nothing in Vault.",
-        _retried("the plugin can log in to Vault"),
+        retried("the plugin can log in to Vault"),
     ),
     ErrorText(
         # The key is vaultPassphrasePath, and the handle of the volume (vaultKMS.FetchDEK).
@@ -1560,7 +1536,7 @@ ERROR_TEXTS: Final = (
         "those that the volume was created with. If they are the same, restore the passphrase "
         "from a backup of Vault: without it, the data is lost. A PV with another volumeHandle than "
         "the original (a copy) has another path.",
-        _retried("Vault has the passphrase at that path"),
+        retried("Vault has the passphrase at that path"),
     ),
     ErrorText(
         (Recognised.NO_KMS_ENTRY,),
@@ -1571,7 +1547,7 @@ ERROR_TEXTS: Final = (
         "plugin mounts at /etc/ceph-csi-encryption-kms-config or, if it mounts none, in "
         "csi-kms-connection-details in its namespace. ceph-csi's journal names the entry for the "
         "volume: another one does not replace it.",
-        _retried("the entry exists"),
+        retried("the entry exists"),
     ),
     ErrorText(
         # secretskms.go: the passphrase and the handle of the volume make the key (generateCipher).
@@ -1582,13 +1558,13 @@ ERROR_TEXTS: Final = (
         "Restore the passphrase or the master key that the KMS had when the volume was created. "
         "`message authentication failed` means another encryptionPassphrase, or an image that was "
         "copied to a PV with another volumeHandle. Do not change the metadata of the image.",
-        _retried("the KMS has its former key"),
+        retried("the KMS has its former key"),
     ),
     ErrorText(
         (Recognised.PASSPHRASE_REFUSED,),
         "RBD746",
         "the passphrase that ceph-csi has does not open the LUKS device on {device}",
-        (_NODE_STAGE, field_of_volume("csi.volumeAttributes")),
+        (STAGE_SECRET, field_of_volume("csi.volumeAttributes")),
         "Restore the passphrase that the volume was created with, in the secret "
         "(encryptionPassphrase) or in the KMS. Do not format the image, and change no key slot: "
         "either can make the data unreadable.",
@@ -1606,7 +1582,7 @@ ERROR_TEXTS: Final = (
         "or fsck.{fs_type})",
         (NODE_PODS,),
         _WITH_ITS_TOOLS,
-        _retried("the plugin has the program"),
+        retried("the plugin has the program"),
         causes=(
             (
                 names_a_program,
@@ -1617,7 +1593,7 @@ ERROR_TEXTS: Final = (
                     "it",
                     (NODE_PODS,),
                     _WITH_ITS_TOOLS,
-                    _retried("the program is there"),
+                    retried("the program is there"),
                 ),
             ),
         ),
@@ -1633,7 +1609,7 @@ ERROR_TEXTS: Final = (
         ),
         "Free space or inodes on the disk of the node that has the directory of kubelet. If that "
         "disk is read-only, the kernel log of the node has the reason. The volume is not affected.",
-        _retried("that directory can be written"),
+        retried("that directory can be written"),
     ),
     ErrorText(
         (Recognised.DEVICE_IN_USE,),
@@ -1687,11 +1663,11 @@ ERROR_TEXTS: Final = (
         (Recognised.UNKNOWN_FILE_SYSTEM,),
         "RBD753",
         "its kernel knows no file system {type}",
-        (template("cat /proc/filesystems", node="{node}"), _KERNEL_VERSION, _FS_TYPE),
+        (template("cat /proc/filesystems", node="{node}"), KERNEL_VERSION, _FS_TYPE),
         "Load the kernel module of that file system on that node, or install the package that has "
         "it. If the type is misspelled, the fsType of the PV cannot be changed: set Retain and "
         "create the PV again. The file system is not damaged.",
-        _retried("the kernel knows the file system"),
+        retried("the kernel knows the file system"),
         causes=(
             (
                 is_no_file_system,
@@ -1737,7 +1713,7 @@ ERROR_TEXTS: Final = (
         (Recognised.SUPER_BLOCK_UNREADABLE,),
         "RBD768",
         "the super block of {device} cannot be read: each read of the device fails",
-        (_FS_LOG, _IMAGE, template("ceph osd blocklist ls")),
+        (_FS_LOG, IMAGE, template("ceph osd blocklist ls")),
         causes=(
             (
                 is_on_the_blocklist,
@@ -1757,7 +1733,7 @@ ERROR_TEXTS: Final = (
                     "RBD768",
                     "the super block of {device} cannot be read, and the image is smaller than the "
                     "PV: most likely it was shrunk, and the end of the file system is missing",
-                    (_IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
+                    (IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
                     _GROW_BACK,
                     Recovery(note="a shrunk image does not grow back"),
                 ),
@@ -1783,7 +1759,7 @@ ERROR_TEXTS: Final = (
                     "Then end all pods with the volume on that node, and run `umount` there for "
                     "the staging path: the driver cannot, because stat fails for it, too. The next "
                     "mount replays the log. Do not repair the file system before.",
-                    _retried("the file system was unmounted and mounted again"),
+                    retried("the file system was unmounted and mounted again"),
                 ),
             ),
         ),
@@ -1811,11 +1787,11 @@ ERROR_TEXTS: Final = (
         "RBD761",
         "the file system is smaller than its image, and resize2fs cannot open {device}: this "
         "kernel forbids writes to a device that is mounted",
-        (_KERNEL_VERSION, _IMAGE),
+        (KERNEL_VERSION, IMAGE),
         "The kernel is built without CONFIG_BLK_DEV_WRITE_MOUNTED (6.8 and later). Boot it with "
         "bdev_allow_write_mounted=1, or use another kernel there (rook#16367). Or mount the file "
         "system by hand on one node and grow it there. The data is not affected.",
-        _retried("the kernel allows it"),
+        retried("the kernel allows it"),
     ),
     ErrorText(
         # parseBoolOption takes a value such as "yes" for false, and only logs that.
@@ -1837,13 +1813,13 @@ ERROR_TEXTS: Final = (
         "Read the log of the CSI node plugin on that node: its lines before `panic occurred` show "
         "what the driver did. Then update ceph-csi, or report it. The call has ended, and other "
         "volumes are not affected.",
-        _retried("the driver does not meet the defect"),
+        retried("the driver does not meet the defect"),
     ),
     ErrorText(
         (Recognised.NO_VOLUME_IN_JOURNAL,),
         "RBD767",
         "ceph-csi's journal in the pool has no volume {handle}",
-        (_IMAGE, template("rados ls --pool", "{pool}")),
+        (IMAGE, template("rados ls --pool", "{pool}")),
         causes=(
             (
                 is_present,
@@ -1853,7 +1829,7 @@ ERROR_TEXTS: Final = (
                     "ceph-csi's journal in the pool has no volume {handle}, although rbdagent "
                     "finds its image: the PV was restored without its journal entry, or the driver "
                     "looks in another cluster or pool",
-                    (_IMAGE, field_of_volume("csi.volumeAttributes"), *_CONFIG_MAPS),
+                    (IMAGE, field_of_volume("csi.volumeAttributes"), *CONFIG_MAPS),
                 ),
             ),
         ),
@@ -1904,7 +1880,7 @@ ERROR_TEXTS: Final = (
         (Recognised.EXPANSION_FAILED,),
         "RBD761",
         "the file system cannot be expanded",
-        (template("kubectl describe pvc", "{claim_name}", namespace="{claim_namespace}"), _IMAGE),
+        (template("kubectl describe pvc", "{claim_name}", namespace="{claim_namespace}"), IMAGE),
     ),
     ErrorText(
         (Recognised.NO_PLUGIN,),
@@ -1929,7 +1905,7 @@ def mount_failed(context: RuleContext) -> Iterator[Finding]:
     """
     for code, pod_events in events_by_code(ERROR_TEXTS, context).items():
         if code == "RBD731" and any(
-            _lacks_driver(pod_event.node, context) for pod_event in pod_events
+            lacks_driver(pod_event.node, context) for pod_event in pod_events
         ):
             continue
         if code == "RBD738" and _image_is_known_gone(context):
@@ -1957,7 +1933,7 @@ def mount_failed(context: RuleContext) -> Iterator[Finding]:
 
 def _mount_failure(code: str, pod_events: list[PodEvent], context: RuleContext) -> Finding:
     without = code == "RBD731"
-    if without and all(_is_back(waiter, context) for waiter in pod_events):
+    if without and all(is_back(waiter, context) for waiter in pod_events):
         return event_finding(
             code,
             pod_events,
@@ -1966,9 +1942,9 @@ def _mount_failure(code: str, pod_events: list[PodEvent], context: RuleContext) 
             severity=Severity.INFO,
             recovery=Recovery(actor="kubelet", within_s=RETRY_S),
         )
-    is_new = without and all(_has_just_come(waiter.node, context) for waiter in pod_events)
+    is_new = without and all(has_just_come(waiter.node, context) for waiter in pod_events)
     # RBD742 reports what Ceph refuses; if Ceph was not queried, only RBD736 is known.
-    is_explained = code == "RBD736" and _is_for_lock(pod_events[0], context)
+    is_explained = code == "RBD736" and is_for_lock(pod_events[0], context)
     severity = Severity.INFO if is_new or is_explained else None
     return event_finding(code, pod_events, context, severity=severity)
 
@@ -1987,7 +1963,7 @@ def _is_failed_mount(pod_event: PodEvent) -> bool:
 def attach_refused(context: RuleContext) -> Iterator[Finding]:
     """Report what the attachError of a VolumeAttachment means, if it is an error of the driver."""
     for code, attachment in attach_errors(ERROR_TEXTS, context):
-        if code == "RBD731" and _is_attacher_back(attachment, context):
+        if code == "RBD731" and is_attacher_back(attachment, context):
             yield attach_finding(
                 code,
                 attachment,
@@ -1997,20 +1973,20 @@ def attach_refused(context: RuleContext) -> Iterator[Finding]:
                 recovery=Recovery(actor=ATTACHER, within_s=RETRY_S),
             )
             continue
-        is_new = code == "RBD731" and _is_attachment_new(attachment, context)
+        is_new = code == "RBD731" and is_attachment_new(attachment, context)
         yield attach_finding(code, attachment, context, severity=Severity.INFO if is_new else None)
 
 
-def _is_attacher_back(attachment: VolumeAttachment, context: RuleContext) -> bool:
+def is_attacher_back(attachment: VolumeAttachment, context: RuleContext) -> bool:
     """Return whether the driver is back; an attachError is never older than its attachment."""
     error, created_at = attachment.attach_error, attachment.created_at
     return _is_registered_by_now(error, created_at, attachment.node_name, context)
 
 
-def _is_attachment_new(attachment: VolumeAttachment, context: RuleContext) -> bool:
+def is_attachment_new(attachment: VolumeAttachment, context: RuleContext) -> bool:
     """Return whether the attachment or the node is so new that the driver may still start."""
     young = is_young(attachment.created_at, context.snapshot.observed_at, MOVING) is True
-    return young or _has_just_come(attachment.node_name, context)
+    return young or has_just_come(attachment.node_name, context)
 
 
 def _may_be_in_tree(context: RuleContext) -> bool:
@@ -2051,7 +2027,7 @@ _OF_RBD: Final = "rbd.csi.ceph.com"
 
 def driver_missing(context: RuleContext) -> Iterator[Finding]:
     """Report RBD731, RBD732: the node where a pod waits has no driver for its volume."""
-    without = [pod for pod in waiters(context) if _lacks_driver(pod.node_name, context)]
+    without = [pod for pod in waiters(context) if lacks_driver(pod.node_name, context)]
     driver, pods = driver_of(context.volume), pod_names(without)
     if not without or driver is None:
         return
@@ -2170,7 +2146,7 @@ def _lacks_module(context: RuleContext) -> bool:
     return node is not None and not node.module_loaded and not maps_by_nbd(context.volume)
 
 
-def _lacks_driver(node: str | None, context: RuleContext) -> bool:
+def lacks_driver(node: str | None, context: RuleContext) -> bool:
     """Return whether a node lacks the volume's driver; false if the node is new."""
     kube, driver = context.snapshot.kubernetes, driver_of(context.volume)
     if kube is None or driver is None:
@@ -2178,10 +2154,10 @@ def _lacks_driver(node: str | None, context: RuleContext) -> bool:
     listed = context.kube.csi_nodes.get(node or "")
     if listed is None or driver in listed.drivers:
         return False
-    return not _has_just_come(node, context)
+    return not has_just_come(node, context)
 
 
-def _has_just_come(node: str | None, context: RuleContext) -> bool:
+def has_just_come(node: str | None, context: RuleContext) -> bool:
     """Return whether a node became Ready so recently that its drivers may still start."""
     found = node_named(node, context.snapshot)
     return isinstance(found, Node) and (
@@ -2206,7 +2182,7 @@ def _is_registered_by_now(
     return listed is not None and driver in listed.drivers
 
 
-def _is_back(pod_event: PodEvent, context: RuleContext) -> bool:
+def is_back(pod_event: PodEvent, context: RuleContext) -> bool:
     """Return whether the driver is back since the event of a pod that has not waited for long."""
     if pod_event.pod is None or has_waited(pod_event.pod, context.snapshot, LONG):
         return False
@@ -2270,7 +2246,7 @@ def still_being_used(context: RuleContext) -> Iterator[Finding]:
             f"{pod_event.event.subject} cannot start: the image of {context.name} is not primary "
             "in this cluster, and rbd-mirror writes to it.",
             evidence=pod_event_evidence(pod_event, context),
-            commands=filled(_NOT_PRIMARY.commands, fields_of(pod_event.node, context, {})),
+            commands=filled(NOT_PRIMARY.commands, fields_of(pod_event.node, context, {})),
         )
         return
     continues = _has_no_watcher(context) or _is_adopted(watching, pod_event.node, context)
@@ -2380,7 +2356,7 @@ def lock_not_broken(context: RuleContext) -> Iterator[Finding]:
         (
             pod_event
             for pod_event in decisive_pod_events(context)
-            if _is_for_lock(pod_event, context)
+            if is_for_lock(pod_event, context)
         ),
         None,
     )
@@ -2398,11 +2374,12 @@ def lock_not_broken(context: RuleContext) -> Iterator[Finding]:
             *pod_event_evidence(pod_event, context),
             f"lock {owner.lock_id!r} of client.{owner.client} {owner.address}, which has no watch",
         ),
-        commands=filled((_LOCKS, _USERS, _KERNEL_LOG), fields),
+        commands=filled((LOCKS, USERS, KERNEL_LOG), fields),
     )
 
 
-def _is_for_lock(pod_event: PodEvent, context: RuleContext) -> bool:
+def is_for_lock(pod_event: PodEvent, context: RuleContext) -> bool:
+    """Return whether a map was refused that has to break the lock of a client that is gone."""
     failure = failure_in(pod_event.text)
     if failure is None or (failure.call, failure.number) != (Call.MAP, errno.EACCES):
         return False
@@ -2507,13 +2484,13 @@ def _may_have_mappings(context: RuleContext, name: str | None) -> bool:
 
 def _is_blocklisted_map(text: str) -> bool:
     failure = failure_in(text)
-    return failure is not None and failure.kind in _failed(Fault.BLOCKLISTED)
+    return failure is not None and failure.kind in failed_calls(Fault.BLOCKLISTED)
 
 
 def _is_of_plugin(text: str) -> bool:
     """Return whether the plugin's own client was refused, before the kernel maps anything."""
     failure = failure_in(text)
-    return failure is not None and failure.kind not in _failed(
+    return failure is not None and failure.kind not in failed_calls(
         Fault.BLOCKLISTED, Call.MAP, Call.RUN
     )
 
@@ -2577,7 +2554,7 @@ def turned_read_only(context: RuleContext) -> Iterator[Finding]:
             commands=(
                 device_log(mapping.kernel_name, node),
                 *(
-                    filled(_NOT_PRIMARY.commands, fields_of(node, context, {}))
+                    filled(NOT_PRIMARY.commands, fields_of(node, context, {}))
                     if refused
                     else (command("ceph health detail"), *map(delete_pod, pods))
                 ),
