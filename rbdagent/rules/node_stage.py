@@ -990,6 +990,18 @@ _LUKS_REFUSED: Final = ErrorText(
 )
 
 
+def mirrored_here(pod_event: PodEvent, context: RuleContext) -> Finding:
+    """Return RBD743 for a pod that waits for an image to which only rbd-mirror writes."""
+    return finding(
+        "RBD743",
+        f"pod {pod_event.event.subject}",
+        f"{pod_event.event.subject} cannot start: the image of {context.name} is not primary "
+        "in this cluster, and rbd-mirror writes to it.",
+        evidence=pod_event_evidence(pod_event, context),
+        commands=filled(NOT_PRIMARY.commands, fields_of(pod_event.node, context, {})),
+    )
+
+
 def being_flattened(subject: str, message: str, evidence: tuple[str, ...], actor: str) -> Finding:
     """Return RBD745 for an image that cannot be mapped or cloned before its flatten has ended.
 
@@ -1011,7 +1023,7 @@ def being_flattened(subject: str, message: str, evidence: tuple[str, ...], actor
     )
 
 
-ERROR_TEXTS: Final = (
+DRIVER_TEXTS: Final = (
     ErrorText(
         (Recognised.DRIVER_NOT_REGISTERED,),
         "RBD731",
@@ -1119,15 +1131,8 @@ ERROR_TEXTS: Final = (
         "image: the attributes of a PV cannot be changed.",
         Recovery(note="the attributes of a PV cannot be changed"),
     ),
-    ErrorText(
-        (Recognised.NO_POOL_NAMED,),
-        "RBD737",
-        "the PV has staticVolume and no pool in its volumeAttributes",
-        (field_of_volume("csi.volumeAttributes"), template("ceph osd pool ls")),
-        "Set the PV to Retain and create it again with the pool that has the image: the attributes "
-        "of a PV cannot be changed.",
-        Recovery(note="the attributes of a PV cannot be changed"),
-    ),
+)
+MONITORS_TEXTS: Final = (
     ErrorText(
         (Recognised.NO_MONITORS,),
         "RBD734",
@@ -1154,6 +1159,17 @@ ERROR_TEXTS: Final = (
         "secret with the user's key. Make sure that it is the right cluster: different clusters "
         "can have the same pool IDs and image names.",
     ),
+)
+NO_POOL_NAMED: Final = ErrorText(
+    (Recognised.NO_POOL_NAMED,),
+    "RBD737",
+    "the PV has staticVolume and no pool in its volumeAttributes",
+    (field_of_volume("csi.volumeAttributes"), template("ceph osd pool ls")),
+    "Set the PV to Retain and create it again with the pool that has the image: the attributes "
+    "of a PV cannot be changed.",
+    Recovery(note="the attributes of a PV cannot be changed"),
+)
+MAP_TEXTS: Final = (
     ErrorText(
         (Recognised.FLATTENING,),
         "RBD745",
@@ -1215,8 +1231,11 @@ ERROR_TEXTS: Final = (
         (Recognised.KRBD_LACKS_FEATURE, *failed_calls(Fault.FEATURES)),
         "RBD740",
         "its kernel does not support all features of the image",
-        (IMAGE, template("cat /sys/bus/rbd/supported_features", node="{node}"),
-         template("rbd feature disable", "{image}", "{lacking}")),
+        (
+            IMAGE,
+            template("cat /sys/bus/rbd/supported_features", node="{node}"),
+            template("rbd feature disable", "{image}", "{lacking}"),
+        ),
         causes=(
             (is_only_non_primary, NOT_PRIMARY),
             (
@@ -1487,6 +1506,8 @@ ERROR_TEXTS: Final = (
         (KERNEL_LOG,),
         causes=_NO_SESSION,
     ),
+)
+ENCRYPTION_TEXTS: Final = (
     ErrorText(
         (Recognised.ENCRYPTION_STATUS,),
         "RBD766",
@@ -1575,42 +1596,8 @@ ERROR_TEXTS: Final = (
         "the passphrase of the encrypted volume is not available",
         causes=((is_plain, _NOT_ENCRYPTED),),
     ),
-    ErrorText(
-        (Recognised.NO_PROGRAM,),
-        "RBD762",
-        "a program is missing in the image of the CSI node plugin (for {fs_type}: mkfs.{fs_type} "
-        "or fsck.{fs_type})",
-        (NODE_PODS,),
-        _WITH_ITS_TOOLS,
-        retried("the plugin has the program"),
-        causes=(
-            (
-                names_a_program,
-                ErrorText(
-                    (),
-                    "RBD762",
-                    "the program {program} is missing where the CSI node plugin, or kubelet, runs "
-                    "it",
-                    (NODE_PODS,),
-                    _WITH_ITS_TOOLS,
-                    retried("the program is there"),
-                ),
-            ),
-        ),
-    ),
-    ErrorText(
-        (Recognised.KUBELETS_DISK,),
-        "RBD762",
-        "the directory of kubelet there cannot be written ({why}): the disk of the node, not the "
-        "volume",
-        (
-            template("df -h", node="{node}"),
-            template("df -i", node="{node}"),
-        ),
-        "Free space or inodes on the disk of the node that has the directory of kubelet. If that "
-        "disk is read-only, the kernel log of the node has the reason. The volume is not affected.",
-        retried("that directory can be written"),
-    ),
+)
+FILE_SYSTEM_TEXTS: Final = (
     ErrorText(
         (Recognised.DEVICE_IN_USE,),
         "RBD764",
@@ -1764,6 +1751,71 @@ ERROR_TEXTS: Final = (
             ),
         ),
     ),
+)
+MOUNT_REFUSED: Final = ErrorText(
+    (Recognised.MOUNT_REFUSED,),
+    "RBD753",
+    "mount refuses a mount option, the type ({fs_type}), or the file system: its superblock, "
+    "or a feature that is newer than that node's kernel",
+    (field_of_volume("mountOptions"), _FS_TYPE, _FS_LOG),
+    causes=(
+        (is_mounted_there, _MOUNTED_TWICE),
+        (kernel_says(Recognised.DUPLICATE_UUID), _DUPLICATE_UUID),
+        (kernel_says(Recognised.UNKNOWN_FEATURE), _NEWER_FEATURE),
+        (kernel_says(Recognised.BAD_GEOMETRY), _SHRUNK),
+        (is_shrunk, _SMALLER),
+        (is_plain_xfs, _XFS_REFUSED),
+        (is_encrypted, _LUKS_REFUSED),
+    ),
+)
+FORMAT_FAILED: Final = ErrorText(
+    (Recognised.FORMAT_FAILED,),
+    "RBD751",
+    "no file system can be created on the image",
+)
+ERROR_TEXTS: Final = (
+    *DRIVER_TEXTS,
+    NO_POOL_NAMED,
+    *MONITORS_TEXTS,
+    *MAP_TEXTS,
+    *ENCRYPTION_TEXTS,
+    ErrorText(
+        (Recognised.NO_PROGRAM,),
+        "RBD762",
+        "a program is missing in the image of the CSI node plugin (for {fs_type}: mkfs.{fs_type} "
+        "or fsck.{fs_type})",
+        (NODE_PODS,),
+        _WITH_ITS_TOOLS,
+        retried("the plugin has the program"),
+        causes=(
+            (
+                names_a_program,
+                ErrorText(
+                    (),
+                    "RBD762",
+                    "the program {program} is missing where the CSI node plugin, or kubelet, runs "
+                    "it",
+                    (NODE_PODS,),
+                    _WITH_ITS_TOOLS,
+                    retried("the program is there"),
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
+        (Recognised.KUBELETS_DISK,),
+        "RBD762",
+        "the directory of kubelet there cannot be written ({why}): the disk of the node, not the "
+        "volume",
+        (
+            template("df -h", node="{node}"),
+            template("df -i", node="{node}"),
+        ),
+        "Free space or inodes on the disk of the node that has the directory of kubelet. If that "
+        "disk is read-only, the kernel log of the node has the reason. The volume is not affected.",
+        retried("that directory can be written"),
+    ),
+    *FILE_SYSTEM_TEXTS,
     ErrorText(
         (Recognised.NOTHING_STAGED,),
         "RBD769",
@@ -1834,22 +1886,7 @@ ERROR_TEXTS: Final = (
             ),
         ),
     ),
-    ErrorText(
-        (Recognised.MOUNT_REFUSED,),
-        "RBD753",
-        "mount refuses a mount option, the type ({fs_type}), or the file system: its superblock, "
-        "or a feature that is newer than that node's kernel",
-        (field_of_volume("mountOptions"), _FS_TYPE, _FS_LOG),
-        causes=(
-            (is_mounted_there, _MOUNTED_TWICE),
-            (kernel_says(Recognised.DUPLICATE_UUID), _DUPLICATE_UUID),
-            (kernel_says(Recognised.UNKNOWN_FEATURE), _NEWER_FEATURE),
-            (kernel_says(Recognised.BAD_GEOMETRY), _SHRUNK),
-            (is_shrunk, _SMALLER),
-            (is_plain_xfs, _XFS_REFUSED),
-            (is_encrypted, _LUKS_REFUSED),
-        ),
-    ),
+    MOUNT_REFUSED,
     ErrorText(
         (Recognised.MANY_WRITERS,),
         "RBD756",
@@ -1887,12 +1924,8 @@ ERROR_TEXTS: Final = (
         "RBD760",
         "its kubelet no longer has a plugin for this volume",
     ),
-    ErrorText(
-        (Recognised.FORMAT_FAILED,),
-        "RBD751",
-        "no file system can be created on the image",
-    ),
-)  # fmt: skip
+    FORMAT_FAILED,
+)
 """In this order; the first that matches applies."""
 
 _BY_NOW: Final = " The driver is registered there now: the next retry will succeed."
@@ -2240,14 +2273,7 @@ def still_being_used(context: RuleContext) -> Iterator[Finding]:
     if _only_mirrors(watching) and is_non_primary(context, {}):
         # ceph-csi before 3.8 counts the daemons of a non-primary image as users of it
         # (commit 71dbc7dbb). They write to the copy until it is promoted.
-        yield finding(
-            "RBD743",
-            f"pod {pod_event.event.subject}",
-            f"{pod_event.event.subject} cannot start: the image of {context.name} is not primary "
-            "in this cluster, and rbd-mirror writes to it.",
-            evidence=pod_event_evidence(pod_event, context),
-            commands=filled(NOT_PRIMARY.commands, fields_of(pod_event.node, context, {})),
-        )
+        yield mirrored_here(pod_event, context)
         return
     continues = _has_no_watcher(context) or _is_adopted(watching, pod_event.node, context)
     unknown = None if continues else _of_unknown_machine(watching, context)
