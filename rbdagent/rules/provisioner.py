@@ -34,7 +34,7 @@ from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, messa
 from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.driver_version import driver_version
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.node_stage import being_flattened
+from rbdagent.rules.map_errors import being_flattened
 from rbdagent.rules.pod_events import decisive, is_about_hanging_call
 from rbdagent.rules.pv_controller import (
     BINDER,
