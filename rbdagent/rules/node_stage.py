@@ -46,14 +46,8 @@ from rbdagent.rules.context import (
     pods_on,
     subject_of,
 )
-from rbdagent.rules.controller_texts import (
-    ENCRYPTION_MEANS,
-    NEEDED_FIELDS,
-    NO_MONITORS_REMEDY,
-    SHOW_SECRET,
-    VAULT_MEANS,
-    VAULT_REMEDY,
-)
+from rbdagent.rules.controller_texts import NEEDED_FIELDS, NO_MONITORS_REMEDY
+from rbdagent.rules.encryption import ENCRYPTION_TEXTS
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     CONFIG_MAPS,
@@ -89,7 +83,6 @@ from rbdagent.rules.facts import (
     is_non_primary,
     is_on_the_blocklist,
     is_only_node,
-    is_plain,
     is_plain_xfs,
     is_present,
     is_shrunk,
@@ -221,19 +214,6 @@ ENTRIES: Final = (
         remedy="Give the user mon 'profile rbd'. Do not remove the lock by hand while its owner "
         "may be alive.",
         recovery=retried("the user has these caps"),
-        step=LifecycleStep.STAGE,
-    ),
-    Entry(
-        "RBD746",
-        "EncryptionFails",
-        Severity.ERROR,
-        "The passphrase of the encrypted volume is not available, or does not open the volume.",
-        cause="The key management service (KMS) does not respond or no longer has the key, its "
-        "configuration is missing, or the image lacks ceph-csi's metadata (it is a copy).",
-        evidence=WAITERS_EVENT,
-        risk="Without its passphrase the data is lost: delete nothing in the KMS.",
-        remedy="Restore the KMS and its configuration (ConfigMap csi-kms-connection-details).",
-        recovery=retried("the passphrase is available"),
         step=LifecycleStep.STAGE,
     ),
     Entry(
@@ -454,22 +434,6 @@ ENTRIES: Final = (
         recovery=retried("nothing uses the device"),
         step=LifecycleStep.STAGE,
     ),
-    Entry(
-        "RBD766",
-        "EncryptionUnfinished",
-        Severity.ERROR,
-        "The metadata of the image marks it neither as encrypted nor as to be encrypted.",
-        cause="The provisioner ended before it wrote the metadata (ceph-csi#3402), or the image is "
-        "a copy that was made without its metadata.",
-        evidence="`found mounted with unexpected encryption status` in kubelet's event "
-        "(processEncryptedDevice, internal/rbd/nodeserver.go@52fcb7b of ceph-csi).",
-        risk="None if no pod ever ran with the volume: then it holds no data.",
-        remedy="Check whether a pod ever ran with the volume, and what the metadata is (`rbd "
-        "image-meta list`). If no pod did: set the PV to Retain, delete the claim, and create it "
-        "again. If the image is a copy: set its metadata to that of the original. Never format it.",
-        recovery=Recovery(note="no step writes that metadata later"),
-        step=LifecycleStep.STAGE,
-    ),
     # omap: what Velero and `kubectl apply` of saved PVs do not restore; velero#6864.
     Entry(
         "RBD767",
@@ -623,15 +587,6 @@ _MOUNTED_TWICE: Final = ErrorText(
     "See what the mapping on that node is used for, and end that use. Never mount the file system "
     "a second time with nouuid: two mounts of one image destroy it.",
     retried("the other mapping is gone"),
-)
-_NOT_ENCRYPTED: Final = ErrorText(
-    (),
-    "RBD746",
-    "the driver asks for a passphrase, although the PV is not encrypted: a defect of the driver",
-    (NODE_PODS, field_of_volume("csi.volumeAttributes")),
-    "Compare the version of ceph-csi: 3.8.0 does this (ceph-csi#3759). Update it, or go back to "
-    "the version before. Nothing is wrong with a KMS, and the data needs no passphrase.",
-    retried("the driver is another version"),
 )
 _EMPTY_FOR_READERS: Final = ErrorText(
     (),
@@ -826,96 +781,6 @@ MONITORS_TEXTS: Final = (
         "Add the monitors of the volume's clusterID to ceph-csi's configuration, and check the "
         "secret with the user's key. Make sure that it is the right cluster: different clusters "
         "can have the same pool IDs and image names.",
-    ),
-)
-ENCRYPTION_TEXTS: Final = (
-    ErrorText(
-        (Recognised.ENCRYPTION_STATUS,),
-        "RBD766",
-        "the metadata of the image marks it neither as encrypted nor as to be encrypted",
-        (template("rbd image-meta list", "{image}"),),
-    ),
-    ErrorText(
-        (Recognised.PASSPHRASE_NOT_IN_SECRET,),
-        "RBD746",
-        "the secret of the volume has no encryptionPassphrase",
-        (STAGE_SECRET,),
-        "Add the key encryptionPassphrase, with the passphrase that the volume was created with, "
-        "to the secret that the PV names.",
-        causes=((is_plain, _NOT_ENCRYPTED),),
-    ),
-    ErrorText(
-        (Recognised.PASSPHRASE_SECRET_GONE,),
-        "RBD746",
-        ENCRYPTION_MEANS,
-        (SHOW_SECRET,),
-        "Restore that secret as it was when the volume was created: another passphrase does not "
-        "open it.",
-    ),
-    ErrorText(
-        (Recognised.VAULT_REFUSES,),
-        "RBD746",
-        VAULT_MEANS,
-        remedy=VAULT_REMEDY,
-    ),
-    ErrorText(
-        (Recognised.VAULT_UNREACHABLE,),
-        "RBD746",
-        "the CSI node plugin cannot log in to Vault: {why}",
-        (NODE_PODS,),
-        "Test the connection from the network of the plugin's pod on that node: the name and port "
-        "of vaultAddress, the firewall, and the CA of Vault's certificate (vaultCAFromSecret). "
-        "The provisioner runs on another node, and may reach Vault. Delete nothing in Vault.",
-        retried("the plugin can log in to Vault"),
-    ),
-    ErrorText(
-        # The key is vaultPassphrasePath, and the handle of the volume (vaultKMS.FetchDEK).
-        (Recognised.KEY_NOT_IN_VAULT,),
-        "RBD746",
-        "Vault has no passphrase of the volume where ceph-csi looks for it",
-        (field_of_volume("csi.volumeHandle"), field_of_volume("csi.volumeAttributes")),
-        "Compare vaultBackendPath, vaultNamespace and vaultPassphrasePath of the KMS entry with "
-        "those that the volume was created with. If they are the same, restore the passphrase "
-        "from a backup of Vault: without it, the data is lost. A PV with another volumeHandle than "
-        "the original (a copy) has another path.",
-        retried("Vault has the passphrase at that path"),
-    ),
-    ErrorText(
-        (Recognised.NO_KMS_ENTRY,),
-        "RBD746",
-        "ceph-csi's configuration of key management services has no entry {kms}; it has {have}",
-        (field_of_volume("csi.volumeAttributes"),),
-        "Restore that entry as it was when the volume was created, in the ConfigMap that the "
-        "plugin mounts at /etc/ceph-csi-encryption-kms-config or, if it mounts none, in "
-        "csi-kms-connection-details in its namespace. ceph-csi's journal names the entry for the "
-        "volume: another one does not replace it.",
-        retried("the entry exists"),
-    ),
-    ErrorText(
-        # secretskms.go: the passphrase and the handle of the volume make the key (generateCipher).
-        (Recognised.KEY_NOT_DECRYPTED,),
-        "RBD746",
-        "the KMS does not decrypt the key in the metadata of the image: {why}",
-        (template("rbd image-meta list", "{image}"), field_of_volume("csi.volumeAttributes")),
-        "Restore the passphrase or the master key that the KMS had when the volume was created. "
-        "`message authentication failed` means another encryptionPassphrase, or an image that was "
-        "copied to a PV with another volumeHandle. Do not change the metadata of the image.",
-        retried("the KMS has its former key"),
-    ),
-    ErrorText(
-        (Recognised.PASSPHRASE_REFUSED,),
-        "RBD746",
-        "the passphrase that ceph-csi has does not open the LUKS device on {device}",
-        (STAGE_SECRET, field_of_volume("csi.volumeAttributes")),
-        "Restore the passphrase that the volume was created with, in the secret "
-        "(encryptionPassphrase) or in the KMS. Do not format the image, and change no key slot: "
-        "either can make the data unreadable.",
-    ),
-    ErrorText(
-        (Recognised.ENCRYPTION_FAILED,),
-        "RBD746",
-        "the passphrase of the encrypted volume is not available",
-        causes=((is_plain, _NOT_ENCRYPTED),),
     ),
 )
 FILE_SYSTEM_TEXTS: Final = (
