@@ -41,6 +41,7 @@ from rbdagent.rules.context import (
     query_on_node,
     quoted,
 )
+from rbdagent.rules.csi_driver import is_not_installed
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     ErrorText,
@@ -53,7 +54,7 @@ from rbdagent.rules.error_texts import (
     failed_attachments,
     unrecognised_events,
 )
-from rbdagent.rules.node_stage import clear_first, is_not_installed
+from rbdagent.rules.node_stage import clear_first
 from rbdagent.rules.pod_events import (
     PodEvent,
     decisive_pod_events,

@@ -18,7 +18,7 @@ COMPARED: Final = {
     "context": {"RBD118"},
     "holders": {"RBD101", "RBD102", "RBD103", "RBD104", "RBD105", "RBD110", "RBD123"},
     "log_evidence": {"RBD120", "RBD203", "RBD401"},
-    "node_stage": {"RBD736", "RBD738"},
+    "node_stage": {"RBD731", "RBD736", "RBD738"},
     "termination": {"RBD109", "RBD201", "RBD202"},
 }
 """Codes of other families that a file only compares with those of a finding or of a report."""

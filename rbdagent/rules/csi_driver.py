@@ -1,0 +1,510 @@
+"""RBD731 to RBD734: the CSI driver on a node.
+
+Whether it is installed and registered, sees the directory of kubelet, and has its secret and the
+configuration of the volume's cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, kubectl, template
+from rbdagent.correlate.node_usage import kubelet_of
+from rbdagent.correlate.volume_names import node_named
+from rbdagent.model import (
+    Finding,
+    LifecycleStep,
+    Node,
+    NotObserved,
+    Recovery,
+    Severity,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.parse.faults import Fault
+from rbdagent.parse.foreign import foreign_name
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import RuleContext, finding, pods_on
+from rbdagent.rules.controller_texts import NEEDED_FIELDS, NO_MONITORS_REMEDY
+from rbdagent.rules.entry import Entry
+from rbdagent.rules.error_texts import (
+    CONFIG_MAPS,
+    CSI_NODE,
+    NODE_PODS,
+    NOT_STARTED,
+    STAGE_SECRET,
+    WAITERS_EVENT,
+    ErrorText,
+    failed_calls,
+    field_of_volume,
+    retried,
+)
+from rbdagent.rules.facts import is_only_node
+from rbdagent.rules.pod_events import PodEvent, has_waited, scheduler_message, unscheduled, waiters
+from rbdagent.verdicts.evidence import pod_names
+from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, is_young, seconds
+from rbdagent.verdicts.volume_verdict import driver_of, maps_by_nbd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+ENTRIES: Final = (
+    Entry(
+        "RBD731",
+        "DriverDownWhereWanted",
+        Severity.ERROR,
+        "The CSI driver does not respond on the node where the pod waits.",
+        cause="The pod of the node plugin is missing there (nodeSelector, taint), is not Ready, or "
+        "crashed; or its registrar did not reach kubelet.",
+        evidence="CSINode lacks the driver, or kubelet or external-attacher reports that the "
+        "driver does not respond. A driver in CSINode may still be down: CSINode keeps its list "
+        "while kubelet restarts.",
+        risk=NOT_STARTED,
+        remedy="Start the CSI node plugin on that node. The pod then starts automatically.",
+        recovery=retried("the driver responds there"),
+        step=LifecycleStep.STAGE,
+    ),
+    Entry(
+        "RBD732",
+        "DriverNotInstalled",
+        Severity.ERROR,
+        "No CSI driver with the name that the volume requires is installed in this cluster.",
+        cause="The YAML is from another cluster (Rook puts its namespace before the driver's "
+        "name), or the driver was removed.",
+        evidence="No CSIDriver object has that name, and no CSINode lists it.",
+        risk="None from the missing driver. Volumes of a removed driver that are still mounted "
+        "stay mounted.",
+        remedy="Install the driver under exactly that name. Otherwise set the PV to Retain and "
+        "create it again with the installed driver: the driver of a PV cannot be changed.",
+        recovery=retried("the driver is installed"),
+        step=LifecycleStep.ATTACH,
+    ),
+    Entry(
+        "RBD733",
+        "SecretMissing",
+        Severity.ERROR,
+        "The secret that the driver needs for this volume is missing, or may not be read.",
+        cause="The secret was deleted or renamed, or its namespace was, or a static PV names none. "
+        "The PV refers to that name permanently.",
+        evidence="The name in the message of kubelet or external-attacher.",
+        risk=NOT_STARTED,
+        remedy="Create the secret again under exactly that name and namespace, with the keys "
+        "userID and userKey.",
+        recovery=retried("the secret exists"),
+        step=LifecycleStep.STAGE,
+    ),
+    Entry(
+        "RBD734",
+        "ClusterNotConfigured",
+        Severity.ERROR,
+        "ceph-csi has no configuration for the clusterID that the volume names.",
+        cause="config.json in the ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config) lacks "
+        "the clusterID, or has no monitors for it, or cannot be read. The PV is from another "
+        "cluster or names no clusterID, or the configuration was created again.",
+        evidence=WAITERS_EVENT,
+        risk=NOT_STARTED,
+        remedy="Add the clusterID with the monitors of the right Ceph cluster. Make sure that it "
+        "is the right one: different clusters can have the same pool IDs and image names.",
+        recovery=retried("the clusterID is configured"),
+        step=LifecycleStep.STAGE,
+    ),
+)
+_SHOW_ACCESS: Final = template("kubectl describe secret", "{name}", namespace="{namespace}")
+_DAEMON_SETS: Final = template("kubectl get daemonsets -A -o wide")
+_NO_NODE_PLUGIN: Final = (
+    "If that node has no pod of the node plugin, its DaemonSet places none there: compare the "
+    "node's taints and labels with its tolerations and nodeSelector (nodeplugin.tolerations of "
+    "ceph-csi's chart, CSI_PLUGIN_TOLERATIONS of Rook). If it has one, its log shows why it is not "
+    "registered. The pod then starts automatically."
+)
+_SETTINGS: Final = (
+    "kubeletDir of the Helm chart of ceph-csi, ROOK_CSI_KUBELET_DIR_PATH of Rook, kubeletDirPath "
+    "of ceph-csi-operator"
+)
+# The container of the plugin has only the path that it mounts (rook#12556, and rook#3923 about bind
+# mounts and symbolic links).
+_NO_LINK: Final = (
+    "To keep the directory on another disk, mount that disk at the directory of the other nodes. A "
+    "symbolic link there does not help: kubelet passes the path of its --root-dir to the plugin."
+)
+_KUBELET_DIR: Final = (
+    f"If all nodes have the directory of kubelet there, deploy the node plugin with it ({_SETTINGS}"
+    "); if only this node has it there, drain the node and set --root-dir of its kubelet back, "
+    f"because the setting of the plugin is for all nodes. {_NO_LINK}"
+)
+_DEPLOY_FOR_KUBELET: Final = f"Deploy the node plugin with the directory of kubelet: {_SETTINGS}."
+_MOVE_KUBELET_BACK: Final = (
+    "Drain the node, and set --root-dir of its kubelet back to the directory of the other nodes, "
+    "where the driver is registered: the setting of the plugin is for all nodes, and another one "
+    f"would keep them from mounting. {_NO_LINK}"
+)
+
+
+DRIVER_TEXTS: Final = (
+    ErrorText(
+        (Recognised.DRIVER_NOT_REGISTERED,),
+        "RBD731",
+        "the CSI driver {driver} is not registered with kubelet there",
+        (NODE_PODS, _DAEMON_SETS, template("kubectl describe node", "{node}")),
+        _NO_NODE_PLUGIN,
+    ),
+    ErrorText(
+        (Recognised.DRIVER_SILENT,),
+        "RBD731",
+        "the CSI driver {driver} does not respond there",
+        (NODE_PODS, CSI_NODE),
+    ),
+    ErrorText(
+        (Recognised.SECRET_FIELD_MISSING,),
+        "RBD733",
+        "the secret that the PV names for the node has no field {field}",
+        (STAGE_SECRET,),
+        NEEDED_FIELDS,
+        retried("the secret has the field"),
+    ),
+    ErrorText(
+        # kubelet sends an empty map for a PV without the reference (MountDevice, csi_attacher.go).
+        (Recognised.NO_STAGE_SECRET,),
+        "RBD733",
+        "the driver gets no secret for the node: the PV has no nodeStageSecretRef, or the secret "
+        "that it names has no fields",
+        (STAGE_SECRET,),
+        "If the PV has a nodeStageSecretRef, write userID and userKey into that secret. If it has "
+        "none, set the PV to Retain and create it again with one: the reference cannot be changed. "
+        "For new volumes, the class needs csi.storage.k8s.io/node-stage-secret-name and "
+        "-namespace.",
+        retried("the PV names a secret with these fields"),
+    ),
+    ErrorText(
+        (Recognised.NO_STAGING_PATH,),
+        "RBD731",
+        "kubelet has its directories at {root}, and the CSI node plugin does not see them there",
+        (_DAEMON_SETS, NODE_PODS),
+        _KUBELET_DIR,
+        retried("kubelet and the node plugin use one directory"),
+        causes=(
+            (
+                is_only_node,
+                ErrorText(
+                    (),
+                    "RBD731",
+                    "kubelet has its directories at {root}, and the CSI node plugin does not see "
+                    "them there",
+                    (_DAEMON_SETS, NODE_PODS),
+                    _DEPLOY_FOR_KUBELET,
+                    retried("the node plugin mounts that directory"),
+                ),
+            ),
+        ),
+    ),
+    ErrorText(
+        (Recognised.SECRET_MISSING, Recognised.ATTACHERS_SECRET_MISSING),
+        "RBD733",
+        "the driver needs the secret {namespace}/{name}, but cannot read it",
+        (_SHOW_ACCESS,),
+    ),
+    ErrorText(
+        (Recognised.SECRET_WITHOUT_NAMESPACE,),
+        "RBD733",
+        "the PV names the secret {name} without its namespace",
+        (field_of_volume("rbd.secretRef"), STAGE_SECRET),
+        "A PV of the in-tree plugin may leave the namespace out, and CSI needs it. The secretRef "
+        "of a PV cannot be changed: set Retain, and create the PV again with the namespace.",
+        Recovery(note="a PV's secretRef cannot be changed"),
+    ),
+    ErrorText(
+        (Recognised.NO_CLUSTER,),
+        "RBD734",
+        "ceph-csi's configuration does not contain the cluster {cluster}",
+        CONFIG_MAPS,
+    ),
+    ErrorText(
+        (Recognised.CONFIGURATION_UNREADABLE,),
+        "RBD734",
+        "the CSI node plugin cannot read ceph-csi's configuration {path}: {why}",
+        (*CONFIG_MAPS, _DAEMON_SETS),
+        "Restore the ConfigMap, and mount it into the pods of the node plugin at "
+        "/etc/ceph-csi-config, with the file config.json in it.",
+        retried("the plugin can read the file"),
+    ),
+    ErrorText(
+        # The mapping is read for a static PV, and after an image or its pool was not found.
+        (Recognised.CONFIGURATION_MALFORMED,),
+        "RBD734",
+        "ceph-csi's configuration there (config.json, or cluster-mapping.json) is not valid "
+        "JSON, or not of the expected form: {why}",
+        CONFIG_MAPS,
+        "Correct that file in the ConfigMap. The event quotes its content: config.json is a list "
+        "of objects with clusterID and monitors, and monitors is a list. It applies to every "
+        "volume of the driver.",
+        retried("the file is valid"),
+    ),
+    ErrorText(
+        (Recognised.NO_CLUSTER_ID,),
+        "RBD734",
+        "the PV has staticVolume and no clusterID in its volumeAttributes",
+        (field_of_volume("csi.volumeAttributes"), *CONFIG_MAPS),
+        "Set the PV to Retain and create it again with the clusterID of the cluster that has the "
+        "image: the attributes of a PV cannot be changed.",
+        Recovery(note="the attributes of a PV cannot be changed"),
+    ),
+)
+MONITORS_TEXTS: Final = (
+    ErrorText(
+        (Recognised.NO_MONITORS,),
+        "RBD734",
+        "ceph-csi's configuration contains the cluster {cluster}, and no monitors of it",
+        CONFIG_MAPS,
+        NO_MONITORS_REMEDY,
+    ),
+    ErrorText(
+        (Recognised.NO_NETWORK_NAMESPACE,),
+        "RBD734",
+        "ceph-csi's configuration sends the map into the network namespace {path}, and that path "
+        "does not exist there",
+        CONFIG_MAPS,
+        "Remove netNamespaceFilePath from the entry of the cluster if the node plugin uses the "
+        "network of the host. If it is meant (Multus), the pod that keeps the namespace (Rook's "
+        "csi-rbdplugin-holder) has to run on that node. A template in the path is not filled in.",
+    ),
+    ErrorText(
+        failed_calls(Fault.NO_CONFIGURATION),
+        "RBD734",
+        "the CSI driver has no monitors or no keyring for the volume's cluster",
+        CONFIG_MAPS,
+        "Add the monitors of the volume's clusterID to ceph-csi's configuration, and check the "
+        "secret with the user's key. Make sure that it is the right cluster: different clusters "
+        "can have the same pool IDs and image names.",
+    ),
+)
+
+
+def is_attacher_back(attachment: VolumeAttachment, context: RuleContext) -> bool:
+    """Return whether the driver is back; an attachError is never older than its attachment."""
+    error, created_at = attachment.attach_error, attachment.created_at
+    return _is_registered_by_now(error, created_at, attachment.node_name, context)
+
+
+def is_attachment_new(attachment: VolumeAttachment, context: RuleContext) -> bool:
+    """Return whether the attachment or the node is so new that the driver may still start."""
+    young = is_young(attachment.created_at, context.snapshot.observed_at, MOVING) is True
+    return young or has_just_come(attachment.node_name, context)
+
+
+def _made_again(driver: str, known: Sequence[str], context: RuleContext) -> str:
+    """Return how to mend a PV made by hand that names one RBD driver in place of the other.
+
+    Rook puts the namespace of its operator before the name of the driver.
+    """
+    others = [other for other in known if other.endswith(_OF_RBD)]
+    volume = context.volume.persistent_volume
+    if volume is None or volume.provisioner or len(others) != 1 or not driver.endswith(_OF_RBD):
+        return ""
+    return (
+        f"Set the PV to Retain, so that its image stays, and make it again with the driver "
+        f"{others[0]}, which is installed: the driver of a PV cannot be changed. The secrets that "
+        "it names are those of that driver."
+    )
+
+
+_OF_RBD: Final = "rbd.csi.ceph.com"
+
+
+def driver_missing(context: RuleContext) -> Iterator[Finding]:
+    """Report RBD731, RBD732: the node where a pod waits has no driver for its volume."""
+    without = [pod for pod in waiters(context) if lacks_driver(pod.node_name, context)]
+    driver, pods = driver_of(context.volume), pod_names(without)
+    if not without or driver is None:
+        return
+    nodes = sorted({str(pod.node_name) for pod in without})
+    if is_not_installed(driver, context):
+        known = _known_drivers(context)
+        yield finding(
+            "RBD732",
+            f"pod {without[0].ref}",
+            f"{pods} cannot start: {context.name} requires the CSI driver {driver}, which is not "
+            f"installed in this cluster. Installed drivers: {', '.join(known) or 'none'}.",
+            evidence=(f"no CSIDriver {driver} exists, and no CSINode lists it",),
+            remedy=_made_again(driver, known, context),
+            commands=(kubectl("get csidriver"),),
+        )
+        return
+    place = f"{pods} cannot start on {', '.join(nodes)}: the CSI driver {driver} is"
+    unlisted = tuple(f"CSINode {node} does not list {driver}" for node in nodes)
+    elsewhere = _other_root(context) if nodes == [context.here_if_known] else ""
+    if elsewhere:
+        yield finding(
+            "RBD731",
+            f"pod {without[0].ref}",
+            f"{place} not registered there, and the directory of kubelet is "
+            f"{foreign_name(elsewhere)}: a node plugin that is deployed for {_ROOT} does not reach "
+            "kubelet.",
+            evidence=(*unlisted, f"kubelet has its directories at {foreign_name(elsewhere)}"),
+            remedy=_for_root(driver, nodes, context),
+            commands=(kubectl("get daemonsets -A -o wide"), *(pods_on(node) for node in nodes)),
+        )
+        return
+    if _is_on_no_node(driver, context):
+        yield finding(
+            "RBD731",
+            f"pod {without[0].ref}",
+            f"{place} registered on no node. Look at the DaemonSet of its node plugin and at its "
+            "operator, not at this node.",
+            evidence=(*unlisted, "no CSINode of the cluster lists it"),
+            remedy="With Rook or ceph-csi-operator, a Driver object creates the DaemonSet: see its "
+            "status (`kubectl get drivers.csi.ceph.io -A`), and the operator's log. Without an "
+            "operator, apply the DaemonSet again.",
+            commands=(
+                kubectl("get daemonsets -A -o wide"),
+                *(pods_on(node) for node in nodes),
+            ),
+        )
+        return
+    if nodes == [context.here_if_known] and _lacks_module(context):
+        yield finding(
+            "RBD731",
+            f"pod {without[0].ref}",
+            f"{place} not registered there, and the kernel has not loaded the module rbd: the node "
+            "plugin loads it when it starts, and does not start without it.",
+            evidence=(*unlisted, "no /sys/bus/rbd"),
+            remedy="Load the module on that node (`modprobe rbd`), and add rbd to "
+            "/etc/modules-load.d. If modprobe does not find it, install the package with the "
+            "additional modules of that kernel. The plugin's pod then starts.",
+            commands=(
+                command("modprobe rbd", node=nodes[0]),
+                *(pods_on(node) for node in nodes),
+            ),
+        )
+        return
+    yield finding(
+        "RBD731",
+        f"pod {without[0].ref}",
+        f"{place} not registered there. Its node plugin is not running on that node, or did not "
+        "reach kubelet.",
+        evidence=unlisted,
+        remedy=_NO_NODE_PLUGIN,
+        commands=(
+            *(pods_on(node) for node in nodes),
+            kubectl("get daemonsets -A -o wide"),
+            *(kubectl("describe node", node) for node in nodes),
+        ),
+    )
+
+
+_ROOT: Final = "/var/lib/kubelet"
+
+
+def _other_root(context: RuleContext) -> str:
+    """Return the directory of the observed kubelet, if it is not the usual one; else empty."""
+    kubelet = kubelet_of(context.snapshot)
+    roots = () if isinstance(kubelet, NotObserved) else kubelet.roots
+    return "" if not roots or _ROOT in roots else roots[0]
+
+
+def _for_root(driver: str, nodes: list[str], context: RuleContext) -> str:
+    """Return how kubelet and the node plugin get one directory; the other nodes decide.
+
+    Where a driver is registered, its plugin has the directory of kubelet: the socket is in it.
+    """
+    if is_only_node(context, {}):
+        return _DEPLOY_FOR_KUBELET
+    kube = context.snapshot.kubernetes
+    listed = () if kube is None else observed_of(kube.csi_nodes)
+    elsewhere = any(driver in one.drivers for one in listed if one.node_name not in nodes)
+    return _MOVE_KUBELET_BACK if elsewhere else _KUBELET_DIR
+
+
+def _is_on_no_node(driver: str, context: RuleContext) -> bool:
+    """Return whether every node of the cluster lacks the driver."""
+    if not context.kube.coverage.nodes():
+        return False
+    names = context.kube.node_by_name.keys()
+    return (
+        driver not in context.kube.registered_drivers
+        and len(names) > 1
+        and names <= context.kube.csi_nodes.keys()
+    )
+
+
+def _lacks_module(context: RuleContext) -> bool:
+    node = context.snapshot.node
+    return node is not None and not node.module_loaded and not maps_by_nbd(context.volume)
+
+
+def lacks_driver(node: str | None, context: RuleContext) -> bool:
+    """Return whether a node lacks the volume's driver; false if the node is new."""
+    kube, driver = context.snapshot.kubernetes, driver_of(context.volume)
+    if kube is None or driver is None:
+        return False
+    listed = context.kube.csi_nodes.get(node or "")
+    if listed is None or driver in listed.drivers:
+        return False
+    return not has_just_come(node, context)
+
+
+def has_just_come(node: str | None, context: RuleContext) -> bool:
+    """Return whether a node became Ready so recently that its drivers may still start."""
+    found = node_named(node, context.snapshot)
+    return isinstance(found, Node) and (
+        is_young(found.ready_changed_at, context.snapshot.observed_at, MOVING) is True
+    )
+
+
+def _is_registered_by_now(
+    text: str, said: str | None, node: str | None, context: RuleContext
+) -> bool:
+    """Return whether a driver that was missing a moment ago is registered now.
+
+    False if it has been missing for longer. CSINode keeps its list while kubelet restarts: a driver
+    is removed only when kubelet sees it unregister (pkg/volume/csi/nodeinfomanager).
+    """
+    kube, driver = context.snapshot.kubernetes, driver_of(context.volume)
+    if kube is None or driver is None or not Recognised.DRIVER_NOT_REGISTERED.is_in(text):
+        return False
+    if is_young(said, context.snapshot.observed_at, seconds(RETRY_S)) is not True:
+        return False
+    listed = context.kube.csi_nodes.get(node or "")
+    return listed is not None and driver in listed.drivers
+
+
+def is_back(pod_event: PodEvent, context: RuleContext) -> bool:
+    """Return whether the driver is back since the event of a pod that has not waited for long."""
+    if pod_event.pod is None or has_waited(pod_event.pod, context.snapshot, LONG):
+        return False
+    return _is_registered_by_now(pod_event.text, pod_event.event.last_seen, pod_event.node, context)
+
+
+def _known_drivers(context: RuleContext) -> tuple[str, ...]:
+    kube = context.snapshot.kubernetes
+    return () if kube is None else tuple(sorted(observed_of(kube.drivers)))
+
+
+def is_not_installed(driver: str, context: RuleContext) -> bool:
+    """Return whether no CSI driver of that name is installed in this cluster."""
+    kube = context.snapshot.kubernetes
+    if kube is None or isinstance(kube.drivers, NotObserved) or not kube.nodes_complete:
+        return False
+    return driver not in kube.drivers and driver not in context.kube.registered_drivers
+
+
+def unregistered_driver(context: RuleContext) -> Iterator[Finding]:
+    """Report RBD731 for a pod without a node: the scheduler names the unregistered driver."""
+    own = driver_of(context.volume)
+    for pod in unscheduled(context):
+        named = {match["driver"] for match in Recognised.NO_DRIVER.all_in(pod.unschedulable)}
+        for driver in sorted(named if context.volume.persistent_volume is None else named & {own}):
+            yield finding(
+                "RBD731",
+                f"pod {pod.ref}",
+                f"{pod.ref} gets no node: the CSI driver {driver} is not registered on nodes that "
+                "could run the pod.",
+                evidence=(scheduler_message(pod),),
+                commands=(kubectl("get csinodes"),),
+            )
+
+
+RULES: Final = (
+    (395, unregistered_driver),
+    (450, driver_missing),
+)
