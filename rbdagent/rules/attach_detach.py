@@ -54,7 +54,7 @@ from rbdagent.rules.error_texts import (
     failed_attachments,
     unrecognised_events,
 )
-from rbdagent.rules.node_stage import clear_first
+from rbdagent.rules.image_in_use import clear_first
 from rbdagent.rules.pod_events import (
     PodEvent,
     decisive_pod_events,
