@@ -1,7 +1,8 @@
 """Error texts of events and VolumeAttachments: the meaning of a text, and a finding from it.
 
-Each family has the texts of its codes (`ERROR_TEXTS`). parse/recognised.py has the patterns and
-their sources, parse/faults.py the error numbers of Ceph's calls.
+Each family has the texts of its codes; those of the steps on a node meet in node_stage.py
+(`ERROR_TEXTS`). parse/recognised.py has the patterns and their sources, parse/faults.py the error
+numbers of Ceph's calls.
 """
 
 from __future__ import annotations

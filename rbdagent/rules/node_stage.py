@@ -1,7 +1,8 @@
-"""RBD73x to RBD76x, RBD402, RBD308: the errors that kubelet and the driver report.
+"""RBD756 to RBD763, RBD767, RBD769: what keeps kubelet from giving a pod its volume.
 
-parse/recognised.py has the texts and their sources, parse/faults.py the error numbers of Ceph's
-calls.
+The errors of its steps are in csi_driver.py, map_errors.py, encryption.py and file_system.py. The
+rules here report the texts of all of them: parse/recognised.py has the texts and their sources,
+parse/faults.py the error numbers of Ceph's calls.
 """
 
 from __future__ import annotations
@@ -365,13 +366,13 @@ ERROR_TEXTS: Final = (
     ),
     FORMAT_FAILED,
 )
-"""In this order; the first that matches applies."""
+"""The texts of all steps on a node, in this order; the first that matches applies."""
 
 _BY_NOW: Final = " The driver is registered there now: the next retry will succeed."
 
 
 def mount_failed(context: RuleContext) -> Iterator[Finding]:
-    """Report RBD731 to RBD766: what the newest event of a waiting pod means.
+    """Report RBD731 to RBD769: what the newest event of a waiting pod means.
 
     Pods with the same error share one finding.
     """
