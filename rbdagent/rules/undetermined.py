@@ -1,4 +1,4 @@
-"""RBD118, RBD119: nothing holds the image, or what was observed does not show whether and why."""
+"""RBD118, RBD119: nothing holds the image, or it is not known whether something does, and why."""
 
 from __future__ import annotations
 
