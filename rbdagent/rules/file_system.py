@@ -137,7 +137,8 @@ ENTRIES: Final = (
         "in some kernels only) or `Filesystem has been shut down` (XFS) under the running pods. "
         "If the line is older than the pods, the finding is a warning: ext4 does not log each "
         "mount if many come at once, so the line may be about an earlier mapping.",
-        risk="Writes fail with EROFS; pods that do not check errors lose what they write.",
+        risk="Writes fail with EROFS or EIO; pods that do not check errors lose what they write. "
+        "On Linux 6.1, ext4 still takes a write to a file that is in memory, and loses it.",
         remedy="Check the kernel log and Ceph, and end the cause first. Then delete all pods with "
         "the volume on that node, so that it is unmounted: fsck runs when it is mounted again. An "
         "XFS that was shut down stays mounted, and its pods stay Terminating, until you run "
