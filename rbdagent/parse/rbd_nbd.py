@@ -13,10 +13,13 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.model import ImageSpec
+from rbdagent.parse.command_line import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+NBD_SERVER: Final = "rbd-nbd"
+"""The name of the program."""
 _SERVING: Final = frozenset({"map", "attach"})
 _WORDS: Final = 2
 _DEFAULT_POOL: Final = "--rbd-default-pool"
@@ -45,6 +48,15 @@ class _Words(NamedTuple):
     possible: list[tuple[int, str]]
     """The words that follow an unknown option, and their places among the others."""
     default_pool: str | None
+
+
+def is_server(arguments: Sequence[str]) -> bool:
+    """Return whether a process is rbd-nbd and serves a device: it does not unmap or list."""
+    return (
+        bool(arguments)
+        and base_name(arguments[0]) == NBD_SERVER
+        and not _SERVING.isdisjoint(arguments)
+    )
 
 
 def served_image(arguments: Sequence[str]) -> ImageSpec | None:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.collect.node.mounts import Wanted, mounts_of
-from rbdagent.collect.node.procfs import ProcessPass, ProcessScan
+from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber, OpenKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from rbdagent.collect.node.process_scan import ProcessScan
 
 _PROLOGUE: Final = """
 import ctypes, os, sys, threading

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from unittest import mock
 
 from rbdagent.collect.files import Identity, identity_of
-from rbdagent.collect.node import procfs as processes
+from rbdagent.collect.node import namespaces, openers
 from rbdagent.collect.node.observer import observe_node
 from rbdagent.collect.node.roots import NodeRoots
 from rbdagent.correlate import images_of
@@ -427,7 +427,10 @@ def observed(node: RecordedNode, root: Path) -> tuple[NodeView | None, Source]:
     def recorded_identity(path: str) -> Identity:
         return links[path].identity if path in links else identity_of(path)
 
-    with mock.patch.object(processes, "identity_of", recorded_identity):
+    with (
+        mock.patch.object(namespaces, "identity_of", recorded_identity),
+        mock.patch.object(openers, "identity_of", recorded_identity),
+    ):
         return observe_node(roots, node_name=node.name)
 
 

@@ -22,13 +22,14 @@ from rbdagent.collect.files import (
     read_file,
     read_head,
 )
-from rbdagent.collect.node import limits, procfs
+from rbdagent.collect.node import limits, namespaces, openers, procfs
 from rbdagent.model import InFlight, NotObserved
 from tests.support.node_files import FILES, MOUNTS, POD, ROOT_MOUNT, Tree, gap_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from types import ModuleType
 
 HUGE: Final = 8 << 20
 
@@ -247,14 +248,22 @@ def in_flight(tree: Tree) -> tuple[InFlight, ...]:
 
 
 @pytest.mark.parametrize(
-    ("bound", "path", "fact"),
-    [("MOUNTINFO_SIZES", "namespaces/own", MOUNTS), ("MAPS_SIZES", "proc/7/maps", FILES)],
+    ("bound", "readers", "path", "fact"),
+    [
+        ("MOUNTINFO_SIZES", (namespaces,), "namespaces/own", MOUNTS),
+        ("MAPS_SIZES", (openers, procfs), "proc/7/maps", FILES),
+    ],
 )
 def test_data_beyond_a_bound_is_not_observed_and_is_named(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, bound: str, path: str, fact: str
+    tree: Tree,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+    readers: tuple[ModuleType, ...],
+    path: str,
+    fact: str,
 ) -> None:
     monkeypatch.setattr(limits, "UNTIMED", SMALL)
-    for module in (limits, procfs):
+    for module in (limits, *readers):
         monkeypatch.setattr(module, bound, (SMALL,))
     tree.write(path, f"{ROOT_MOUNT}\n".encode() * 2000)
     view, source = tree.observe()
@@ -270,7 +279,8 @@ def test_data_beyond_a_bound_is_not_observed_and_is_named(
 def test_file_mapped_before_the_bound_is_evidence(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(procfs, "MAPS_SIZES", (100,))
+    for module in (openers, procfs):
+        monkeypatch.setattr(module, "MAPS_SIZES", (100,))
     line = b"7f0000000000-7f0000001000 r--p 00000000 fc:00 12   /db\n"
     monkeypatch.setattr(os, "read", lambda descriptor, _: _READ(descriptor, len(line)))
     tree.write("proc/7/maps", line * 10)
@@ -282,7 +292,8 @@ def test_file_mapped_before_the_bound_is_evidence(
 def test_process_that_serves_an_nbd_device_is_not_proof_of_use(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(procfs, "MAPS_SIZES", (SMALL,))
+    for module in (openers, procfs):
+        monkeypatch.setattr(module, "MAPS_SIZES", (SMALL,))
     tree.write("sys/block/nbd0/pid", "9\n")
     tree.write("sys/block/nbd0/dev", "43:0\n")
     tree.process(9, "/usr/bin/rbd-nbd", "map", "k8s/image", "--device", "/dev/nbd0")

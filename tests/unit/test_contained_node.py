@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rbdagent.collect.node.contained import KeptNode, NodeAnswer
+    from rbdagent.collect.node.processes import ProcessEntry
     from rbdagent.model import NodeView, Source
 
 
@@ -144,18 +145,18 @@ def test_kept_process_remembers_what_hangs(
     tree: Tree, keep: Callable[[], KeptNode], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from rbdagent.collect.node import procfs
+    from rbdagent.collect.node.processes import read_command
 
-    real = procfs._read_command
     tree.process(66, "/app")
 
-    def read(entry: procfs.ProcessEntry) -> None:
+    def read(entry: ProcessEntry) -> None:
         if entry.ref.pid == 66:
             with (tmp_path / "times").open("a") as times:
                 times.write("once ")
             threading.Event().wait()
-        real(entry)
+        read_command(entry)
 
-    monkeypatch.setattr(procfs, "_read_command", read)
+    monkeypatch.setattr(procfs, "read_command", read)
     monkeypatch.setattr(procfs, "_COMMAND_S", 0.2)
     kept = keep()
     gaps = [gap_of(ask(tree, kept)[1], COMMAND_LINES) for _ in range(3)]

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rbdagent.collect.node import procfs
+from rbdagent.collect.node import namespaces, process_scan
 from rbdagent.collect.node.mounts import Wanted, read_mounts
 from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber, NotObserved, observed_of
+from rbdagent.parse import command_line
 from tests.support.node_files import ROOT_MOUNT, Tree
 from tests.support.snapshots import POD_UID
 
@@ -64,7 +65,7 @@ def test_process_that_ends_does_not_hide_the_mounts_of_the_others_in_its_namespa
             return None
         return read_mounts(path, wanted, share)
 
-    monkeypatch.setattr(procfs, "read_mounts", read)
+    monkeypatch.setattr(namespaces, "read_mounts", read)
     scan = Pass(tree.roots.procfs, RBD0).scan()
     assert scan.unread_mounts == []
     (shared,) = (namespace for namespace in scan.namespaces if not namespace.is_host)
@@ -91,7 +92,7 @@ def test_mount_that_changes_during_the_scan_is_in_the_host_too(
             tree.write("namespaces/host", f"{ROOT_MOUNT}\n" + ("" if is_first else f"{used}\n"))
         return found
 
-    monkeypatch.setattr(procfs, "read_mounts", read)
+    monkeypatch.setattr(namespaces, "read_mounts", read)
     scan = ProcessPass(tree.roots.procfs, RBD0).scan()
     for namespace in scan.namespaces:
         assert [mount.path for mount in observed_of(namespace.mounts)] == ["/data"]
@@ -112,7 +113,7 @@ def test_mounts_of_the_host_that_cannot_be_read_again_are_not_observed(
             tree.write("namespaces/host", "cut\n")
         return found
 
-    monkeypatch.setattr(procfs, "read_mounts", read)
+    monkeypatch.setattr(namespaces, "read_mounts", read)
     scan = ProcessPass(tree.roots.procfs, RBD0).scan()
     unread = [isinstance(namespace.mounts, NotObserved) for namespace in scan.namespaces]
     assert unread == [namespace.is_host for namespace in scan.namespaces] == [True, False]
@@ -132,7 +133,7 @@ def test_command_line_that_cannot_be_masked_is_a_gap_of_its_process(
             raise ValueError(arguments)
         return " ".join(arguments).replace("=x", "=***")
 
-    monkeypatch.setattr(procfs, "command_without_secrets", mask)
+    monkeypatch.setattr(command_line, "command_without_secrets", mask)
     scan = ProcessPass(tree.roots.procfs, RBD0).scan()
     (gap,) = scan.unread_files
     assert gap == "process 17 (odd): secrets could not be masked: ValueError"
@@ -145,7 +146,7 @@ def test_command_lines_of_few_processes_of_a_pod_are_masked(
 ) -> None:
     """A pod may have any number of processes with open files, and long command lines."""
     tree = Tree(tmp_path)
-    count = procfs._MOST_COMMANDS + 5
+    count = process_scan._MOST_COMMANDS + 5
     for pid in range(100, 100 + count):
         tree.process(pid, "/bin/app", "--flag", pod=POD_UID, namespace="host")
         tree.write(f"proc/{pid}/maps", "7f00-7f10 r--p 00000000 fc:00 12 /data/db\n")
@@ -155,8 +156,8 @@ def test_command_lines_of_few_processes_of_a_pod_are_masked(
         masked.append(arguments)
         return " ".join(arguments)
 
-    monkeypatch.setattr(procfs, "command_without_secrets", mask)
+    monkeypatch.setattr(command_line, "command_without_secrets", mask)
     scan = ProcessPass(tree.roots.procfs, RBD0).scan()
     commands = [opener.process.command for opener in scan.openers]
-    assert commands == ["/bin/app --flag"] * procfs._MOST_COMMANDS + ["app"] * 5
-    assert masked.count(("/bin/app", "--flag")) == procfs._MOST_COMMANDS
+    assert commands == ["/bin/app --flag"] * process_scan._MOST_COMMANDS + ["app"] * 5
+    assert masked.count(("/bin/app", "--flag")) == process_scan._MOST_COMMANDS

@@ -13,13 +13,15 @@ import pytest
 from rbdagent.collect.node import holder_processes
 from rbdagent.collect.node.holder_processes import with_descriptions
 from rbdagent.collect.node.mounts import Wanted
-from rbdagent.collect.node.procfs import ProcessPass, ProcessScan
+from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import NOT_REQUESTED, NotObserved, ParentProcess, ProcessRef
 from tests.support.node_files import OTHER_POD, ROOT_MOUNT, Tree
 from tests.support.snapshots import mapping, opener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rbdagent.collect.node.process_scan import ProcessScan
 
 PROCFS: Final = Path("/proc")
 USERS: Final = "root:x:0:0:root:/root:/bin/bash\nbackup:x:34:34::/:/bin/sh\nagain:x:34:34::/:/x\n"

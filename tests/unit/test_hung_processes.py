@@ -11,7 +11,8 @@ import pytest
 
 from rbdagent.collect import parallel
 from rbdagent.collect.files import Identity, identity_of
-from rbdagent.collect.node import procfs
+from rbdagent.collect.node import namespaces, openers, procfs
+from rbdagent.collect.node.processes import read_command
 from rbdagent.collect.node.procfs import Turns
 from rbdagent.model import COMMAND_LINES, NotObserved, observed_of
 from tests.support.node_files import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
     from pathlib import Path
 
+    from rbdagent.collect.node.processes import ProcessEntry
     from rbdagent.collect.parallel import Left
 
     Item = tuple[str, int]
@@ -69,7 +71,8 @@ def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
         return identity_of(path)
 
     monkeypatch.setattr(os, "open", opened)
-    monkeypatch.setattr(procfs, "identity_of", identity)
+    for module in (namespaces, openers):
+        monkeypatch.setattr(module, "identity_of", identity)
     monkeypatch.setattr(procfs, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(procfs, "_COMMAND_S", 0.2)
     yield made
@@ -265,7 +268,8 @@ def test_the_reasons_why_files_are_not_observed_stay_apart(
     tree.process(67, "/large", pod=OTHER_POD)
     tree.process(68, "/denied", pod=OTHER_POD)
     tree.write("proc/67/maps", "x" * 100)
-    monkeypatch.setattr(procfs, "MAPS_SIZES", (99,))
+    for module in (openers, procfs):
+        monkeypatch.setattr(module, "MAPS_SIZES", (99,))
     real = os.open
 
     def refused(path: str, flags: int) -> int:
@@ -310,14 +314,13 @@ def test_process_that_answers_before_the_search_of_its_file_system_is_a_gap(
 def test_error_of_one_process_does_not_affect_the_others(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = procfs._read_command
 
-    def read(entry: procfs.ProcessEntry) -> None:
+    def read(entry: ProcessEntry) -> None:
         if entry.ref.pid == 66:
             raise ValueError("unexpected")
-        real(entry)
+        read_command(entry)
 
-    monkeypatch.setattr(procfs, "_read_command", read)
+    monkeypatch.setattr(procfs, "read_command", read)
     view, source = tree.observe()
     assert f"{WHO}: process 66: ValueError: unexpected" in gap_of(source, FILES).reason
     assert {process.pid for process in view.processes} == {66, 77}

@@ -9,10 +9,11 @@ import pytest
 
 from rbdagent.collect import files
 from rbdagent.collect.files import identity_of, inode_of, is_mount_point, is_same
-from rbdagent.collect.node import kubelet_dirs, procfs
+from rbdagent.collect.node import kubelet_dirs, namespaces, openers
 from rbdagent.collect.node.file_systems import file_system_of
 from rbdagent.collect.node.limits import MAPS_SIZES, share_of_process
 from rbdagent.collect.node.mounts import Wanted
+from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber, NotObserved, StagingDirectory
 from tests.support.node_files import KUBELET, Tree
 
@@ -121,14 +122,15 @@ def refused(monkeypatch: pytest.MonkeyPatch, *, known: tuple[int, int] | None) -
     def refuse(path: str) -> None:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(procfs, "identity_of", refuse)
-    monkeypatch.setattr(procfs, "file_system_at", lambda _: known)
+    for module in (namespaces, openers):
+        monkeypatch.setattr(module, "identity_of", refuse)
+    monkeypatch.setattr(openers, "file_system_at", lambda _: known)
 
 
 def denied_files(tree: Tree) -> list[str]:
     tree.open_files(9, "/dev/null")
     wanted = Wanted.of([DeviceNumber(major=252, minor=0)])
-    return procfs.ProcessPass(tree.roots.procfs, wanted).scan().denied_files
+    return ProcessPass(tree.roots.procfs, wanted).scan().denied_files
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rbdagent.collect.node import kcmp, limits, procfs
+from rbdagent.collect.node import kcmp, limits, openers, procfs
 from rbdagent.collect.node.kcmp import Kcmp, Kind, Twins
-from rbdagent.collect.node.mounts import Wanted
 from rbdagent.model import NotObserved
 from tests.support.node_files import FILES, OTHER_POD, POD, ROOT_MOUNT, Tree, gap_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rbdagent.collect.node.processes import ProcessEntry
 
 LINE: Final = "7f0000000000-7f0000001000 r--p 00000000 fc:00 12   /data/db\n"
 DENIED: Final = -1
@@ -131,13 +132,13 @@ def test_a_process_that_shared_memory_until_the_other_was_read_is_read_itself(
     """It executes another program between the two reads."""
     fake = FakeKcmp(VM={77: 1, 78: 1})
     use(fake)
-    real = procfs._mappings
+    real = openers._mappings
 
-    def mapped(entry: procfs.ProcessEntry, *arguments: object) -> object:
+    def mapped(entry: ProcessEntry, *arguments: object) -> object:
         fake.shared["VM"][78] = 2
         return real(entry, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(procfs, "_mappings", mapped)
+    monkeypatch.setattr(openers, "_mappings", mapped)
     tree.write("proc/78/maps", LINE)
     assert paths_of(tree) == {(78, "/data/db")}
 
@@ -156,12 +157,13 @@ def test_what_was_not_read_of_a_shared_address_space_is_a_gap(
     fake = FakeKcmp(VM={77: 1, 78: 1})
     use(fake)
     if cause == "too large":
-        monkeypatch.setattr(procfs, "MAPS_SIZES", (10,))
+        for module in (openers, procfs):
+            monkeypatch.setattr(module, "MAPS_SIZES", (10,))
     for pid in (77, 78):
         tree.write(f"proc/{pid}/maps", LINE)
-    real = procfs._mappings
+    real = openers._mappings
 
-    def mapped(entry: procfs.ProcessEntry, *arguments: object) -> object:
+    def mapped(entry: ProcessEntry, *arguments: object) -> object:
         if not is_shared:
             fake.shared["VM"][78] = 2
         if cause == "error" and entry.process.pid != 1:
@@ -171,7 +173,7 @@ def test_what_was_not_read_of_a_shared_address_space_is_a_gap(
             return iter(())
         return real(entry, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(procfs, "_mappings", mapped)
+    monkeypatch.setattr(openers, "_mappings", mapped)
     if cause == "ended":
         assert paths_of(tree) == {(78, "/data/db")}
         return
@@ -184,9 +186,12 @@ def test_a_shared_table_of_descriptors_is_read_once_and_counts_for_both(
     tree: Tree, use: Callable[[FakeKcmp | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only large tables are compared; both processes show the first descriptors themselves."""
-    for module in (limits, procfs):
+    for module in (limits, openers, procfs):
         monkeypatch.setattr(module, "DESCRIPTOR_COUNTS", (1, 9))
-    monkeypatch.setattr(procfs._Columns, "of", lambda _: columns_of(tree))
+    at = os.stat(tree.root).st_dev
+    number = tree.number(0)
+    by_number = {(os.major(at), os.minor(at)): number}
+    monkeypatch.setattr(openers, "_by_number", lambda _: by_number)
     device = str(tree.root / "file")
     Path(device).touch()
     tree.open_files(77, "/dev/null", "/dev/null", device)
@@ -197,33 +202,24 @@ def test_a_shared_table_of_descriptors_is_read_once_and_counts_for_both(
     assert paths_of(tree) == {(77, device)}
 
 
-def columns_of(tree: Tree) -> procfs._Columns:
-    """Return the device 252:0 as the file system of the tree."""
-    ((_, number),) = _COLUMNS(Wanted.of([tree.number(0)]).numbers).by_number.items()
-    at = os.stat(tree.root).st_dev
-    return procfs._Columns(by_number={(os.major(at), os.minor(at)): number}, columns={}, majors=())
-
-
-_COLUMNS: Final = procfs._Columns.of
-
-
 def test_without_the_system_call_equal_large_address_spaces_wait_for_the_small_ones(
     tree: Tree, use: Callable[[FakeKcmp | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the first of them is read twice."""
     use(None)
-    monkeypatch.setattr(procfs, "MAPS_SIZES", (10, 1000))
+    for module in (openers, procfs):
+        monkeypatch.setattr(module, "MAPS_SIZES", (10, 1000))
     for pid in (77, 78):
         rest = f"S 1 1 1 0 -1 0 {'0 ' * 10}1 0 1000 0 {'0 ' * 3}400000 500000 7ffe {'0 ' * 22}"
         tree.write(f"proc/{pid}/stat", f"{pid} (app) {rest}\n")
         tree.write(f"proc/{pid}/maps", LINE)
     begun = []
-    real = procfs._mappings
+    real = openers._mappings
 
-    def mapped(entry: procfs.ProcessEntry, *arguments: object) -> object:
+    def mapped(entry: ProcessEntry, *arguments: object) -> object:
         begun.append(entry.process.pid)
         return real(entry, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(procfs, "_mappings", mapped)
+    monkeypatch.setattr(openers, "_mappings", mapped)
     assert paths_of(tree) == {(77, "/data/db"), (78, "/data/db")}
     assert begun == [1, 77, 77, 78]

@@ -9,7 +9,7 @@ import pytest
 
 from rbdagent.collect.files import followed
 from rbdagent.collect.node.kubelet_dirs import existing_roots, observe_kubelet, own_root
-from rbdagent.collect.node.procfs import ProcessEntry
+from rbdagent.collect.node.processes import ProcessEntry
 from rbdagent.model import NotObserved, ProcessRef
 
 if TYPE_CHECKING:

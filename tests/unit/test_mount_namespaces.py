@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.collect.files import Identity, identity_of
-from rbdagent.collect.node import procfs
+from rbdagent.collect.node import namespaces
 from rbdagent.model import NotObserved, SourceState
 from rbdagent.parse.mountinfo import parse_mount_line
 from tests.support.node_files import MOUNTS, OTHER_POD, POD, ROOT_MOUNT, Tree, gap_of, volume_path
@@ -131,7 +131,7 @@ def test_host_namespace_is_recognised_without_its_inode(
             raise PermissionError(13, "Permission denied", path)
         return identity_of(path)
 
-    monkeypatch.setattr(procfs, "identity_of", identity)
+    monkeypatch.setattr(namespaces, "identity_of", identity)
     host = [mount.path for mount in mounts(tree.mappings()[0]) if mount.namespace.is_host]
     assert set(host) == {f"{STAGING}0", volume_path(POD, "a")}
     others = [mount for mount in mounts(tree.mappings()[0]) if not mount.namespace.is_host]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rbdagent.collect.node import limits, mounts, procfs
+from rbdagent.collect.node import limits, mounts, namespaces, openers, procfs
 from rbdagent.collect.node.limits import LEAST_S, OBSERVATION_S, POD_S, UNTIMED, Limits
 from rbdagent.collect.node.mounts import Wanted
+from rbdagent.collect.node.openers import Openers
 from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber, NotObserved
 from tests.support.node_files import (
@@ -30,6 +31,7 @@ from tests.support.node_files import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rbdagent.collect.node.processes import ProcessEntry
     from rbdagent.model import Gap, Mapping
 
 USED: Final = f"40 28 252:0 / {volume_path(POD, 'a')} rw - ext4 /dev/rbd0 rw"
@@ -92,7 +94,7 @@ def slow(clock: Clock, monkeypatch: pytest.MonkeyPatch, tree: Tree) -> Tree:
 def only_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every file larger than usual, except for a mountinfo of two lines."""
     monkeypatch.setattr(limits, "UNTIMED", 200)
-    for module in (limits, procfs):
+    for module in (limits, openers, procfs):
         monkeypatch.setattr(module, "MAPS_SIZES", (0, 10_000, 1 << 20))
         monkeypatch.setattr(module, "DESCRIPTOR_COUNTS", (0, 10, math.inf))
 
@@ -131,7 +133,7 @@ def test_process_without_a_pod_has_a_limit_of_its_own(slow: Tree) -> None:
 def test_descriptors_that_take_too_long_are_a_gap(
     tree: Tree, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(procfs, "_OFTEN", 1)
+    monkeypatch.setattr(openers, "_OFTEN", 1)
     only_large(monkeypatch)
     clock.step = 0.1
     tree.open_files(66, *["/dev/null"] * 30)
@@ -195,7 +197,7 @@ def test_large_mounts_of_one_pod_do_not_hide_smaller_ones_of_another(
     tree: Tree, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_large(monkeypatch)
-    for module in (limits, procfs):
+    for module in (limits, namespaces):
         monkeypatch.setattr(module, "MOUNTINFO_SIZES", (1000, 1 << 20))
 
     def read(descriptor: int, size: int) -> bytes:
@@ -213,7 +215,7 @@ def test_descriptors_are_continued_by_their_number(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process closes its first descriptors before the others are read."""
-    for module in (limits, procfs):
+    for module in (limits, openers, procfs):
         monkeypatch.setattr(module, "DESCRIPTOR_COUNTS", (2, math.inf))
     tree.open_files(77, *["/dev/null"] * 5)
     read: list[str] = []
@@ -224,12 +226,12 @@ def test_descriptors_are_continued_by_their_number(
             names = sorted(found, key=lambda entry: entry.name)
         return contextlib.nullcontext(names[2:] if read and "/77/" in path else names)
 
-    def join(_: ProcessPass, entry: procfs.ProcessEntry, link: str, share: object) -> None:
+    def join(_: Openers, entry: ProcessEntry, link: str, share: object) -> None:
         if entry.process.pid == 77:
             read.append(os.path.basename(link))
 
     monkeypatch.setattr(os, "scandir", listing)
-    monkeypatch.setattr(ProcessPass, "_join_descriptor", join)
+    monkeypatch.setattr(Openers, "_join_descriptor", join)
     tree.observe()
     assert read == ["0", "1", "2", "3", "4"]
 
@@ -320,11 +322,11 @@ def test_memory_whose_file_cannot_stay_open_is_read_again(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_large(monkeypatch)
-    monkeypatch.setattr(procfs, "_MOST_BEGUN", 0)
+    monkeypatch.setattr(openers, "_MOST_BEGUN", 0)
     tree.write("proc/77/maps", "7f0000000000-7f0000001000 r--p 00000000 fc:10 12 /data/db\n")
-    openers = tree.mappings()[1].openers
-    assert not isinstance(openers, NotObserved)
-    assert [opener.path for opener in openers] == ["/data/db"]
+    found = tree.mappings()[1].openers
+    assert not isinstance(found, NotObserved)
+    assert [opener.path for opener in found] == ["/data/db"]
 
 
 def test_no_file_stays_open_after_the_observation(
@@ -332,7 +334,8 @@ def test_no_file_stays_open_after_the_observation(
 ) -> None:
     for pid in (66, 77):
         slow.write(f"proc/{pid}/maps", f"{ROOT_MOUNT}\n" * 1000)
-    monkeypatch.setattr(procfs, "MAPS_SIZES", (0, 100))
+    for module in (openers, procfs):
+        monkeypatch.setattr(module, "MAPS_SIZES", (0, 100))
     before = os.listdir("/proc/self/fd")
     slow.observe()
     assert os.listdir("/proc/self/fd") == before
@@ -351,7 +354,7 @@ def test_openers_of_a_device_are_limited_per_process(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Assert the limit: more openers would add no evidence. A later device is still found."""
-    monkeypatch.setattr(procfs, "_MOST_ALIKE", 2)
+    monkeypatch.setattr(openers, "_MOST_ALIKE", 2)
     (tree.root / "file").touch()
     tree.open_files(77, *[str(tree.root / "file")] * 5, "/proc")
     numbers = [device_of(path) for path in (tree.root, "/proc")]

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from rbdagent.collect.files import followed, read_file
-from rbdagent.collect.node.procfs import named, start_ticks, uids_of
+from rbdagent.collect.node.processes import named, start_ticks, uids_of
 from rbdagent.model import NotObserved, ParentProcess, derived, observed_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rbdagent.collect.node.procfs import ProcessEntry, ProcessScan
+    from rbdagent.collect.node.process_scan import ProcessScan
+    from rbdagent.collect.node.processes import ProcessEntry
     from rbdagent.model import Mapping, Mount, OpenFile, ProcessRef
 
 MOST: Final = 256

@@ -80,6 +80,8 @@ class Twins:
         self._kcmp = kcmp
         self._kind = kind
         self._sorted: dict[str, list[int]] = {}
+        self._first: dict[int, int] = {}
+        """The process that is read instead of another one, because they share it."""
 
     def first_of(self, pid: int, pod: str) -> int | None:
         """Return an earlier process of the pod that shares it with this one.
@@ -110,6 +112,25 @@ class Twins:
         self._sorted[pod] = known
         return None
 
-    def are_equal(self, first: int, second: int) -> bool:
-        """Return whether two processes share it now."""
-        return self._kcmp is not None and bool(self._kcmp.is_shared(first, second, self._kind))
+    def joins(self, pid: int, pod: str) -> bool:
+        """Return whether an earlier process of the pod shares it, and is read instead."""
+        first = self.first_of(pid, pod)
+        if first is not None:
+            self._first[pid] = first
+        return first is not None
+
+    @property
+    def joined(self) -> tuple[int, ...]:
+        """The processes for which another one is read."""
+        return tuple(self._first)
+
+    def twin_of(self, pid: int) -> int | None:
+        """Return the process that was read instead, if they still share it.
+
+        A process may have ended, or executed another program, before the other one was read. The
+        other one existed before, so that it cannot share what this one has since then.
+        """
+        first = self._first.get(pid)
+        if first is None or self._kcmp is None:
+            return None
+        return first if self._kcmp.is_shared(first, pid, self._kind) else None

@@ -21,7 +21,7 @@ from rbdagent.collect.files import (
 from rbdagent.collect.node.file_systems import mount_of
 from rbdagent.collect.node.limits import MOUNTINFO, share_of_process
 from rbdagent.collect.node.mounts import OnDisk
-from rbdagent.collect.node.procfs import KUBELETS, flag_value, named, uids_of
+from rbdagent.collect.node.processes import named, uids_of
 from rbdagent.collect.node.sockets import listening_names, listens
 from rbdagent.errors import ParseError
 from rbdagent.model import (
@@ -33,6 +33,7 @@ from rbdagent.model import (
     StagingDirectory,
     VolumeData,
 )
+from rbdagent.parse.command_line import KUBELETS, flag_value
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.kubelet import parse_stash, parse_volume_data
 from rbdagent.parse.times import iso_time
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rbdagent.collect.node.procfs import ProcessEntry, ProcessScan
+    from rbdagent.collect.node.process_scan import ProcessScan
+    from rbdagent.collect.node.processes import ProcessEntry
     from rbdagent.model import ProcessRef
 
 KNOWN_ROOTS: Final = (

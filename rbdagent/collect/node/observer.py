@@ -27,19 +27,14 @@ from rbdagent.collect.node.mounts import (
     shows_use,
     unbacked_of,
 )
-from rbdagent.collect.node.procfs import (
+from rbdagent.collect.node.process_scan import (
     MOST_NAMED,
-    NBD_SERVER,
-    ProcessEntry,
-    ProcessPass,
     ProcessScan,
-    Turns,
-    flag_value,
     in_flight_of,
-    is_nbd_server,
-    named,
     thread_traces,
 )
+from rbdagent.collect.node.processes import ProcessEntry, named
+from rbdagent.collect.node.procfs import ProcessPass, Turns
 from rbdagent.collect.node.rbd_sysfs import (
     BlockDevice,
     Clients,
@@ -77,6 +72,8 @@ from rbdagent.model import (
     first_unobserved,
     observed_of,
 )
+from rbdagent.parse.command_line import flag_value
+from rbdagent.parse.rbd_nbd import NBD_SERVER, is_server
 from rbdagent.parse.shown import all_as_unicode
 
 if TYPE_CHECKING:
@@ -176,7 +173,7 @@ def _needs_threads(
     In that case, the open files and mounts of every thread are read too. Reading them in each
     observation would cost too much. An rbd-nbd process has the device open that it serves.
     """
-    servers = {entry.process.pid for entry in scan.entries if is_nbd_server(entry)}
+    servers = {entry.process.pid for entry in scan.entries if is_server(entry.arguments)}
     used = {opener.device for opener in scan.openers if opener.process.pid not in servers}
     used |= {mount.device for mount in mounts if "/pods/" in mount.path}
     return any(used.isdisjoint(device.numbers) for device in devices)
@@ -333,7 +330,7 @@ def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
     servers = [
         entry
         for entry in scan.entries
-        if is_nbd_server(entry)
+        if is_server(entry.arguments)
         and flag_value(entry.arguments, "--device") in {None, mapping.device}
     ]
     backend = mapping.nbd.backend
