@@ -136,7 +136,7 @@ def _skipped(source: str) -> CheckResult:
 def _ceph(
     settings: Settings, access: CephAccess, note: Callable[[ClusterView], None]
 ) -> tuple[CheckResult, ...]:
-    from rbdagent.collect.ceph.images import check_ceph
+    from rbdagent.collect.ceph.check import check_ceph
     from rbdagent.collect.monitors import with_monitors
 
     (located,) = with_monitors((access,), settings.monitor_lists, {})

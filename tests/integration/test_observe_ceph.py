@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rbdagent.collect.ceph.access import MappedHere
+from rbdagent.collect.ceph.check import check_ceph
 from rbdagent.collect.ceph.connection import _RELEASE, Cluster
-from rbdagent.collect.ceph.images import CephReader, check_ceph, near_images
+from rbdagent.collect.ceph.images import CephReader, near_images
 from rbdagent.collect.ceph.keys import can_use
 from rbdagent.model import (
     BlocklistEntry,
@@ -177,7 +178,7 @@ def test_a_short_open_is_a_transient_watcher(
     ceph.create_image("k8s/transient")
     client = start_client(ceph, "k8s/transient")
     # The client closes between the first query and the second, even on a busy machine.
-    monkeypatch.setattr("rbdagent.collect.ceph.images.time.sleep", lambda _: close(client))
+    monkeypatch.setattr("rbdagent.collect.ceph.image.time.sleep", lambda _: close(client))
     try:
         _, number = said(client)
         view = seen(ceph, wanted("transient"))

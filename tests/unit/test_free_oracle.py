@@ -12,7 +12,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rbdagent.collect.ceph.watch_reads import watches_in
+from rbdagent.collect.ceph.image import watches_in
 from rbdagent.collect.kube.list_reports import dated, node_report
 from rbdagent.correlate import correlate
 from rbdagent.model import (

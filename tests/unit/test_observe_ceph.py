@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.collect.ceph import images as ceph_images
+from rbdagent.collect.ceph import many_images
 from rbdagent.collect.ceph.access import NOTHING_MAPPED, MappedHere
-from rbdagent.collect.ceph.images import CephReader, check_ceph
+from rbdagent.collect.ceph.check import check_ceph
+from rbdagent.collect.ceph.images import CephReader
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -123,7 +124,7 @@ def test_mirror_daemons_are_requested_only_if_the_dump_has_one(
         pools.append(pool_id)
         return ()
 
-    monkeypatch.setattr(ceph_images, "mirror_daemons", requested)
+    monkeypatch.setattr(many_images, "mirror_daemons", requested)
     found = views(observe(tmp_path, [identity(name) for name in names])[0])
     assert found[3].mirror_daemons == ()
     assert len(pools) == asked
@@ -722,7 +723,7 @@ def test_only_a_watch_of_librbd_that_has_ended_is_transient(
     def next_read(_: float) -> None:
         watched.watchers = later.pop(0)
 
-    monkeypatch.setattr("rbdagent.collect.ceph.images.time.sleep", next_read)
+    monkeypatch.setattr("rbdagent.collect.ceph.image.time.sleep", next_read)
     (found,) = views(observe(tmp_path, [identity("one")])[0])
     assert isinstance(found.watchers, tuple)
     assert [watcher.client for watcher in found.watchers] == lasting

@@ -20,7 +20,8 @@ from rbdagent.cli import run
 from rbdagent.collect import ceph_process
 from rbdagent.collect.ceph import connection as observe_cluster
 from rbdagent.collect.ceph import images as observe_ceph
-from rbdagent.collect.ceph.images import CephReader, check_ceph
+from rbdagent.collect.ceph.check import check_ceph
+from rbdagent.collect.ceph.images import CephReader
 from rbdagent.collect.failure import DEFECT, as_source_error
 from rbdagent.collect.kube import connection, list_reports
 from rbdagent.collect.kube import list_target as observe_kube

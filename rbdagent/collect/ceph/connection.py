@@ -468,6 +468,50 @@ def reach_cure(access: CephAccess) -> str:
     return f"{line_of(asked)} shows whether the monitors can be reached"
 
 
+def silence_cure(cluster: Cluster) -> str:
+    """Return a hint for an OSD that does not answer.
+
+    The monitors give a user without osd caps no ticket for OSDs, and its requests then wait until
+    their time limit (measured with Ceph 16.2.15 by
+    tests/integration/test_observe_ceph.py).
+    """
+    shown = line_of(command("ceph auth get", f"client.{cluster.access.client_id}"))
+    return (
+        "ceph health detail shows placement groups and OSDs that are down; OSDs of most "
+        f"releases never answer a user without osd caps, which {shown} shows"
+    )
+
+
+def osd_error(cluster: Cluster, subject: str, error: Exception, more: str) -> SourceError:
+    """Return the error that OSDs did not answer about an image or a pool.
+
+    Args:
+        cluster: the connection.
+        subject: the image or the pool.
+        error: of a binding.
+        more: a command that may show the cause.
+    """
+    # The table of error numbers is loaded only after a failure.
+    from rbdagent.parse.faults import Call, Fault
+
+    user = f"client.{cluster.access.client_id}"
+    match fault_in(Call.IMAGE, error):
+        case Fault.BLOCKLISTED:
+            return cluster.blocked(subject)
+        case Fault.TIMED_OUT:
+            return SourceError(
+                f"{subject}: no answer within {cluster.access.timeout_s:g} s",
+                hint=silence_cure(cluster),
+            )
+        case Fault.DENIED:
+            return SourceError(
+                f"{subject}: {user} has no permission to read it",
+                hint=caps_cure(user),
+            )
+        case _:
+            return SourceError(f"{subject}: {error}", hint=f"{more} may show more")
+
+
 class _Blocked(Struct, frozen=True):
     """Holds an entry of one of the two lists: a client has ``addr``, a range has ``range``."""
 
