@@ -37,7 +37,12 @@ _SYS_ADMIN: Final = 1 << 21
 
 
 def parse_boot_time(stat: bytes) -> int | None:
-    """Return the Unix time of the boot from ``/proc/stat``; None if it does not show it."""
+    """Return the Unix time of the boot from ``/proc/stat``; None if it does not show it.
+
+    Raises:
+        IndexError: the time is missing.
+        ValueError: it is no number.
+    """
     for line in stat.splitlines():
         if line.startswith(b"btime "):
             return int(line.split()[1])
@@ -68,7 +73,8 @@ def parse_stat(raw: bytes) -> Stat:
     """Parse ``/proc/PID/stat``.
 
     Raises:
-        IndexError, ValueError: a field is missing, or is no number.
+        IndexError: a field is missing.
+        ValueError: a field is no number.
     """
     # The name is in parentheses and may contain spaces and parentheses.
     head, _, tail = raw.decode(errors="replace").rpartition(")")

@@ -19,11 +19,12 @@ import msgspec
 
 from rbdagent import config, errors
 from rbdagent.correlate.log_names import LogNames, Naming
-from rbdagent.model import CsiSource
+from rbdagent.model import CsiSource, DeviceNumber
 from rbdagent.parse import (
     address,
     brief,
     ceph_keys,
+    command_line,
     driver_image,
     excerpt,
     faults,
@@ -37,6 +38,7 @@ from rbdagent.parse import (
     logs,
     monitors,
     mountinfo,
+    proc,
     quantity,
     rbd_nbd,
     recognised,
@@ -219,6 +221,47 @@ _STAMPS: Final = Texts(
     ("1121 00:46:43.130395", "Nov 21 00:46:43", "0229 23:59:59.999999", "2026-11-21T00:46:43Z")
 )
 _MOUNTS: Final = Texts(_lines("recordings/*/n1.mountinfo-*"))
+_STATS: Final = Texts(
+    (
+        "77 (a) b (c)) S 1 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 3 0 1234 0 0 0 4194304 4202496 7",
+        "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 4 0 0 0 0 0 0",
+        "cpu  1 2 3\nintr 4 5\nbtime 1795394803\nprocesses 9\n",
+    ),
+    ("btime ", ") Z ", " (", "\nbtime "),
+)
+_STATUSES: Final = Texts(
+    (
+        "Name:\tapp\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nCapPrm:\t000001ffffffffff\n",
+        "Name:\tUid:\t0\t0\t0\t0\nUid:\t34\t34\t34\t34\nCapPrm:\t00000000a80425fb\n",
+    ),
+    ("\nUid:\t", "\nCapPrm:\t", "\t0"),
+)
+_CGROUPS: Final = Texts(
+    (
+        (
+            "0::/kubepods.slice/kubepods-poda5aedea1_28da_40b4_92b8_6b3873d1a0c2.slice/"
+            f"cri-containerd-{'0f' * 32}.scope"
+        ),
+        f"0::/kubepods/besteffort/poda5aedea1-28da-40b4-92b8-6b3873d1a0c2/{'a0' * 32}",
+    ),
+    ("pod", "a5aedea1", "0" * 32, "f" * 64),
+)
+_MAPS: Final = Texts(
+    (
+        "7f0000000000-7f0000001000 r--p 00000000 fc:00 12                         /data/a b",
+        "7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \n55d0-55e0 r-xp 0 fc:10 7 /h fc:00 x",
+    ),
+    (" fc:00 ", " fc:", "fc:10", "\n"),
+)
+_COMMAND_LINES: Final = Texts(
+    (
+        "/usr/local/bin/k3s server\0",
+        "rbd-nbd\0map\0k8s/x\0--device\0/dev/nbd0\0",
+        "kubelet\0--root-dir=/data/kubelet\0--v=2",
+        "/sbin/mkfs.ext4\0-F\0/dev/rbd0\0",
+    ),
+    ("--root-dir", "--root-dir=", "\0", "mkfs", "/", "map", "attach"),
+)
 _IMAGES: Final = Texts(
     ("quay.io/cephcsi/cephcsi:v3.12.1", "cephcsi:3.3.1-arm64", "x/cephcsi-rhel8@sha256:00"),
     ("cephcsi:v", ".", ":", "/", "-"),
@@ -350,6 +393,23 @@ def _of_object(read: Callable[..., object], *samples: str) -> Target:
 
 def _workload(data: dict[str, Any]) -> object:
     return kubernetes.workload(data, kind="Deployment")
+
+
+def _mapped(text: str) -> object:
+    columns = proc.MapsColumns.of(
+        frozenset({DeviceNumber(major=252, minor=0), DeviceNumber(major=252, minor=16)})
+    )
+    return list(proc.mapped_files((_raw(text),), columns, ()))
+
+
+def _arguments(text: str) -> object:
+    line = _raw(text)
+    command_line.has_parsed_arguments(command_line.first_argument(line))
+    command_line.parse_command_line(line, is_cut=True)
+    arguments = command_line.parse_command_line(line, is_cut=False)
+    command_line.is_worker(command_line.program_of(arguments[0]))
+    command_line.flag_value(arguments, "--root-dir")
+    return rbd_nbd.is_server(arguments)
 
 
 def _image(text: str) -> object:
@@ -543,6 +603,25 @@ TARGETS: Final = (
         _MOUNTS,
         _of_bytes(mountinfo.parse_mount_line, where=_WHERE),
         mountinfo.unescape,
+    ),
+    _target(proc.parse_stat, _STATS, _of_bytes(proc.parse_stat)),
+    _target(proc.parse_boot_time, _STATS, _of_bytes(proc.parse_boot_time)),
+    _target(proc.parse_cgroup, _CGROUPS, _of_bytes(proc.parse_cgroup)),
+    _target(proc.parse_uids, _STATUSES, _of_bytes(proc.parse_uids)),
+    _target(proc.lacks_sys_admin, _STATUSES, _of_bytes(proc.lacks_sys_admin)),
+    _target(proc.mapped_files, _MAPS, _mapped),
+    _target(
+        command_line.parse_command_line,
+        _COMMAND_LINES,
+        _arguments,
+        *(command_line.first_argument, command_line.has_parsed_arguments),
+        *(command_line.program_of, command_line.base_name, command_line.is_worker),
+        *(command_line.flag_value, rbd_nbd.is_server),
+    ),
+    _target(
+        command_line.shown_command,
+        _SECRETS,
+        lambda text: command_line.shown_command(tuple(text.split(" ")), is_cut=False),
     ),
     _target(driver_image.cephcsi_version, _IMAGES, _of_text(driver_image.cephcsi_version)),
     _target(quantity.parse_quantity, _QUANTITIES, _of_text(quantity.parse_quantity)),
