@@ -61,14 +61,16 @@ def shown_lines(text: str) -> str:
     return "\n".join(map(shown, text.split("\n")))
 
 
+_NOT_PLAIN: Final = re.compile(r"[^\n -~]")
+
+
 def in_json(encoded: str) -> str:
     r"""Return encoded JSON with escapes such as ``\u202e``; parsers read the same data.
 
     JSON forbids raw control characters only up to U+001F (RFC 8259, section 7). Terminals also
     interpret DEL and U+0080 to U+009F, and change the direction of text at direction marks.
     """
-    if encoded.isascii() and "\x7f" not in encoded:
-        # The encoder has escaped every other control character.
+    if _NOT_PLAIN.search(encoded) is None:
         return encoded
     # Line by line: translating every character of a large snapshot takes seconds.
     lines = encoded.split("\n")
