@@ -49,7 +49,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.address import spelled
-from rbdagent.parse.handle import attachment_name, in_use_name
+from rbdagent.parse.handle import attachment_name, attachment_names, in_use_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -337,8 +337,8 @@ class KubeIndex:
             for attachment in self.attachments_by_volume.get(volume.name, ()):
                 if attachment.name == attachment_name(value, driver, attachment.node_name):
                     yield attachment
-        for node in self._nodes_of_misnamed:
-            yield from self.misnamed_attachments.get(attachment_name(value, driver, node), ())
+        for name in attachment_names(value, driver, self._nodes_of_misnamed):
+            yield from self.misnamed_attachments.get(name, ())
 
     def _is_named_by_its_volume(
         self, attachment: VolumeAttachment, drivers: frozenset[str]

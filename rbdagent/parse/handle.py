@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from rbdagent.errors import ParseError
 from rbdagent.parse.digests import sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _COMPOSED: Final = re.compile(
     r"(?P<version>[0-9a-f]{4})-(?P<length>[0-9a-f]{4})-(?P<rest>.+)", re.DOTALL
@@ -95,7 +98,16 @@ def migrated_handle(monitors: tuple[str, ...], pool: str, image: str) -> str:
 
 def attachment_name(handle: str, driver: str, node: str) -> str:
     """Return the name of the VolumeAttachment of a CSI volume to a node, as kubelet computes it."""
-    return "csi-" + sha256(f"{handle}{driver}{node}".encode()).hexdigest()
+    return next(attachment_names(handle, driver, (node,)))
+
+
+def attachment_names(handle: str, driver: str, nodes: Iterable[str]) -> Iterator[str]:
+    """Yield the names of the VolumeAttachments of a CSI volume to some nodes."""
+    begun = sha256(f"{handle}{driver}".encode())
+    for node in nodes:
+        digest = begun.copy()
+        digest.update(node.encode())
+        yield f"csi-{digest.hexdigest()}"
 
 
 def staging_hash(handle: str) -> str:

@@ -35,7 +35,13 @@ READ_WITHIN_OTHERS: Final = {
     *("image_keys_in", "published_labels", "unmapped_keys_in"),
 }
 READ_NO_TEXT: Final = {
-    *("attachment_name", "in_use_name", "migrated_handle", "staging_hash"),  # compose names
+    *(
+        "attachment_name",
+        "attachment_names",
+        "in_use_name",
+        "migrated_handle",
+        "staging_hash",
+    ),  # compose names
     *("image_keys", "label_value", "mapping_name", "selectors"),  # compose names, too
     *("id_key", "image_label", "client_label", "devices_value", "mapping_keys", "volume_key"),
     *("image_of", "is_made_by_hand", "meets"),  # read parsed values
