@@ -519,13 +519,14 @@ class CephIndex:
         """The images of each cluster, in the order of the view."""
         return tuple(map(Views, self._clusters))
 
+    @cached_property
+    def _views_in_order(self) -> tuple[Views, ...]:
+        by_cluster = dict(zip(map(id, self._clusters), self.views, strict=True))
+        return tuple(by_cluster[id(cluster)] for cluster in self.clusters)
+
     def views_of(self, image: ImageIdentity) -> Iterator[list[ImageView]]:
         """Yield for each distinct cluster, in order, the views that have the name or the id."""
-        views = {
-            id(cluster): found for cluster, found in zip(self._clusters, self.views, strict=True)
-        }
-        for cluster in self.clusters:
-            found = views[id(cluster)]
+        for found in self._views_in_order:
             named = found.by_name.get(image.spec.name, ())
             numbered = found.by_id.get(image.image_id or "", ())
             every = dict((*named, *numbered))

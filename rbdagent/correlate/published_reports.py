@@ -18,6 +18,7 @@ from rbdagent.parse.times import age
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rbdagent.correlate.index import PublishedEntry, ReportIndex
     from rbdagent.correlate.names import VolumeNames
     from rbdagent.model import ImageView
 
@@ -39,16 +40,21 @@ def reported_mappings(
 ) -> Iterator[tuple[PublishedNode, PublishedMapping]]:
     """Yield the mappings of the image that agents of other nodes report, fresh or stale."""
     reports = index_of(snapshot).reports
-    found = [
-        entry for name in names.persistent_volumes for entry in reports.by_volume.get(name, ())
-    ]
-    images = names.image_names | (frozenset() if names.image is None else {names.image.spec.name})
-    found += [entry for name in images for entry in reports.by_image.get(name, ())]
+    found = entries_named(names, reports)
     if names.image is not None and names.image.image_id:
         found += reports.by_image_id.get(names.image.image_id, ())
     for entry in sorted({entry[:2]: entry for entry in found}.values(), key=lambda one: one[:2]):
         if reports.is_of_another(entry.node) and _is_mapping_of(entry.mapping, names):
             yield entry.node, entry.mapping
+
+
+def entries_named(names: VolumeNames, reports: ReportIndex) -> list[PublishedEntry]:
+    """Return the reported mappings that name a PV of the volume, or have the name of its image."""
+    found = [
+        entry for name in names.persistent_volumes for entry in reports.by_volume.get(name, ())
+    ]
+    images = names.image_names | (frozenset() if names.image is None else {names.image.spec.name})
+    return found + [entry for name in images for entry in reports.by_image.get(name, ())]
 
 
 def moved_mappings(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from rbdagent.correlate.image_identity import identity_of_mapping
 from rbdagent.correlate.index import client_of, index_of
-from rbdagent.correlate.names import VolumeNames
 from rbdagent.correlate.node_usage import serving
+from rbdagent.correlate.published_reports import entries_named
 from rbdagent.correlate.resolve import images_of, target_claims, target_pods, target_volumes
 from rbdagent.correlate.volume_names import names_of, users_of
 from rbdagent.model import TargetKind, observed_of
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rbdagent.correlate.index import ClusterClient, Index
+    from rbdagent.correlate.names import VolumeNames
     from rbdagent.model import ImageIdentity, ImageView, Snapshot, Target
 
 
@@ -86,13 +89,8 @@ def _names_of(target: Target, image: ImageIdentity | None, snapshot: Snapshot) -
     volumes = target_volumes(target, snapshot.kubernetes)
     names = names_of(image, volumes, snapshot)
     claims = names.claims | {*target_claims(target, snapshot.kubernetes)}
-    return VolumeNames(
-        image=image,
-        volumes=names.volumes,
-        claims=claims,
-        former_claims=names.former_claims,
-        handles=names.handles,
-    )
+    # Without the addresses of monitors, every inline volume with the image's name counts.
+    return replace(names, claims=claims, monitors=frozenset())
 
 
 def _further_images(names: VolumeNames, index: Index) -> Iterator[ImageIdentity]:
@@ -101,13 +99,9 @@ def _further_images(names: VolumeNames, index: Index) -> Iterator[ImageIdentity]
         image = identity_of_mapping(device)
         if image is not None:
             yield image
-    reports, images = index.reports, names.image_names
-    images |= frozenset() if names.image is None else {names.image.spec.name}
-    entries = [
-        entry for name in names.persistent_volumes for entry in reports.by_volume.get(name, ())
-    ]
-    entries += [entry for name in images for entry in reports.by_image.get(name, ())]
-    yield from (image for entry in entries if (image := entry.mapping.image) is not None)
+    for entry in entries_named(names, index.reports):
+        if entry.mapping.image is not None:
+            yield entry.mapping.image
 
 
 def _views(images: Iterable[str], image_ids: Iterable[str], index: Index) -> Iterator[ImageView]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import metadata_of, overlay_node_at
-from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     Command,
@@ -305,7 +304,7 @@ def _names_another(context: RuleContext) -> bool:
 
 def _volumes(context: RuleContext) -> tuple[PersistentVolume, ...]:
     """Return the PVs of the image; without one, all that were observed."""
-    return pvs_of(context.volume) or kube_index(context.snapshot.kubernetes).volumes
+    return pvs_of(context.volume) or context.kube.volumes
 
 
 def _written(context: RuleContext) -> tuple[str, ...]:
