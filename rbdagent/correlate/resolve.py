@@ -12,7 +12,6 @@ from rbdagent.correlate.image_identity import (
 )
 from rbdagent.correlate.index import derived_view, index_of, keys_of_volume, kube_index, node_index
 from rbdagent.correlate.names import key_of
-from rbdagent.errors import ParseError
 from rbdagent.model import (
     CsiImageMeta,
     CsiSource,
@@ -30,7 +29,7 @@ from rbdagent.model import (
     TargetKind,
     VolumeData,
 )
-from rbdagent.parse.handle import parse_volume_handle
+from rbdagent.parse.handle import composed_handle
 from rbdagent.parse.volume import image_of
 
 if TYPE_CHECKING:
@@ -167,9 +166,8 @@ def _stashes_of(handle: str, node: NodeView | None) -> list[CsiImageMeta]:
 
 
 def _image_by_handle_text(handle: str) -> list[ImageIdentity]:
-    try:
-        parsed = parse_volume_handle(handle)
-    except ParseError:
+    parsed = composed_handle(handle)
+    if parsed is None:
         return []
     name = f"csi-vol-{parsed.uuid}"
     spec = ImageSpec(pool="", name=name)

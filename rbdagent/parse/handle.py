@@ -68,6 +68,14 @@ def parse_volume_handle(handle: str) -> VolumeHandle:
     )
 
 
+def composed_handle(handle: str) -> VolumeHandle | None:
+    """Return a composed handle; None for the handle of a static volume, which is any text."""
+    try:
+        return parse_volume_handle(handle)
+    except ParseError:
+        return None
+
+
 def parse_migrated_handle(handle: str) -> MigratedHandle:
     """Parse the handle of a migrated in-tree volume: ``mig_mons-<md5>_image-<uuid>_<hex of pool>``.
 

@@ -15,7 +15,7 @@ from rbdagent.model import (
     PersistentVolume,
     VolumeSource,
 )
-from rbdagent.parse.handle import parse_migrated_handle, parse_volume_handle
+from rbdagent.parse.handle import composed_handle, parse_migrated_handle, parse_volume_handle
 
 DRIVER_SUFFIX: Final = "rbd.csi.ceph.com"
 """The RBD driver of ceph-csi; Rook prefixes its namespace."""
@@ -65,15 +65,7 @@ def is_made_by_hand(volume: PersistentVolume) -> bool:
     source = volume.source
     if not isinstance(source, CsiSource) or source.volume_handle.startswith("mig_"):
         return False
-    return is_static(source) or not _is_composed(source.volume_handle)
-
-
-def _is_composed(handle: str) -> bool:
-    try:
-        parse_volume_handle(handle)
-    except ParseError:
-        return False
-    return True
+    return is_static(source) or composed_handle(source.volume_handle) is None
 
 
 def _csi_image(source: CsiSource) -> ImageIdentity | NotObserved:

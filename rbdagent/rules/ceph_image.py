@@ -35,7 +35,7 @@ from rbdagent.model import (
 from rbdagent.parse.address import same_ip
 from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import composed_handle, pool_of_handle
+from rbdagent.rules.facts import handle_of_pv, pool_of_handle
 from rbdagent.verdicts.volume_verdict import is_ambiguous, pvs_of, report_of
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _is_of_another_pool(context: RuleContext, view: ImageView) -> bool:
 
     A pool that is deleted and created again keeps its name and not its id.
     """
-    handle = composed_handle(context)
+    handle = handle_of_pv(context)
     return handle is not None and view.pool_id not in {None, handle.pool_id}
 
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.image_identity import are_mappings_observed
-from rbdagent.errors import ParseError
 from rbdagent.model import ClusterView, CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.parse.excerpt import what_follows
 from rbdagent.parse.foreign import foreign
-from rbdagent.parse.handle import VolumeHandle, parse_volume_handle
+from rbdagent.parse.handle import VolumeHandle, composed_handle
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.pod_events import (
     decisive_pod_events,
@@ -449,20 +448,17 @@ class PoolOfHandle(NamedTuple):
     """Empty if the cluster has no pool with that id."""
 
 
-def composed_handle(context: RuleContext) -> VolumeHandle | None:
+def handle_of_pv(context: RuleContext) -> VolumeHandle | None:
     """Return the handle of the PV; None if it is not one that ceph-csi has composed."""
     volume = context.volume.persistent_volume
     if volume is None or not isinstance(volume.source, CsiSource):
         return None
-    try:
-        return parse_volume_handle(volume.source.volume_handle)
-    except ParseError:
-        return None
+    return composed_handle(volume.source.volume_handle)
 
 
 def pool_of_handle(context: RuleContext) -> PoolOfHandle | None:
     """Return the pool of the PV's handle; None if the pools of its cluster were not observed."""
-    handle = composed_handle(context)
+    handle = handle_of_pv(context)
     if handle is None:
         return None
     # A clusterID is the fsid, or a name in ceph-csi's configuration.

@@ -510,7 +510,11 @@ TARGETS: Final = (
     _target(address.same_ip, _IPS, _same_ip, address.spelled),
     *(
         _target(function, _HANDLES, _of_text(function))
-        for function in (handle.parse_volume_handle, handle.parse_migrated_handle)
+        for function in (
+            handle.parse_volume_handle,
+            handle.composed_handle,
+            handle.parse_migrated_handle,
+        )
     ),
     _target(handle.node_in_key, _HANDLES, _of_text(handle.node_in_key)),
     _target(handle.lease_names, _HANDLES, _of_text(handle.lease_names)),
