@@ -30,6 +30,7 @@ from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     CONFIG_MAPS,
     CSI_NODE,
+    FIXED_ATTRIBUTES,
     NODE_PODS,
     NOT_STARTED,
     STAGE_SECRET,
@@ -247,7 +248,7 @@ DRIVER_TEXTS: Final = (
         (field_of_volume("csi.volumeAttributes"), *CONFIG_MAPS),
         "Set the PV to Retain and create it again with the clusterID of the cluster that has the "
         "image: the attributes of a PV cannot be changed.",
-        Recovery(note="the attributes of a PV cannot be changed"),
+        FIXED_ATTRIBUTES,
     ),
 )
 MONITORS_TEXTS: Final = (

@@ -74,6 +74,9 @@ WAITERS_EVENT: Final = "kubelet's newest event of a pod that still waits, verbat
 NOT_STARTED: Final = "None: the pod has not started."
 
 
+FIXED_ATTRIBUTES: Final = Recovery(note="the attributes of a PV cannot be changed")
+
+
 def retried(once: str) -> Recovery:
     """Return the recovery by kubelet's retries, which never end."""
     return Recovery(actor="kubelet", condition=once, within_s=RETRY_S)

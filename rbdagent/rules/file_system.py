@@ -22,6 +22,7 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, delete_pod, device_log, finding, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
+    FIXED_ATTRIBUTES,
     IMAGE,
     KERNEL_VERSION,
     NODE_PODS,
@@ -376,7 +377,7 @@ FILE_SYSTEM_TEXTS: Final = (
                     "the attributes encrypted and encryptionKMSID, and a disk of a virtual machine "
                     "or of LVM needs volumeMode Block. Both cannot be changed: set Retain and "
                     "create the PV again. Do not format the image.",
-                    Recovery(note="the attributes of a PV cannot be changed"),
+                    FIXED_ATTRIBUTES,
                 ),
             ),
         ),

@@ -16,6 +16,7 @@ from rbdagent.rules.driver_version import is_client_too_old
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     CONFIG_MAPS,
+    FIXED_ATTRIBUTES,
     IMAGE,
     KERNEL_LOG,
     KERNEL_VERSION,
@@ -389,7 +390,7 @@ NO_POOL_NAMED: Final = ErrorText(
     (field_of_volume("csi.volumeAttributes"), template("ceph osd pool ls")),
     "Set the PV to Retain and create it again with the pool that has the image: the attributes "
     "of a PV cannot be changed.",
-    Recovery(note="the attributes of a PV cannot be changed"),
+    FIXED_ATTRIBUTES,
 )
 MAP_TEXTS: Final = (
     ErrorText(
@@ -435,7 +436,7 @@ MAP_TEXTS: Final = (
         "The attributes of a PV cannot be changed: set Retain and create the PV again, with "
         "mounter: rbd-nbd, or without the feature in imageFeatures. In the second case the image "
         "must not have the feature either. Correct the StorageClass in the same way.",
-        Recovery(note="the attributes of a PV cannot be changed"),
+        FIXED_ATTRIBUTES,
     ),
     ErrorText(
         # parseMapOptions takes what is before the first colon for the mounter.
@@ -447,7 +448,7 @@ MAP_TEXTS: Final = (
         "Set the PV to Retain and create it again with the prefix `krbd:` (or `nbd:`) before the "
         "options: its attributes cannot be changed. A value that contains a colon needs the "
         "prefix. Correct the StorageClass in the same way.",
-        Recovery(note="the attributes of a PV cannot be changed"),
+        FIXED_ATTRIBUTES,
     ),
     ErrorText(
         (Recognised.KRBD_LACKS_FEATURE, *failed_calls(Fault.FEATURES)),
