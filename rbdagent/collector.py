@@ -284,9 +284,9 @@ def _with_identified(
 def _begin_logs(
     seen: Snapshot, settings: Settings, also: CollectScope, index: Index | None
 ) -> Callable[[float], NodeView | None]:
-    """Start to read the node's logs, if the volume's lifecycle is requested."""
+    """Start to read the node's logs, if they are requested."""
     node, roots = seen.node, settings.roots
-    if CollectScope.LIFECYCLE not in also or node is None or roots is None:
+    if CollectScope.LOGS not in also or node is None or roots is None:
         return lambda _: node
     from rbdagent.collect.node.volume_logs import begin_logs
     from rbdagent.correlate.log_names import log_names_in
@@ -297,9 +297,9 @@ def _begin_logs(
         from rbdagent.questions import log_names_of_suspects
 
         calls = log_names_of_suspects(index)
-    words = begin_logs(roots, node, calls, now=seen.observed_at)
+    logs = begin_logs(roots, node, calls, now=seen.observed_at)
     shortest = time.monotonic() + _EXTRA_S
-    return lambda deadline: replace(node, words=words(max(deadline, shortest)))
+    return lambda deadline: replace(node, logs=logs(max(deadline, shortest)))
 
 
 def _begin_reports(
@@ -606,6 +606,7 @@ def _kube(
             connection,
             namespace=target.namespace or None,
             node_name=settings.node_name,
+            also=also,
             stored=stored,
         )
     from rbdagent.collect.kube.list_target import observe_kube

@@ -331,7 +331,7 @@ class LogExcerpt(Stored, frozen=True, kw_only=True, tag=True):
 
     since: str
     """Start of the part that was read; missing lines before this time prove nothing."""
-    words: tuple[LogEntry, ...] = ()
+    lines: tuple[LogEntry, ...] = ()
     """The last few lines about each volume, newest first."""
     unread: tuple[str, ...] = ()
     """Logs that were not read although they may belong here, each with the reason."""
@@ -364,4 +364,4 @@ class NodeView(Stored, frozen=True, kw_only=True, dict=True):
     """One process for each container whose pod uid is known."""
     uptime_s: float | None = None
     """Seconds since boot, including suspension. Ages use it because the wall clock may jump."""
-    words: NodeLogs | NotObserved = LIFECYCLE_NOT_REQUESTED
+    logs: NodeLogs | NotObserved = LIFECYCLE_NOT_REQUESTED

@@ -36,17 +36,27 @@ class Target(Stored, frozen=True, kw_only=True):
 
 
 class CollectScope(Flag):
-    """Requests to the API in addition to those for the holders of the volume."""
+    """Requests in addition to those for the holders of the volume."""
 
     NOTHING = 0
     UNMAP_GUARDS = auto()
     """The objects that can forbid an unmap, for a caller that may unmap."""
-    LIFECYCLE = auto()
-    """The objects that the lifecycle of the volume depends on, and the logs of the node."""
+    STORAGE_CLASSES = auto()
+    CSI_DRIVERS = auto()
+    VERSION = auto()
+    """Version of the API server."""
+    WORKLOADS = auto()
+    """The controllers of the pods, and the controllers of these."""
+    PROVISIONERS = auto()
+    """The leases and pods of the controllers that a claim or PV waits for."""
+    LOGS = auto()
+    """The lines of the node's logs that name the volume."""
     EVERYTHING = auto()
     """All objects of the cluster or of the target's namespace, because no volume is named."""
     ALL_REPORTS = auto()
     """Every mapping that agents report, not only those that the objects to judge need."""
+    LIFECYCLE = STORAGE_CLASSES | CSI_DRIVERS | VERSION | WORKLOADS | PROVISIONERS | LOGS
+    """What the lifecycle of the volume depends on: all that the rules declare (`Rule.reads`)."""
 
 
 class Sources(Stored, frozen=True, kw_only=True):

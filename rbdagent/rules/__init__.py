@@ -1,8 +1,8 @@
 """Rules: functions that produce findings from the joined facts.
 
 A rule is a function from a context to findings: one code, or a family of alternative codes. Each
-file holds a family: the texts of its codes (`ENTRIES`), its functions, and their ranks (`RULES`).
-Only that file reports these codes.
+file holds a family: the texts of its codes (`ENTRIES`), its functions, and for each function its
+rank and what it reads (`RULES`). Only that file reports these codes.
 """
 
 from __future__ import annotations
@@ -93,10 +93,7 @@ _FAMILIES: Final = (
     unused_mapping,
 )
 RULES: Final[tuple[Rule, ...]] = tuple(
-    rule
-    for _, rule in sorted(
-        (ranked for family in _FAMILIES for ranked in family.RULES), key=lambda ranked: ranked[0]
-    )
+    sorted((rule for family in _FAMILIES for rule in family.RULES), key=lambda rule: rule.rank)
 )
 """All rules by ascending rank: of two findings of one severity, the lower rank comes first."""
 FINDINGS: Final[Mapping[str, Entry]] = MappingProxyType(
@@ -134,7 +131,7 @@ def diagnose(volume: Volume, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
     context = RuleContext(
         volume=volume, snapshot=snapshot, holder_verdicts=holder_verdicts, verdict=verdict
     )
-    said = dict.fromkeys(finding for rule in RULES for finding in rule(context))
+    said = dict.fromkeys(finding for rule in RULES for finding in rule.judge(context))
     findings = _with_log_lines(
         tuple(sorted(said, key=lambda finding: WEIGHT[finding.severity])), context
     )
@@ -150,11 +147,11 @@ def diagnose(volume: Volume, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
 def _with_log_lines(findings: tuple[Finding, ...], context: RuleContext) -> tuple[Finding, ...]:
     """Add log lines of the node if they were requested; else their module is not imported."""
     node = context.snapshot.node
-    if node is None or isinstance(node.words, NotObserved):
+    if node is None or isinstance(node.logs, NotObserved):
         return findings
     from rbdagent.rules.log_evidence import with_log_lines
 
-    return with_log_lines(findings, node.words, context)
+    return with_log_lines(findings, node.logs, context)
 
 
 def next_commands(findings: tuple[Finding, ...]) -> tuple[Command, ...]:

@@ -15,6 +15,7 @@ from rbdagent.commands import command, kubectl, over_ssh, template
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.volume_names import names_of_volume, node_named
 from rbdagent.model import (
+    CollectScope,
     Command,
     CsiSource,
     Finding,
@@ -35,6 +36,7 @@ from rbdagent.rules.context import (
     ATTACHER,
     CONTROLLER,
     LIST_CONTROLLERS,
+    Rule,
     RuleContext,
     finding,
     query_again,
@@ -837,12 +839,12 @@ def _is_down(node: str, context: RuleContext) -> bool:
 
 
 RULES: Final = (
-    (400, stale_attachment),
-    (410, attachment_idle),
-    (420, detach_fails),
-    (430, two_attachments),
-    (460, attach_fails),
-    (470, attach_waits),
-    (497, attach_events),
-    (510, multi_attach),
+    Rule(400, stale_attachment),
+    Rule(410, attachment_idle),
+    Rule(420, detach_fails),
+    Rule(430, two_attachments),
+    Rule(460, attach_fails),
+    Rule(470, attach_waits, CollectScope.CSI_DRIVERS),
+    Rule(497, attach_events),
+    Rule(510, multi_attach),
 )

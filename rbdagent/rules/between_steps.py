@@ -5,11 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rbdagent.model import Finding, Holder, Recovery, Severity, Verdict, observed_of
+from rbdagent.model import CollectScope, Finding, Holder, Recovery, Severity, Verdict, observed_of
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.parse.recognised import Rank
-from rbdagent.rules.context import RuleContext, finding, identity_lines, query_again, subject_of
+from rbdagent.rules.context import (
+    Rule,
+    RuleContext,
+    finding,
+    identity_lines,
+    query_again,
+    subject_of,
+)
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import ownership_begun
 from rbdagent.rules.node import hanging
@@ -185,6 +192,6 @@ def _advice_without_mapping(context: RuleContext, node: str) -> _Advice:
 
 
 RULES: Final = (
-    (405, attached_not_mapped),
-    (650, between_steps),
+    Rule(405, attached_not_mapped, CollectScope.LOGS),
+    Rule(650, between_steps, CollectScope.LOGS),
 )

@@ -8,7 +8,7 @@ from rbdagent.commands import command
 from rbdagent.model import LifecycleStep, NotObserved, Recovery, Severity, Verdict, observed_of
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import finding
+from rbdagent.rules.context import Rule, finding
 from rbdagent.rules.entry import Entry
 
 if TYPE_CHECKING:
@@ -185,4 +185,4 @@ def _named(row: Recognised, group: str, check: HealthCheck) -> set[str]:
     return {names[group] for names in found if names is not None}
 
 
-RULES: Final = ((237, no_writes),)
+RULES: Final = (Rule(237, no_writes),)

@@ -33,7 +33,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.address import same_ip
-from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
+from rbdagent.rules.context import Rule, RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import handle_of_pv, pool_of_handle
 from rbdagent.verdicts.volume_verdict import is_ambiguous, pvs_of, report_of
@@ -544,10 +544,10 @@ def ambiguous(context: RuleContext) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    (250, image_gone),
-    (260, ambiguous),
-    (270, legacy_lock),
-    (570, watch_lingers),
-    (580, lock_of_former_client),
-    (590, node_on_blocklist),
+    Rule(250, image_gone),
+    Rule(260, ambiguous),
+    Rule(270, legacy_lock),
+    Rule(570, watch_lingers),
+    Rule(580, lock_of_former_client),
+    Rule(590, node_on_blocklist),
 )

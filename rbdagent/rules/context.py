@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rbdagent.commands import command, kubectl, over_ssh
 from rbdagent.correlate.index import KubeIndex, kube_index
 from rbdagent.model import (
+    CollectScope,
     Command,
     Finding,
     Holder,
@@ -33,7 +34,16 @@ from rbdagent.verdicts.volume_verdict import fresh_report
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Rule: TypeAlias = "Callable[[RuleContext], Iterator[Finding]]"
+
+class Rule(NamedTuple):
+    """A rule: a function from a context to findings, its rank, and what it reads."""
+
+    rank: int
+    """Of two findings of one severity, that of the lower rank comes first."""
+    judge: Callable[[RuleContext], Iterator[Finding]]
+    reads: CollectScope = CollectScope.NOTHING
+    """The objects and logs that the function reads beside the volume, its holders and the objects
+    that lead to these: a verb requests what its rules read."""
 
 
 class RuleContext(Struct, frozen=True, kw_only=True, dict=True):

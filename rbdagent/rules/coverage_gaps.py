@@ -9,7 +9,7 @@ from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.index import ceph_index
 from rbdagent.model import CODES_OF_GAPS, Finding, NotObserved, Severity, Source, SourceState, Verb
-from rbdagent.rules.context import RuleContext, finding
+from rbdagent.rules.context import Rule, RuleContext, finding
 from rbdagent.rules.entry import Entry
 
 if TYPE_CHECKING:
@@ -234,9 +234,9 @@ def gaps(context: RuleContext) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    (700, silence),
-    (710, sources),
-    (740, other_machine),
-    (720, clusters),
-    (730, gaps),
+    Rule(700, silence),
+    Rule(710, sources),
+    Rule(740, other_machine),
+    Rule(720, clusters),
+    Rule(730, gaps),
 )

@@ -12,6 +12,7 @@ from rbdagent.commands import command, kubectl, template
 from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
+    CollectScope,
     Finding,
     LifecycleStep,
     Node,
@@ -24,7 +25,7 @@ from rbdagent.model import (
 from rbdagent.parse.faults import Fault
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import RuleContext, finding, pods_on
+from rbdagent.rules.context import Rule, RuleContext, finding, pods_on
 from rbdagent.rules.controller_texts import NEEDED_FIELDS, NO_MONITORS_REMEDY
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
@@ -506,6 +507,6 @@ def unregistered_driver(context: RuleContext) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    (395, unregistered_driver),
-    (450, driver_missing),
+    Rule(395, unregistered_driver),
+    Rule(450, driver_missing, CollectScope.CSI_DRIVERS),
 )

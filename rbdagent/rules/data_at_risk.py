@@ -26,6 +26,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     agent_findings,
     cordon,
@@ -421,11 +422,11 @@ def _unplaced(context: RuleContext) -> tuple[HolderVerdict, ...]:
 
 
 RULES: Final = (
-    (10, not_backed),
-    (20, conflict),
-    (40, unwatched),
-    (50, returned_dirty),
-    (90, lost_pod),
-    (100, lost_pod_elsewhere),
-    (220, running_without_mapping),
+    Rule(10, not_backed),
+    Rule(20, conflict),
+    Rule(40, unwatched),
+    Rule(50, returned_dirty),
+    Rule(90, lost_pod),
+    Rule(100, lost_pod_elsewhere),
+    Rule(220, running_without_mapping),
 )

@@ -20,6 +20,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     cordon,
     delete_pod,
@@ -174,6 +175,6 @@ def pods_of_dead_nbd(holder_verdict: HolderVerdict, context: RuleContext) -> tup
 
 
 RULES: Final = (
-    (70, blocklisted),
-    (80, dead_nbd),
+    Rule(70, blocklisted),
+    Rule(80, dead_nbd),
 )

@@ -29,15 +29,7 @@ from rbdagent.verdicts.volume_verdict import pvs_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rbdagent.model import (
-        Holder,
-        ImageView,
-        LogEntry,
-        LogExcerpt,
-        Mapping,
-        NodeLogs,
-        Pod,
-    )
+    from rbdagent.model import Holder, ImageView, LogEntry, LogExcerpt, Mapping, NodeLogs, Pod
     from rbdagent.rules.context import RuleContext
     from rbdagent.rules.error_texts import Fact
     from rbdagent.rules.pod_events import PodEvent
@@ -280,7 +272,7 @@ _AT_ONCE: Final = (timedelta(seconds=-2), timedelta(seconds=10))
 def kernel_log(context: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's kernel that name the volume; none if unread."""
     excerpt = _excerpt(context, lambda logs: logs.kernel)
-    return () if excerpt is None else excerpt.words
+    return () if excerpt is None else excerpt.lines
 
 
 def stops_of(context: RuleContext, mapping: Mapping) -> tuple[LogEntry, ...]:
@@ -304,7 +296,7 @@ def stops_of(context: RuleContext, mapping: Mapping) -> tuple[LogEntry, ...]:
 def kubelet_log(context: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's kubelet that name the volume; none if unread."""
     excerpt = _kubelets(context)
-    return () if excerpt is None else excerpt.words
+    return () if excerpt is None else excerpt.lines
 
 
 def kubelet_log_since(context: RuleContext) -> str | None:
@@ -393,7 +385,7 @@ def _is_mounted_since(context: RuleContext, pod: Pod, since: str) -> bool:
 def plugin_log(context: RuleContext) -> tuple[LogEntry, ...]:
     """Return the lines of the observed node's CSI plugin about the volume; none if unread."""
     excerpt = _excerpt(context, lambda logs: logs.plugin)
-    return () if excerpt is None else excerpt.words
+    return () if excerpt is None else excerpt.lines
 
 
 def has_logged_no_cause(context: RuleContext, since: str | None) -> bool:
@@ -404,7 +396,7 @@ def has_logged_no_cause(context: RuleContext, since: str | None) -> bool:
     excerpt = _excerpt(context, lambda logs: logs.plugin)
     if excerpt is None or excerpt.unread or since is None or excerpt.since > since:
         return False
-    return all(line.unanswered or is_about_hanging_call(line.text) for line in excerpt.words)
+    return all(line.unanswered or is_about_hanging_call(line.text) for line in excerpt.lines)
 
 
 def _kubelets(context: RuleContext) -> LogExcerpt | None:
@@ -416,7 +408,7 @@ def _excerpt(
 ) -> LogExcerpt | None:
     """Return one log of the observed node; None if it was not read."""
     node = context.snapshot.node
-    logs = None if node is None else node.words
+    logs = None if node is None else node.logs
     if logs is None or isinstance(logs, NotObserved):
         return None
     found = of(logs)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, filled, template
 from rbdagent.correlate.holders import runs
 from rbdagent.model import (
+    CollectScope,
     Finding,
     LifecycleStep,
     Mapping,
@@ -19,7 +20,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import RuleContext, delete_pod, device_log, finding, subject_of
+from rbdagent.rules.context import Rule, RuleContext, delete_pod, device_log, finding, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     FIXED_ATTRIBUTES,
@@ -556,4 +557,4 @@ def _why_refused(context: RuleContext, mapping: Mapping) -> str:
     )
 
 
-RULES: Final = ((230, turned_read_only),)
+RULES: Final = (Rule(230, turned_read_only, CollectScope.LOGS),)

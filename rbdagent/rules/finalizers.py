@@ -21,7 +21,7 @@ from rbdagent.model import (
     VolumeAttachment,
 )
 from rbdagent.parse.foreign import foreign
-from rbdagent.rules.context import ATTACHER, RuleContext, delete_pod, finding
+from rbdagent.rules.context import ATTACHER, Rule, RuleContext, delete_pod, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
     PROVISIONER,
@@ -516,4 +516,4 @@ def _ended_pods(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[
         )
 
 
-RULES: Final = ((360, protected),)
+RULES: Final = (Rule(360, protected),)

@@ -28,7 +28,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.address import same_ip
 from rbdagent.parse.foreign import foreign_name
-from rbdagent.rules.context import RuleContext, finding, query_again, subject_of
+from rbdagent.rules.context import Rule, RuleContext, finding, query_again, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import knows_every_user, waiters
 from rbdagent.rules.pv_controller import retain
@@ -372,6 +372,6 @@ def _volumes_with(field: str, value: str) -> Command:
 
 
 RULES: Final = (
-    (30, from_outside),
-    (680, pv_of_other_cluster),
+    Rule(30, from_outside),
+    Rule(680, pv_of_other_cluster),
 )

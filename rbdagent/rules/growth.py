@@ -14,18 +14,12 @@ from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import runs
 from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.pv_matching import size_text
-from rbdagent.model import (
-    CsiSource,
-    Finding,
-    LifecycleStep,
-    Recovery,
-    Severity,
-    observed_of,
-)
+from rbdagent.model import CsiSource, Finding, LifecycleStep, Recovery, Severity, observed_of
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.parse.volume import is_made_by_hand, is_static
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     device_log,
     finding,
@@ -580,4 +574,4 @@ def _commands(
     return (*(device_log(device, node) for device in devices[:1]), describe_claim(claim))
 
 
-RULES: Final = ((225, growth),)
+RULES: Final = (Rule(225, growth),)

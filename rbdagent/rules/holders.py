@@ -8,6 +8,7 @@ from rbdagent.commands import kubectl
 from rbdagent.correlate.holders import have_containers_ended, runs
 from rbdagent.model import Finding, HolderVerdict, LifecycleStep, Pod, Recovery, Severity, Verdict
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     at_least,
     finding,
@@ -222,7 +223,7 @@ _OF_AN_ENDED_POD: Final = (
 
 
 RULES: Final = (
-    (145, reported),
-    (640, shared),
-    (660, in_use),
+    Rule(145, reported),
+    Rule(640, shared),
+    Rule(660, in_use),
 )

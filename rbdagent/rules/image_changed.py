@@ -9,16 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
-from rbdagent.model import (
-    DeviceKind,
-    ImagePresence,
-    LifecycleStep,
-    NotObserved,
-    Recovery,
-    Severity,
-)
+from rbdagent.model import DeviceKind, ImagePresence, LifecycleStep, NotObserved, Recovery, Severity
 from rbdagent.parse.foreign import foreign_name
-from rbdagent.rules.context import finding, identity_lines, subject_of
+from rbdagent.rules.context import Rule, finding, identity_lines, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.verdicts.volume_verdict import is_writable
 
@@ -195,4 +188,4 @@ def _lacks_it(view: ImageView) -> bool:
     return is_read and _OBJECT_MAP not in view.features
 
 
-RULES: Final = ((235, demoted), (236, without_object_map), (238, without_its_data))
+RULES: Final = (Rule(235, demoted), Rule(236, without_object_map), Rule(238, without_its_data))

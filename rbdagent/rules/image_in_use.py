@@ -21,7 +21,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.faults import Call, failure_in
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import RuleContext, finding, subject_of
+from rbdagent.rules.context import Rule, RuleContext, finding, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import KERNEL_LOG, fields_of, retried, user_in, waiters_text
 from rbdagent.rules.facts import AUTOMATIC_LOCK, is_non_primary
@@ -257,6 +257,6 @@ def clear_first(context: RuleContext) -> str:
 
 
 RULES: Final = (
-    (490, lock_not_broken),
-    (530, still_being_used),
+    Rule(490, lock_not_broken),
+    Rule(530, still_being_used),
 )

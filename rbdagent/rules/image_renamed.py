@@ -24,6 +24,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.kubelet import volume_of_path
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     finding,
     identity_lines,
@@ -185,4 +186,4 @@ def _remedy_of_renamed(named: ImageSpec, now: ImageSpec, *, is_gone: bool) -> Se
     )
 
 
-RULES: Final = ((30, renamed),)
+RULES: Final = (Rule(30, renamed),)

@@ -66,10 +66,10 @@ _MEANINGS: Final = (
 
 
 def with_log_lines(
-    findings: tuple[Finding, ...], words: NodeLogs, context: RuleContext
+    findings: tuple[Finding, ...], logs: NodeLogs, context: RuleContext
 ) -> tuple[Finding, ...]:
     """Return findings with the log lines of their step as further evidence."""
-    kubelet, kernel = _logs_of_volume(context, words)
+    kubelet, kernel = _logs_of_volume(context, logs)
     has_detach_step = any(
         _steps(finding) & _BACK and _is_here(finding, context) for finding in findings
     )
@@ -99,7 +99,7 @@ def _steps(finding: Finding) -> frozenset[LifecycleStep]:
     return next((path for path in (_BACK, _THERE) if step in path), frozenset())
 
 
-def _logs_of_volume(context: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs]:
+def _logs_of_volume(context: RuleContext, logs: NodeLogs) -> tuple[_Logs, _Logs]:
     """Return the lines of this volume: those of kubelet and the plugin, and those of the kernel."""
     names = log_names_of(context.volume, context.snapshot)
 
@@ -107,9 +107,9 @@ def _logs_of_volume(context: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs
         return derived(heard, lambda excerpt: _about(excerpt, known))
 
     return (
-        ("kubelet", of(words.kubelet, names.volume)),
-        ("the CSI node plugin", of(words.plugin, names.volume)),
-    ), (("the kernel", of(words.kernel, names.kernel)),)
+        ("kubelet", of(logs.kubelet, names.volume)),
+        ("the CSI node plugin", of(logs.plugin, names.volume)),
+    ), (("the kernel", of(logs.kernel, names.kernel)),)
 
 
 def _is_here(finding: Finding, context: RuleContext) -> bool:
@@ -166,13 +166,13 @@ def _log_lines(
 
 def _about(excerpt: LogExcerpt, known: frozenset[str]) -> LogExcerpt:
     """Return the part of an excerpt that contains one of the names."""
-    kept = tuple(entry for entry in excerpt.words if not known.isdisjoint(entry.names))
-    return replace(excerpt, words=kept)
+    kept = tuple(entry for entry in excerpt.lines if not known.isdisjoint(entry.names))
+    return replace(excerpt, lines=kept)
 
 
 def _quoted(logs: _Logs, steps: frozenset[LifecycleStep], context: RuleContext) -> Iterator[str]:
     for source, heard in logs:
-        for entry in observed_of(derived(heard, lambda excerpt: excerpt.words)):
+        for entry in observed_of(derived(heard, lambda excerpt: excerpt.lines)):
             if _is_of_steps(entry, steps):
                 yield _line(source, entry, context.snapshot.observed_at)
 
@@ -206,7 +206,7 @@ def _logs_without_errors(
         f"{source} in the last {age_text(age(excerpt.since, now))}"
         for source, excerpt in logs
         if isinstance(excerpt, LogExcerpt)
-        and not any(_is_of_steps(entry, steps) for entry in excerpt.words)
+        and not any(_is_of_steps(entry, steps) for entry in excerpt.lines)
     ]
     if without:
         yield f"no error of this step was logged by {' or by '.join(without)}"

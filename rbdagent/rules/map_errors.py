@@ -10,7 +10,7 @@ from rbdagent.model import Finding, LifecycleStep, NotObserved, Recovery, Severi
 from rbdagent.parse.faults import Call, Fault, failure_in
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.beside import entry_of_host
-from rbdagent.rules.context import RuleContext, finding, pods_on
+from rbdagent.rules.context import Rule, RuleContext, finding, pods_on
 from rbdagent.rules.controller_texts import OLD_CLIENT
 from rbdagent.rules.driver_version import is_client_too_old
 from rbdagent.rules.entry import Entry
@@ -808,4 +808,4 @@ def _is_of_plugin(text: str) -> bool:
     )
 
 
-RULES: Final = ((480, map_refused),)
+RULES: Final = (Rule(480, map_refused),)

@@ -11,6 +11,7 @@ from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, 
 from rbdagent.correlate.index import kube_index, node_index
 from rbdagent.correlate.node_usage import kubelet_of, maps_in_flight
 from rbdagent.model import (
+    CollectScope,
     Command,
     CsiSource,
     Finding,
@@ -36,6 +37,7 @@ from rbdagent.parse.krbd import KEEP_ALIVE
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.ceph_health import SlowOsds, blocking, is_health_known, slow_osds
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     agent_findings,
     finding,
@@ -48,18 +50,8 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import has_logged_no_cause, kernel_line, kernel_log
-from rbdagent.rules.pod_events import (
-    decisive_pod_event,
-    does_a_pod_start,
-    is_about_hanging_call,
-)
-from rbdagent.verdicts.evidence import (
-    Evidence,
-    evidence_of,
-    hung_requests,
-    pod_names,
-    process_text,
-)
+from rbdagent.rules.pod_events import decisive_pod_event, does_a_pod_start, is_about_hanging_call
+from rbdagent.verdicts.evidence import Evidence, evidence_of, hung_requests, pod_names, process_text
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young
 
 if TYPE_CHECKING:
@@ -787,12 +779,12 @@ def _difference(mapping: Mapping, context: RuleContext) -> str:
 
 
 RULES: Final = (
-    (105, down_elsewhere),
-    (110, driver_down),
-    (120, kubelet_down),
-    (240, hanging),
-    (600, device_node_missing),
-    (610, staged_without_volume_data),
-    (620, pod_directories_left),
-    (630, same_name_other_image),
+    Rule(105, down_elsewhere),
+    Rule(110, driver_down),
+    Rule(120, kubelet_down),
+    Rule(240, hanging, CollectScope.LOGS),
+    Rule(600, device_node_missing),
+    Rule(610, staged_without_volume_data),
+    Rule(620, pod_directories_left),
+    Rule(630, same_name_other_image),
 )

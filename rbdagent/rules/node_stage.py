@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import template
-from rbdagent.model import Finding, InTreeRbdSource, LifecycleStep, Recovery, Severity
+from rbdagent.model import CollectScope, Finding, InTreeRbdSource, LifecycleStep, Recovery, Severity
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.beside import beside
-from rbdagent.rules.context import ATTACHER, RuleContext, finding, pods_on
+from rbdagent.rules.context import ATTACHER, Rule, RuleContext, finding, pods_on
 from rbdagent.rules.csi_driver import (
     DRIVER_TEXTS,
     MONITORS_TEXTS,
@@ -482,7 +482,7 @@ def ownership_being_set(context: RuleContext) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    (466, attach_refused),
-    (485, ownership_being_set),
-    (500, mount_failed),
+    Rule(466, attach_refused),
+    Rule(485, ownership_being_set, CollectScope.LOGS),
+    Rule(500, mount_failed, CollectScope.PROVISIONERS | CollectScope.LOGS),
 )

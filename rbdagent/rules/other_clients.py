@@ -17,6 +17,7 @@ from rbdagent.model import (
     Verdict,
 )
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     check_here,
     finding,
@@ -189,6 +190,6 @@ def _unknown_daemon(context: RuleContext) -> str:
 
 
 RULES: Final = (
-    (125, client_on_two_nodes),
-    (520, foreign_client),
+    Rule(125, client_on_two_nodes),
+    Rule(520, foreign_client),
 )

@@ -8,7 +8,7 @@ from rbdagent.commands import kubectl
 from rbdagent.correlate.holders import is_finished, past_mount
 from rbdagent.model import LifecycleStep, Recovery, Severity, Verb
 from rbdagent.parse.foreign import foreign, foreign_name
-from rbdagent.rules.context import finding
+from rbdagent.rules.context import Rule, finding
 from rbdagent.rules.entry import Entry
 
 if TYPE_CHECKING:
@@ -89,4 +89,4 @@ def _shows(container: ContainerState, pod: Pod) -> Command:
     return kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
 
 
-RULES: Final = ((655, container_does_not_run),)
+RULES: Final = (Rule(655, container_does_not_run),)

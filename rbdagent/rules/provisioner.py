@@ -957,5 +957,5 @@ def _log_of(pod: DriverPod) -> Command:
     return kubectl("logs", pod.ref.name, namespace=pod.ref.namespace, options=options)
 
 
-RULES: Final[tuple[tuple[int, Rule], ...]] = ()
+RULES: Final[tuple[Rule, ...]] = ()
 """None: the rules of pvc_pending call these functions, in the order of the controllers."""

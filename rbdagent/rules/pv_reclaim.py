@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, filled
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
+    CollectScope,
     Command,
     CsiSource,
     Finding,
@@ -30,6 +31,7 @@ from rbdagent.parse.volume import DRIVER_SUFFIX
 from rbdagent.rules.beside import beside
 from rbdagent.rules.ceph_health import blocking
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     finding,
     message_of,
@@ -728,8 +730,8 @@ def _finalizer_left(context: RuleContext, volume: PersistentVolume) -> Finding:
 
 
 RULES: Final = (
-    (320, released),
-    (330, bound_to_two_volumes),
-    (340, failed),
-    (350, reserved),
+    Rule(320, released, CollectScope.PROVISIONERS | CollectScope.CSI_DRIVERS),
+    Rule(330, bound_to_two_volumes, CollectScope.PROVISIONERS),
+    Rule(340, failed),
+    Rule(350, reserved, CollectScope.PROVISIONERS),
 )

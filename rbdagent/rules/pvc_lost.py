@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.pv_matching import is_reserved_for
 from rbdagent.model import (
+    CollectScope,
     Command,
     Finding,
     LifecycleStep,
@@ -21,7 +22,7 @@ from rbdagent.model import (
     Severity,
 )
 from rbdagent.parse.volume import DRIVER_SUFFIX
-from rbdagent.rules.context import RuleContext, finding
+from rbdagent.rules.context import Rule, RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
     BINDER,
@@ -327,6 +328,6 @@ def older_volumes(context: RuleContext) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    (310, lost),
-    (370, older_volumes),
+    Rule(310, lost, CollectScope.PROVISIONERS | CollectScope.STORAGE_CLASSES),
+    Rule(370, older_volumes),
 )

@@ -11,6 +11,7 @@ from rbdagent.commands import command, kubectl
 from rbdagent.correlate.index import kube_index, once
 from rbdagent.correlate.pv_matching import is_reserved_for, objections, refusals
 from rbdagent.model import (
+    CollectScope,
     Command,
     Finding,
     LifecycleStep,
@@ -28,7 +29,7 @@ from rbdagent.model import (
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules import provisioner as provisioning
-from rbdagent.rules.context import RuleContext, finding, quoted
+from rbdagent.rules.context import Rule, RuleContext, finding, quoted
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
     BINDER,
@@ -889,6 +890,14 @@ def _is_unsettled(context: RuleContext) -> bool:
 
 
 RULES: Final = (
-    (290, controller_down),
-    (300, unbound),
+    Rule(290, controller_down, CollectScope.PROVISIONERS | CollectScope.STORAGE_CLASSES),
+    Rule(
+        300,
+        unbound,
+        CollectScope.STORAGE_CLASSES
+        | CollectScope.PROVISIONERS
+        | CollectScope.VERSION
+        | CollectScope.CSI_DRIVERS
+        | CollectScope.WORKLOADS,
+    ),
 )

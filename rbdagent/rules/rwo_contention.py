@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import is_terminated, waits_for_volumes
 from rbdagent.model import (
+    CollectScope,
     Command,
     Finding,
     HolderVerdict,
@@ -24,7 +25,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import CONTROLLER, RuleContext, finding
+from rbdagent.rules.context import CONTROLLER, Rule, RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import (
     decisive_pod_event,
@@ -417,6 +418,6 @@ def _is_rival(other: Pod, pod: Pod, context: RuleContext) -> bool:
 
 
 RULES: Final = (
-    (170, blocked_by_user),
-    (180, once_pod),
+    Rule(170, blocked_by_user, CollectScope.WORKLOADS),
+    Rule(180, once_pod, CollectScope.WORKLOADS),
 )

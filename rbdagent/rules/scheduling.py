@@ -30,7 +30,7 @@ from rbdagent.parse.foreign import foreign
 from rbdagent.parse.handle import in_use_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.parse.selector import selects
-from rbdagent.rules.context import SCHEDULER, RuleContext, finding
+from rbdagent.rules.context import SCHEDULER, Rule, RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     CSI_NODE,
@@ -499,8 +499,8 @@ _ONCE_FREE: Final = Recovery(
 
 
 RULES: Final = (
-    (380, name_taken),
-    (390, without_node),
-    (463, refused_by_attacher),
-    (494, refused_on_node),
+    Rule(380, name_taken),
+    Rule(390, without_node),
+    Rule(463, refused_by_attacher),
+    Rule(494, refused_on_node),
 )

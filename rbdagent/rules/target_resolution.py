@@ -22,7 +22,7 @@ from rbdagent.model import (
     TargetKind,
 )
 from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
-from rbdagent.rules.context import RuleContext, check_here, finding, query_again
+from rbdagent.rules.context import Rule, RuleContext, check_here, finding, query_again
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import describe_volume, retain
 from rbdagent.verdicts.volume_verdict import pvs_of
@@ -278,8 +278,8 @@ def several_volumes(context: RuleContext) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    (280, not_rbd),
-    (440, duplicate_handle),
-    (540, target_not_observed),
-    (690, several_volumes),
+    Rule(280, not_rbd),
+    Rule(440, duplicate_handle),
+    Rule(540, target_not_observed),
+    Rule(690, several_volumes),
 )

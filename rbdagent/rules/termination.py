@@ -12,17 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl, line_of, over_ssh
-from rbdagent.correlate.holders import (
-    cluster_with,
-    daemons_of,
-    is_terminated,
-    needs_volumes,
-)
+from rbdagent.correlate.holders import cluster_with, daemons_of, is_terminated, needs_volumes
 from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.node_usage import kubelet_process, stacked_on
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     ClusterView,
+    CollectScope,
     Command,
     Finding,
     Holder,
@@ -43,6 +39,7 @@ from rbdagent.parse.address import same_ip
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     finding,
     identity_lines,
@@ -65,12 +62,7 @@ from rbdagent.verdicts.coverage import is_hidden
 from rbdagent.verdicts.evidence import block_holder_text, pod_names
 from rbdagent.verdicts.timing import GRACE, LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
 from rbdagent.verdicts.volume_traces import left_here
-from rbdagent.verdicts.volume_verdict import (
-    fresh_report,
-    is_listed,
-    may_be_shared,
-    missing_devices,
-)
+from rbdagent.verdicts.volume_verdict import fresh_report, is_listed, may_be_shared, missing_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -801,8 +793,8 @@ def _daemons_at(ip: str, cluster: ClusterView | None) -> tuple[str, ...]:
 
 
 RULES: Final = (
-    (60, out_of_service),
-    (190, node_down),
-    (200, pod_terminating),
-    (210, unmount_fails),
+    Rule(60, out_of_service),
+    Rule(190, node_down),
+    Rule(200, pod_terminating, CollectScope.LOGS),
+    Rule(210, unmount_fails),
 )

@@ -24,6 +24,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     at_least,
     check_here,
@@ -337,7 +338,7 @@ def _how_to_observe(
 
 
 RULES: Final = (
-    (550, undetermined),
-    (560, possibly_held),
-    (670, free),
+    Rule(550, undetermined),
+    Rule(560, possibly_held),
+    Rule(670, free),
 )

@@ -22,6 +22,7 @@ from rbdagent.model import (
     VolumeAttachment,
 )
 from rbdagent.rules.context import (
+    Rule,
     RuleContext,
     delete_pod,
     finding,
@@ -401,8 +402,8 @@ def published(context: RuleContext) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    (130, pinned),
-    (140, orphaned),
-    (150, published),
-    (160, staging_left),
+    Rule(130, pinned),
+    Rule(140, orphaned),
+    Rule(150, published),
+    Rule(160, staging_left),
 )

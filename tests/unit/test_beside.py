@@ -40,8 +40,8 @@ def state(text: str = UNKNOWN, *, node_name: str = "worker-1", **parts: Any) -> 
 
 def logged(line: LogEntry) -> dict[str, Any]:
     """Return the change of the node whose kernel logged a line."""
-    empty, kernel = LogExcerpt(since=LONG_AGO), LogExcerpt(since=LONG_AGO, words=(line,))
-    return {"on_node": {"words": NodeLogs(kubelet=empty, plugin=empty, kernel=kernel)}}
+    empty, kernel = LogExcerpt(since=LONG_AGO), LogExcerpt(since=LONG_AGO, lines=(line,))
+    return {"on_node": {"logs": NodeLogs(kubelet=empty, plugin=empty, kernel=kernel)}}
 
 
 FACTS: Final[dict[str, tuple[dict[str, Any], str]]] = {

@@ -66,13 +66,13 @@ FULL: Final = HealthCheck(name="POOL_FULL", texts=("1 pool(s) full", "pool 'k8s'
 
 def logged(seen: Snapshot, *kubelet: LogEntry) -> Snapshot:
     """Return a snapshot with lines of kubelet's log."""
-    words = NodeLogs(
-        kubelet=LogExcerpt(since=LONG_AGO, words=kubelet),
+    logs = NodeLogs(
+        kubelet=LogExcerpt(since=LONG_AGO, lines=kubelet),
         plugin=LogExcerpt(since=LONG_AGO),
         kernel=LogExcerpt(since=LONG_AGO),
     )
     assert seen.node is not None
-    return replace(seen, node=replace(seen.node, words=words))
+    return replace(seen, node=replace(seen.node, logs=logs))
 
 
 def ownership_of(uid: str) -> LogEntry:

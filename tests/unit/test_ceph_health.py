@@ -203,9 +203,9 @@ LOG_LINES: Final = {
 def test_log_of_the_plugin_is_named_empty_only_if_it_is(case: str) -> None:
     line, is_silent = LOG_LINES[case]
     for since, is_whole in ((LONG_AGO, True), ("2026-11-21T02:59:59Z", False)):
-        log, empty = LogExcerpt(since=since, words=(line,)), LogExcerpt(since=since)
-        words = NodeLogs(kubelet=empty, plugin=log, kernel=empty)
-        hang = found(a_hanging_call(on_node={"words": words}), "RBD203")
+        log, empty = LogExcerpt(since=since, lines=(line,)), LogExcerpt(since=since)
+        logs = NodeLogs(kubelet=empty, plugin=log, kernel=empty)
+        hang = found(a_hanging_call(on_node={"logs": logs}), "RBD203")
         assert ("on worker-1 has no other error" in hang.message) is (is_silent and is_whole)
 
 

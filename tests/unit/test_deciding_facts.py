@@ -110,11 +110,11 @@ def with_kernel(
 ) -> Snapshot:
     """Add a line of the observed node's kernel."""
     line = LogEntry(at=at, text=text or QUOTES[row][0].text, names=(device,))
-    kernel = LogExcerpt(since=LONG_AGO, words=(line,))
+    kernel = LogExcerpt(since=LONG_AGO, lines=(line,))
     empty = LogExcerpt(since=LONG_AGO)
     assert seen.node is not None
-    words = NodeLogs(kubelet=empty, plugin=empty, kernel=kernel)
-    return replace(seen, node=replace(seen.node, words=words))
+    logs = NodeLogs(kubelet=empty, plugin=empty, kernel=kernel)
+    return replace(seen, node=replace(seen.node, logs=logs))
 
 
 def with_pools(seen: Snapshot, *pools: tuple[int, str]) -> Snapshot:
@@ -376,12 +376,12 @@ def stopped(fs_type: str, *, created_at: str = LONG_AGO, then: str = "") -> Snap
     text = QUOTES[Recognised.FILE_SYSTEM_STOPPED][STOPS[fs_type]].text
     seen = with_kernel(seen, Recognised.FILE_SYSTEM_STOPPED, text)
     assert seen.node is not None
-    assert isinstance(seen.node.words, NodeLogs)
-    assert isinstance(seen.node.words.kernel, LogExcerpt)
+    assert isinstance(seen.node.logs, NodeLogs)
+    assert isinstance(seen.node.logs.kernel, LogExcerpt)
     line = LogEntry(at=NOW, text=then, names=("rbd0",))
-    words = (*seen.node.words.kernel.words, *((line,) if then else ()))
-    kernel = replace(seen.node.words.kernel, words=words)
-    return replace(seen, node=replace(seen.node, words=replace(seen.node.words, kernel=kernel)))
+    lines = (*seen.node.logs.kernel.lines, *((line,) if then else ()))
+    kernel = replace(seen.node.logs.kernel, lines=lines)
+    return replace(seen, node=replace(seen.node, logs=replace(seen.node.logs, kernel=kernel)))
 
 
 @each_row("fs_type", list(STOPS))

@@ -279,9 +279,9 @@ def test_kubelet_whose_call_has_not_returned_has_tried() -> None:
     path = FIXTURES / "kubernetes-72604.json"
     seen = load_snapshot(path.read_text(), where=str(path))
     assert seen.node is not None
-    assert isinstance(seen.node.words, NodeLogs)
+    assert isinstance(seen.node.logs, NodeLogs)
     call = LogEntry(at=seen.observed_at, text="", names=(), call="NodeUnstage", unanswered=True)
-    plugin = LogExcerpt(since=seen.observed_at, words=(call,))
-    hanging = replace(seen, node=replace(seen.node, words=replace(seen.node.words, plugin=plugin)))
+    plugin = LogExcerpt(since=seen.observed_at, lines=(call,))
+    hanging = replace(seen, node=replace(seen.node, logs=replace(seen.node.logs, plugin=plugin)))
     messages = [finding.message for finding in diagnose(correlate(hanging), hanging).findings]
     assert not any("has no try" in message for message in messages)

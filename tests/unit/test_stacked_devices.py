@@ -95,9 +95,9 @@ def test_device_comes_before_what_kubelet_has_logged_or_not() -> None:
     )
     empty = LogExcerpt(since=LONG_AGO)
     for lines in ((), (line,)):
-        kubelet = LogExcerpt(since=LONG_AGO, words=lines)
-        words = NodeLogs(kubelet=kubelet, plugin=empty, kernel=empty)
-        finding = found(ended(KUBELETS, VOLUME, words=words), "RBD724")
+        kubelet = LogExcerpt(since=LONG_AGO, lines=lines)
+        logs = NodeLogs(kubelet=kubelet, plugin=empty, kernel=empty)
+        finding = found(ended(KUBELETS, VOLUME, logs=logs), "RBD724")
         assert "datavg-datalv" in finding.message
         assert "Restart kubelet" not in str(finding.remedy)
 

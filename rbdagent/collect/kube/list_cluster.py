@@ -32,6 +32,7 @@ from rbdagent.collect.kube.requests import (
 from rbdagent.collect.kube.stored_reports import STORED, StoredReports
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
+    CollectScope,
     Gap,
     KubeEvent,
     KubeView,
@@ -64,6 +65,7 @@ def observe_cluster(
     *,
     namespace: str | None,
     node_name: str,
+    also: CollectScope = CollectScope.LIFECYCLE,
     stored: StoredReports | None = None,
 ) -> tuple[KubeView | None, Source]:
     """Return all API objects that volumes depend on.
@@ -72,6 +74,7 @@ def observe_cluster(
         connection: to the API server.
         namespace: of the claims, pods and events; None for all namespaces.
         node_name: this node, whose pods are also requested.
+        also: what is requested of the objects that the lifecycle of a volume depends on.
         stored: keeps what agents published; None to return it in the view.
 
     Returns:
@@ -80,7 +83,7 @@ def observe_cluster(
     """
     try:
         api = connection.api()
-        view, gaps = _request_all(api, namespace, node_name, stored)
+        view, gaps = _request_all(api, namespace, node_name, also, stored)
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
     refused = _refused(view)
@@ -97,7 +100,11 @@ def _refused(view: KubeView) -> NotObserved | None:
 
 
 def _request_all(
-    api: Api, namespace: str | None, node_name: str, stored: StoredReports | None
+    api: Api,
+    namespace: str | None,
+    node_name: str,
+    also: CollectScope,
+    stored: StoredReports | None,
 ) -> tuple[KubeView, tuple[Gap, ...]]:
     """Send all requests, then wait for the answers one after the other."""
     pods = _ask_pods(api, namespace, node_name)
@@ -107,16 +114,18 @@ def _request_all(
     attachments = listed(api, ATTACHMENTS, read.attachment)
     nodes = listed(api, NODES, read.node)
     csi_nodes = listed(api, CSI_NODES, read.csi_node)
-    life = request_lifecycle(api)
-    workloads = list_workloads(api, namespace)
+    life = request_lifecycle(api, also & ~CollectScope.WORKLOADS)
+    workloads = list_workloads(api, namespace) if CollectScope.WORKLOADS in also else None
     published = begin_reports(api) if stored is None else stored.begin(api)
     found_pods, scope = pods()
     found_events, further = events()
     found_claims, found_volumes = claims(), volumes()
-    # The controllers of all pods are listed; no controller is requested by its name.
-    lifecycle = life(TargetObjects((), (), ()))._replace(workloads=workloads())
+    lifecycle = life(TargetObjects((), (), ()))
+    if workloads is not None:
+        # The controllers of all pods are listed; no controller is requested by its name.
+        lifecycle = lifecycle._replace(workloads=workloads())
     meant = TargetObjects((), _in_progress(found_claims), _in_progress(found_volumes))
-    lifecycle = with_provisioners(api, lifecycle, meant)
+    lifecycle = with_provisioners(api, lifecycle, meant, also)
     view = KubeView(
         server=api.server,
         persistent_volumes=found_volumes,

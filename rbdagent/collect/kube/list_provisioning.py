@@ -17,7 +17,15 @@ from rbdagent.collect.kube.requests import (
     listed,
     within,
 )
-from rbdagent.model import CsiSource, Gap, NotObserved, observed_of, separated
+from rbdagent.model import (
+    LIFECYCLE_NOT_REQUESTED,
+    CollectScope,
+    CsiSource,
+    Gap,
+    NotObserved,
+    observed_of,
+    separated,
+)
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import lease_names
 
@@ -112,40 +120,54 @@ def lifecycle_gaps(view: KubeView) -> tuple[Gap, ...]:
 
 
 def gap(fact: str, found: object) -> tuple[Gap, ...]:
-    """Return a gap if a fact was not observed."""
-    return () if found == NOTHING_WAITS else gaps_in([(fact, found)])
+    """Return a gap if a fact was requested but not observed."""
+    unasked = (NOTHING_WAITS, LIFECYCLE_NOT_REQUESTED)
+    return () if found in unasked else gaps_in([(fact, found)])
 
 
-def request_lifecycle(api: Api) -> Callable[[TargetObjects], ProvisioningSources]:
+def request_lifecycle(
+    api: Api, also: CollectScope
+) -> Callable[[TargetObjects], ProvisioningSources]:
     """Send the first requests; return a function that sends those for the target, and waits."""
-    classes = listed(api, CLASSES, read.storage_class)
-    drivers = listed(api, DRIVERS, read.object_name)
-    version = api.ask(_VERSION)
+    classes = _begin(
+        CollectScope.STORAGE_CLASSES, also, lambda: listed(api, CLASSES, read.storage_class)
+    )
+    drivers = _begin(CollectScope.CSI_DRIVERS, also, lambda: listed(api, DRIVERS, read.object_name))
+    version = _begin(CollectScope.VERSION, also, lambda: _ask_version(api))
 
     def wait(meant: TargetObjects) -> ProvisioningSources:
         found = classes()
-        workloads = workloads_of(api, meant.pods)
-        provisioners = Provisioners()
-        if _waits(meant):
-            provisioners = provisioners_of(api, _provisioners(meant, observed_of(found)))
-        found_version = found_object(version, read.version)
-        return ProvisioningSources(
-            found,
-            drivers(),
-            workloads,
-            NotObserved(reason=f"{_VERSION} does not exist")
-            if found_version is None
-            else found_version,
-            provisioners,
+        workloads = _begin(
+            CollectScope.WORKLOADS, also, lambda: lambda: workloads_of(api, meant.pods)
         )
+        lifecycle = ProvisioningSources(found, drivers(), workloads(), version(), Provisioners())
+        return with_provisioners(api, lifecycle, meant, also)
 
     return wait
 
 
+def _begin(
+    kind: CollectScope,
+    also: CollectScope,
+    begin: Callable[[], Callable[[], _T | NotObserved]],
+) -> Callable[[], _T | NotObserved]:
+    """Send the request for a kind if it is in the scope; return a function that waits for it."""
+    return begin() if kind in also else lambda: LIFECYCLE_NOT_REQUESTED
+
+
+def _ask_version(api: Api) -> Callable[[], str | NotObserved]:
+    request = api.ask(_VERSION)
+    missing = NotObserved(reason=f"{_VERSION} does not exist")
+    return lambda: found_object(request, read.version) or missing
+
+
 def with_provisioners(
-    api: Api, lifecycle: ProvisioningSources, meant: TargetObjects
+    api: Api, lifecycle: ProvisioningSources, meant: TargetObjects, also: CollectScope
 ) -> ProvisioningSources:
     """Request the provisioners that only the observed objects name."""
+    if CollectScope.PROVISIONERS not in also:
+        unasked = LIFECYCLE_NOT_REQUESTED
+        return lifecycle._replace(provisioners=Provisioners(unasked, unasked))
     if not _waits(meant):
         return lifecycle
     names = _provisioners(meant, observed_of(lifecycle.storage_classes))

@@ -84,8 +84,7 @@ def observe_kube(
         target: the TARGET argument; for an image, handle or device every PV is listed.
         node_name: this node, for its pods and its attachments.
         images: the images of the node's devices, when the target is a device.
-        also: also request the annotations of namespaces (SWITCHES), or the classes, drivers and
-            controllers of its pods (LIFE).
+        also: the requests in addition to those for the holders.
 
     Returns:
         The view, or None with the reason why there is none. If the API refused only one kind, that
@@ -103,7 +102,7 @@ def observe_kube(
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
     gaps = (*gaps_of(view), *gaps)
-    if CollectScope.LIFECYCLE in also:
+    if CollectScope.LIFECYCLE & also:
         from rbdagent.collect.kube.list_provisioning import lifecycle_gaps
 
         gaps = (*gaps, *lifecycle_gaps(view))
@@ -125,7 +124,7 @@ class _TargetReader:
         # For every kind of target, another PV may lead to the same image.
         every = functools.cache(self._list(VOLUMES, read.persistent_volume))
         start = self._start(target, every)
-        with_lifecycle = self._lifecycle() if CollectScope.LIFECYCLE in also else None
+        with_lifecycle = self._lifecycle(also) if CollectScope.LIFECYCLE & also else None
         frozen = self._frozen_namespaces() if CollectScope.UNMAP_GUARDS in also else None
         attachments = self._list(ATTACHMENTS, read.attachment)
         nodes = self._list(NODES, read.node)
@@ -181,7 +180,7 @@ class _TargetReader:
         )
         return with_lifecycle(view, using_pods, observed_of(claims), meant), gaps
 
-    def _lifecycle(self) -> _WithLifecycle:
+    def _lifecycle(self, also: CollectScope) -> _WithLifecycle:
         """Send requests for the lifecycle; return a function that adds their answers to a view."""
         from rbdagent.collect.kube.list_provisioning import (
             TargetObjects,
@@ -189,7 +188,7 @@ class _TargetReader:
             with_lifecycle,
         )
 
-        wait = request_lifecycle(self._api)
+        wait = request_lifecycle(self._api, also)
         return lambda view, *objects: with_lifecycle(view, wait(TargetObjects(*objects)))
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:

@@ -127,11 +127,11 @@ def begin_logs(
     begun = time.monotonic()
     wait = start([functools.partial(read, search) for read in (of_kubelet, of_plugin, of_kernel)])
 
-    def words(deadline: float) -> NodeLogs:
+    def logs(deadline: float) -> NodeLogs:
         answers = [_answer(answer) for answer in wait(min(deadline, begun + WITHIN_S))]
         return NodeLogs(kubelet=answers[0], plugin=answers[1], kernel=answers[2])
 
-    return words
+    return logs
 
 
 def _answer(answer: LogExcerpt | NotObserved | BaseException | None) -> LogExcerpt | NotObserved:
@@ -638,7 +638,7 @@ def _excerpt(
             kept[key] = _log_entry(entry)
             count.update(places)
     since = min(max(since, oldest), search.now)
-    return LogExcerpt(since=iso_time(since), words=tuple(kept.values()))
+    return LogExcerpt(since=iso_time(since), lines=tuple(kept.values()))
 
 
 def _log_entry(entry: _Entry) -> LogEntry:

@@ -76,17 +76,17 @@ def with_logs(
     """Return the snapshot with these log lines of its node."""
     assert seen.node is not None
     heard = [
-        replace(NO_ERRORS, words=(source,)) if isinstance(source, LogEntry) else source
+        replace(NO_ERRORS, lines=(source,)) if isinstance(source, LogEntry) else source
         for source in (kubelet, plugin, kernel)
     ]
-    words = NodeLogs(kubelet=heard[0], plugin=heard[1], kernel=heard[2])
-    return replace(seen, node=replace(seen.node, words=words))
+    logs = NodeLogs(kubelet=heard[0], plugin=heard[1], kernel=heard[2])
+    return replace(seen, node=replace(seen.node, logs=logs))
 
 
 def log_evidence(seen: Snapshot, code: str) -> tuple[str, ...]:
     """Return what the log lines add to the evidence of a finding."""
     assert seen.node is not None
-    silent = replace(seen, node=replace(seen.node, words=NotObserved(reason="not asked")))
+    silent = replace(seen, node=replace(seen.node, logs=NotObserved(reason="not asked")))
     before = found(silent, code).evidence
     after = found(seen, code).evidence
     assert after[: len(before)] == before
@@ -266,7 +266,7 @@ def test_absence_of_errors_is_reported_with_its_duration() -> None:
 
 
 def test_a_log_that_is_not_quoted_is_named_beside_the_quoted_one() -> None:
-    plugin = LogExcerpt(since=UNMAP.at, words=(UNMAP,), unread=("csi-rbdplugin of shop/x: why",))
+    plugin = LogExcerpt(since=UNMAP.at, lines=(UNMAP,), unread=("csi-rbdplugin of shop/x: why",))
     lines = log_evidence(with_logs(PINNED, plugin=plugin), "RBD102")
     assert lines[-1] == "not quoted as the CSI node plugin: csi-rbdplugin of shop/x: why"
 

@@ -171,7 +171,7 @@ def words_of(
 
 def heard(answer: LogExcerpt | NotObserved) -> tuple[LogEntry, ...]:
     assert isinstance(answer, LogExcerpt), answer
-    return answer.words
+    return answer.lines
 
 
 def unseen(answer: LogExcerpt | NotObserved) -> NotObserved:
@@ -887,7 +887,7 @@ def test_snapshot_for_the_lifecycle_contains_log_entries(
 ) -> None:
     found = seen(recorded_host, CollectScope.LIFECYCLE)
     assert found.node is not None
-    words = found.node.words
+    words = found.node.logs
     assert isinstance(words, NodeLogs)
     assert heard(words.plugin)[0].call == "NodeUnstageVolume"
     assert load_snapshot(dump_snapshot(found), where="test") == found
@@ -900,8 +900,8 @@ def test_other_snapshots_read_no_log(
     monkeypatch.setattr(observed, "begin_logs", None)
     found = seen(recorded_host, also)
     assert found.node is not None
-    assert isinstance(found.node.words, NotObserved)
-    assert "not requested" in found.node.words.reason
+    assert isinstance(found.node.logs, NotObserved)
+    assert "not requested" in found.node.logs.reason
 
 
 def test_who_holds_imports_no_log_module(recorded_host: NodeRoots) -> None:
