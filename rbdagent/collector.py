@@ -397,7 +397,7 @@ def _further_reports(
     from rbdagent.collect.kube.list_reports import mappings_with, reports_about, reports_of
     from rbdagent.correlate import correlate
     from rbdagent.correlate.published_reports import about, further_lookup, keys_of
-    from rbdagent.correlate.unknown_watchers import nodes_of_strangers
+    from rbdagent.correlate.unknown_watchers import nodes_of_watchers_elsewhere
     from rbdagent.correlate.volume_names import names_of_volume
 
     ceph, node = snapshot.ceph, snapshot.node
@@ -410,7 +410,7 @@ def _further_reports(
     names, nodes = names_of_volume(volume), None
     if any(_holds(holder) for holder in volume.holders):
         here = "" if node is None else node.node_name
-        nodes = {*found.nodes, *nodes_of_strangers(volume, here)}
+        nodes = {*found.nodes, *nodes_of_watchers_elsewhere(volume, here)}
     reports = reports_about(connection, found, keys_of(names, views), nodes)
     if isinstance(reports, NotObserved):
         return [reports]

@@ -178,10 +178,10 @@ def line_of(given: Command) -> str:
         return NOT_PRINTED
     # Some interactive shells parse a comment as words, so quote the node too.
     where = f"on {shlex.quote(given.node)}" if given.node is not None else ""
-    said = ", ".join(word for word in (where, given.note) if word)
-    if not said.isprintable():
+    comment = ", ".join(word for word in (where, given.note) if word)
+    if not comment.isprintable():
         return NOT_PRINTED
-    return f"{text}  # {said}" if said else text
+    return f"{text}  # {comment}" if comment else text
 
 
 def lines_of(given: Iterable[Command], program: Sequence[str] = PROGRAM) -> tuple[str, ...]:

@@ -283,12 +283,12 @@ def _log_results(roots: NodeRoots, view: NodeView, timeout_s: float) -> Iterator
     words = wait(time.monotonic() + timeout_s)
     if isinstance(words, NotObserved):
         return
-    for whose, heard in (
+    for whose, found in (
         ("kubelet's", words.kubelet),
         ("the CSI node plugin's", words.plugin),
         ("the kernel's", words.kernel),
     ):
-        unseen = heard if isinstance(heard, NotObserved) else None
+        unseen = found if isinstance(found, NotObserved) else None
         yield _line(
             f"{whose} log can be read",
             f"{whose} log cannot be read",

@@ -89,12 +89,12 @@ class Agent:
     def __init__(
         self,
         settings: Settings,
-        leave: UnmapContext,
+        unmap_context: UnmapContext,
         wake: Wake,
         *,
         resync_s: float,
         clock: Callable[[], BootTime],
-        tell: Callable[[CycleResult], None],
+        report: Callable[[CycleResult], None],
         log: Log,
         workers: Workers | None = None,
     ) -> None:
@@ -102,20 +102,20 @@ class Agent:
 
         Args:
             settings: the settings of the observations.
-            leave: the unmap policy, and the directory of the persistent state.
+            unmap_context: the unmap policy, and the directory of the persistent state.
             wake: ends a wait.
             resync_s: the longest wait between two cycles; ten percent are random.
             clock: returns the time of the node.
-            tell: receives the result of every cycle; an error in it does not end the loop.
+            report: receives the result of every cycle; an error in it does not end the loop.
             log: receives the changes, the unmaps and the failures; each cycle only for debugging.
             workers: the long-running processes that observe the node and Ceph.
         """
         self._settings = settings
-        self._leave = leave
+        self._unmap_context = unmap_context
         self._wake = wake
         self._resync_s = resync_s
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._log = log
         self._workers = workers
         self._alive: Callable[[], None] = lambda: None
@@ -127,7 +127,7 @@ class Agent:
             None if settings.kube is None else OwnObjects(settings.kube, settings.node_name)
         )
         self._neighbours = Neighbours(settings.kube, settings.node_name)
-        self._follower = Follower(leave.state, self._collect_for_unmap, log)
+        self._follower = Follower(unmap_context.state, self._collect_for_unmap, log)
         self._refused: dict[str, UnmapRefusal | None] = {}
         """The last refusal by device, after the grace period; reported again when it changes."""
         self._beat = time.monotonic()
@@ -136,8 +136,8 @@ class Agent:
         self._history = self._load_state()
 
     def _load_state(self) -> History | None:
-        history, problem = self._leave.state.history()
-        acts = self._leave.state.acts()
+        history, problem = self._unmap_context.state.history()
+        acts = self._unmap_context.state.acts()
         if problem:
             self._log.warning("state", message=problem)
         if isinstance(acts, NotObserved):
@@ -151,7 +151,9 @@ class Agent:
         """Record an unmap that a previous rbdagent process did not finish as failed."""
         message = "rbdagent ended before this unmap did; the next cycles show what is left of it"
         try:
-            self._leave.state.save_act(replace(act, outcome=UnmapOutcome.FAILED, message=message))
+            self._unmap_context.state.save_act(
+                replace(act, outcome=UnmapOutcome.FAILED, message=message)
+            )
         except (OSError, RbdagentError) as error:
             # The next start with a writable directory closes the record.
             self._log.error("state", message=f"the record of an unmap is not closed: {error}")
@@ -226,19 +228,19 @@ class Agent:
             is_under_way(observed_of(self.seen.acts)) or is_about_to_be_reported(self.seen)
         ):
             return True
-        return self._leave.policy.may_unmap and self._has(_RELEASED)
+        return self._unmap_context.policy.may_unmap and self._has(_RELEASED)
 
     def _seconds_left(self) -> dict[str, float]:
         """Return the seconds until each orphan's grace period ends, by device.
 
         Zero or less means that it has ended. The result is empty if the policy allows no unmap.
         """
-        if self._history is None or not self._leave.policy.may_unmap:
+        if self._history is None or not self._unmap_context.policy.may_unmap:
             return {}
         now = self._clock().uptime_s
         return {
             mapping.identity.device: mapping.orphaned_since.uptime_s
-            + self._leave.policy.grace_s
+            + self._unmap_context.policy.grace_s
             - now
             for mapping in self._history.mappings
             if mapping.orphaned_since is not None
@@ -257,14 +259,14 @@ class Agent:
                 # The unmapped device no longer exists, so observe again before the report.
                 result = self._observe("act")
         refused = tuple(attempt.refused for attempt in tried if attempt.refused is not None)
-        acts, ended = self._leave.state.acts(), self._leave.state.ended()
+        acts, ended = self._unmap_context.state.acts(), self._unmap_context.state.ended()
         still_refused = tuple(refusal for refusal in self._refused.values() if refusal is not None)
         result = replace(result, acts=acts, news=refused, ended=ended, refused=still_refused)
         result = self._follower.with_results(result)
         self._report_progress()
         self._log_cycle(why, result, self.seen)
         self.seen = result
-        self._tell(result)
+        self._report(result)
 
     def _observe(self, why: str) -> CycleResult:
         started = time.monotonic()
@@ -290,7 +292,7 @@ class Agent:
     def _judged(self, why: str) -> tuple[NodeVolumes, tuple[Diagnosis, ...]]:
         uses = self._neighbours.with_results(self._collect(why))
         self._report_progress()
-        grace = seconds(self._leave.policy.grace_s)
+        grace = seconds(self._unmap_context.policy.grace_s)
         return uses, tuple(diagnose(volume, uses.snapshot, grace=grace) for volume in uses.mapped)
 
     def _collect(self, why: str) -> NodeVolumes:
@@ -339,7 +341,7 @@ class Agent:
 
     def _follows(self) -> bool:
         """Return whether the follow-up of an unmap has not ended."""
-        return is_followed(observed_of(self._leave.state.acts()), self._history)
+        return is_followed(observed_of(self._unmap_context.state.acts()), self._history)
 
     def _has(self, verdicts: Container[Verdict]) -> bool:
         """Return whether a mapping of this node had one of these verdicts in the last cycle."""
@@ -353,7 +355,7 @@ class Agent:
         if self._history is None:
             return
         try:
-            self._leave.state.save_history(self._history)
+            self._unmap_context.state.save_history(self._history)
         except OSError as error:
             self._log.error("state", message=f"{error.filename}: {error.strerror}")
 
@@ -370,11 +372,11 @@ class Agent:
         """Return whether the limit of unmaps per hour is reached; True if the records are lost."""
         if self._history is None:
             return False
-        begun = unmaps_of(self._leave.state.acts(), self._history).unmaps
+        begun = unmaps_of(self._unmap_context.state.acts(), self._history).unmaps
         if isinstance(begun, NotObserved):
             return True
         done = unmaps_of_last_hour(begun, self._clock())
-        return done >= self._leave.policy.most_unmaps_an_hour
+        return done >= self._unmap_context.policy.most_unmaps_an_hour
 
     def _try(self, device: str) -> UnmapAttempt:
         last = self._refused.get(device)
@@ -386,7 +388,7 @@ class Agent:
             Target(argument=device, kind=TargetKind.DEVICE, name=device),
             self._collect_for_unmap,
             self._ask_ceph,
-            leave=self._leave,
+            unmap_context=self._unmap_context,
             history=self._history,
             clock=self._clock,
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rbdagent.collect.kube.list_reports import reports_of_nodes
 from rbdagent.collector import with_published
 from rbdagent.correlate import NodeVolumes, volumes_of_node
-from rbdagent.correlate.unknown_watchers import nodes_of_strangers
+from rbdagent.correlate.unknown_watchers import nodes_of_watchers_elsewhere
 from rbdagent.model import NotObserved, PublishedNode, separated
 from rbdagent.verdicts.neighbours import neighbours
 
@@ -39,7 +39,7 @@ class Neighbours:
         """
         here = self._node_name
         mapped = (neighbours(volume, here) for volume in uses.mapped)
-        waiting = (nodes_of_strangers(volume, here) for volume in uses.waited_for)
+        waiting = (nodes_of_watchers_elsewhere(volume, here) for volume in uses.waited_for)
         names = {name for found in (*mapped, *waiting) for name in found}
         if self._access is None or uses.snapshot.kubernetes is None or not names:
             return uses

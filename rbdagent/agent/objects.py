@@ -14,7 +14,7 @@ from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.list_target import gaps_of
 from rbdagent.collect.kube.requests import ATTACHMENTS, NODES, VOLUMES
 from rbdagent.correlate import NodeVolumes, volumes_of_node
-from rbdagent.correlate.unknown_watchers import strangers
+from rbdagent.correlate.unknown_watchers import watchers_elsewhere
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
     KubeView,
@@ -173,7 +173,9 @@ class OwnObjects:
 
 def _watchers_elsewhere(uses: NodeVolumes) -> list[tuple[Volume, Holder]]:
     """Return each watcher on another node with the use that it watches on this node."""
-    return [(volume, holder) for volume in uses.all_volumes for holder in strangers(volume)]
+    return [
+        (volume, holder) for volume in uses.all_volumes for holder in watchers_elsewhere(volume)
+    ]
 
 
 def _address(holder: Holder) -> str:

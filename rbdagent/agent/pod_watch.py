@@ -35,7 +35,7 @@ class ApiWatch:
         path: str,
         selector: dict[str, str],
         *,
-        told: Callable[[str, Json], None],
+        on_change: Callable[[str, Json], None],
         missed: Callable[[], None],
         log: Log,
     ) -> None:
@@ -48,7 +48,7 @@ class ApiWatch:
         self._access = access
         self._path = path
         self._selector = selector
-        self._on_change = told
+        self._on_change = on_change
         self._missed = missed
         self._log = log
         self._version = ""
@@ -131,7 +131,7 @@ class Pods:
         self._changed = changed
         self._known: dict[str, tuple[object, ...]] = {}
 
-    def told(self, kind: str, pod: Json) -> None:
+    def on_change(self, kind: str, pod: Json) -> None:
         """Process one change."""
         meta = pod["metadata"]
         uid = str(meta.get("uid"))
@@ -168,7 +168,7 @@ def watch_pods(
         access,
         PODS,
         {"fieldSelector": f"spec.nodeName={node_name}"},
-        told=Pods(changed).told,
+        on_change=Pods(changed).on_change,
         missed=changed,
         log=log,
     ).start()
@@ -203,7 +203,7 @@ def watch_written(
         log: receives a line when the watch fails, and a line when it works again.
     """
 
-    def told(kind: str, item: Json) -> None:
+    def on_change(kind: str, item: Json) -> None:
         if writer.is_foreign(kind, item):
             changed()
 
@@ -211,4 +211,4 @@ def watch_written(
         writer.forget()
         changed()
 
-    return ApiWatch(access, path, selector, told=told, missed=missed, log=log).start()
+    return ApiWatch(access, path, selector, on_change=on_change, missed=missed, log=log).start()

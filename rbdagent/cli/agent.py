@@ -17,7 +17,7 @@ import click
 
 from rbdagent.cli.options import LOG_LEVEL, Duration, observing, option
 from rbdagent.cli.output import moment
-from rbdagent.cli.unmap_options import acting, leave_of, state_of
+from rbdagent.cli.unmap_options import acting, state_of, unmap_context_of
 from rbdagent.correlate.index import kube_index
 
 if TYPE_CHECKING:
@@ -132,17 +132,17 @@ def command(
         log = logger(node=chosen.node_name)
         if problem:
             log.error("state", message=problem, then="nothing is unmapped; a second agent may run")
-        leave = leave_of(allowed, by="agent", may_unmap=mode == "unmap")
+        unmap_context = unmap_context_of(allowed, by="agent", may_unmap=mode == "unmap")
         wake = _wake(chosen.roots.procfs, log)
         kubernetes = _kubernetes(chosen, lease_namespace, heartbeat, log)
         manager = ServiceManager(os.environ)
         agent = Agent(
             chosen,
-            leave,
+            unmap_context,
             wake,
             resync_s=resync,
             clock=moment,
-            tell=_reporter(manager, kubernetes),
+            report=_reporter(manager, kubernetes),
             log=log,
             workers=workers,
         )
@@ -155,7 +155,7 @@ def command(
             kubernetes.watch(wake)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: wake.end())
-        log.info("started", mode=mode, listen=served.listen, state=str(leave.state.path))
+        log.info("started", mode=mode, listen=served.listen, state=str(unmap_context.state.path))
         return _run(lambda ended: run_until(agent, wake, ended, manager.alive), wake, manager, log)
 
 

@@ -13,7 +13,7 @@ import click
 from rbdagent.cli.data_source import snapshot_of
 from rbdagent.cli.options import COLOR, VERBOSE, observing, target_argument
 from rbdagent.cli.output import complain, data_text, layout_of, moment, print_text
-from rbdagent.cli.unmap_options import acting, leave_of
+from rbdagent.cli.unmap_options import acting, unmap_context_of
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
 
@@ -109,8 +109,8 @@ def _attempt(
     from rbdagent.unmap.executor import Attempt
 
     # The plan shows the actions of --yes.
-    leave = leave_of(allowed, by=_user(), may_unmap=True)
-    history, warning = (None, "") if source is not None else leave.state.history()
+    unmap_context = unmap_context_of(allowed, by=_user(), may_unmap=True)
+    history, warning = (None, "") if source is not None else unmap_context.state.history()
     if warning:
         complain(f"rbdagent: {warning}")
 
@@ -134,7 +134,7 @@ def _attempt(
         target,
         observe,
         ask_ceph,
-        leave=leave,
+        unmap_context=unmap_context,
         history=history,
         clock=None if source is not None else moment,
     )

@@ -45,7 +45,7 @@ def state_of(allowed: dict[str, Any]) -> StateDir:
     return StateDir(Path(allowed["state_dir"]))
 
 
-def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> UnmapContext:
+def unmap_context_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> UnmapContext:
     """Return the unmap policy and its context, from the values of the flags of ``acting``."""
     from rbdagent.model import UnmapPolicy
     from rbdagent.unmap.executor import UnmapContext

@@ -107,15 +107,15 @@ def further_lookup(views: Iterable[ImageView], known: Iterable[PublishedMapping]
         for watcher in (*observed_of(view.watchers), *view.transient_watchers)
     }
     ids = {view.image_id for view in views if view.image_id}
-    strangers = {str(client) for client in watching - clients}
+    unknown_clients = {str(client) for client in watching - clients}
     return Lookup(
         (
             *sorted(labels.image_label(labels.id_key(one)) for one in ids),
-            *sorted(map(labels.client_label, strangers)),
+            *sorted(map(labels.client_label, unknown_clients)),
         ),
         (
             *labels.selectors(labels.IMAGE_ID, ids),
-            *labels.selectors(labels.CLIENT, strangers),
+            *labels.selectors(labels.CLIENT, unknown_clients),
         ),
     )
 

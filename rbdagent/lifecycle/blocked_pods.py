@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.index import kube_index
-from rbdagent.correlate.unknown_watchers import strangers
+from rbdagent.correlate.unknown_watchers import watchers_elsewhere
 from rbdagent.model import (
     BlockedVolume,
     Holder,
@@ -78,7 +78,9 @@ def _blocker(volume: Volume, snapshot: Snapshot) -> _Blocker | None:
     if is_ambiguous(volume, snapshot):
         return Verdict.UNDETERMINED, None, None
     mapped = [holder for holder in volume.holders if holder.mapping is not None]
-    holder_verdicts = [judge(holder, volume, snapshot) for holder in (*mapped, *strangers(volume))]
+    holder_verdicts = [
+        judge(holder, volume, snapshot) for holder in (*mapped, *watchers_elsewhere(volume))
+    ]
     holding = [entry for entry in holder_verdicts if not is_left_behind(entry)]
     if not holding:
         return _blocking_attachment(volume, snapshot)

@@ -129,8 +129,8 @@ def _attach_path(
     return tuple(stages)
 
 
-def _stage_of(step: LifecycleStep, state: StepState, said: str) -> StepStatus:
-    return StepStatus(step=step, state=state, said=said)
+def _stage_of(step: LifecycleStep, state: StepState, detail: str) -> StepStatus:
+    return StepStatus(step=step, state=state, detail=detail)
 
 
 def not_observed_reason(snapshot: Snapshot, found: tuple[object, ...] | NotObserved | None) -> str:
@@ -275,7 +275,7 @@ def _with_findings(
         elif is_ahead and state is StepState.WAITING:
             state = StepState.NOT_STARTED
         is_ahead |= state in {StepState.FAILED, StepState.WAITING}
-        marked.append(StepStatus(step=stage.step, state=state, said=stage.said, codes=codes))
+        marked.append(StepStatus(step=stage.step, state=state, detail=stage.detail, codes=codes))
     return tuple(marked)
 
 
@@ -377,15 +377,15 @@ def _unpublish(held: list[HolderVerdict]) -> StepStatus:
     step = LifecycleStep.UNPUBLISH
     lost = [uid for holder_verdict in held for uid in holder_verdict.holder.unknown_pod_uids]
     if lost:
-        said = f"the API does not list pod {lost[0]}, but its container or path still exists"
-        return _stage_of(step, StepState.WAITING, said)
+        detail = f"the API does not list pod {lost[0]}, but its container or path still exists"
+        return _stage_of(step, StepState.WAITING, detail)
     if any(
         "RBD109" in holder_verdict.holder.published.findings
         for holder_verdict in held
         if holder_verdict.holder.published
     ):
-        said = "the agent there reports a container or path of a pod that the API does not list"
-        return _stage_of(step, StepState.WAITING, said)
+        detail = "the agent there reports a container or path of a pod that the API does not list"
+        return _stage_of(step, StepState.WAITING, detail)
     pods = [pod for holder_verdict in held for pod in observed_of(holder_verdict.holder.pods)]
     if pods:
         named = ", ".join(str(pod.ref) for pod in pods)
@@ -402,14 +402,14 @@ def _unstage(
     if not held and not are_watchers_observed(view):
         return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
     if not held and unknown_clients:
-        said = f"{', '.join(unknown_clients)} may be on this node"
-        return _stage_of(step, StepState.NOT_OBSERVED, said)
+        detail = f"{', '.join(unknown_clients)} may be on this node"
+        return _stage_of(step, StepState.NOT_OBSERVED, detail)
     if not held:
         return _stage_of(step, StepState.DONE, "no client there has it mapped")
     holder, verdict = held[0].holder, held[0].verdict
     if holder.mapping is None and holder.watcher is None:
-        said = f"neither a mapping nor a watch of it was observed: {verdict}"
-        return _stage_of(step, StepState.NOT_OBSERVED, said)
+        detail = f"neither a mapping nor a watch of it was observed: {verdict}"
+        return _stage_of(step, StepState.NOT_OBSERVED, detail)
     what = holder.mapping.device if holder.mapping is not None else "its watch"
     return _stage_of(step, StepState.WAITING, f"{what} still exists: {verdict}")
 

@@ -192,13 +192,13 @@ class Triage:
     def _is_reported_healthy(self, volume: PersistentVolume, nodes: set[str]) -> bool:
         """Return whether agents report it only as in use, and only on the nodes of its pods."""
         known, image = self._whole.reports, self._image(volume)
-        told = [*known.by_volume.get(volume.name, ())]
-        told += [] if image is None else known.by_image.get(image.spec.name, ())
+        reports = [*known.by_volume.get(volume.name, ())]
+        reports += [] if image is None else known.by_image.get(image.spec.name, ())
         return all(
             _is_plain_use(report.mapping, volume)
             and report.node.name in nodes
             and known.disputed.isdisjoint(clients_in((report.mapping,)))
-            for report in told
+            for report in reports
         )
 
     def suspects(self, node: str, mapping: PublishedMapping, scope: Scope) -> bool:

@@ -50,7 +50,7 @@ class StepStatus(Struct, frozen=True, kw_only=True):
 
     step: LifecycleStep
     state: StepState
-    said: str
+    detail: str
     """The observed facts, in a few words."""
     codes: tuple[str, ...] = ()
     """Codes of the findings that block the step."""

@@ -172,8 +172,8 @@ def fault_of(call: Call, number: int | None) -> Fault | None:
 
 def failure_in(text: str) -> Failure | None:
     """Return the failed call that a text of ceph-csi reports; None if it reports none."""
-    for said, call in _SAID:
-        named = said.named_in(text)
+    for row, call in _SAID:
+        named = row.named_in(text)
         if named is not None:
             number = int(named["number"])
             return Failure(call=call, number=number, fault=fault_of(call, number), named=named)

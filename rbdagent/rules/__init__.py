@@ -131,9 +131,9 @@ def diagnose(volume: Volume, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
     context = RuleContext(
         volume=volume, snapshot=snapshot, holder_verdicts=holder_verdicts, verdict=verdict
     )
-    said = dict.fromkeys(finding for rule in RULES for finding in rule.judge(context))
+    found = dict.fromkeys(finding for rule in RULES for finding in rule.judge(context))
     findings = _with_log_lines(
-        tuple(sorted(said, key=lambda finding: WEIGHT[finding.severity])), context
+        tuple(sorted(found, key=lambda finding: WEIGHT[finding.severity])), context
     )
     return Diagnosis(
         volume=volume,

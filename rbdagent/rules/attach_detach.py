@@ -70,7 +70,7 @@ from rbdagent.rules.pod_events import (
 )
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
-from rbdagent.verdicts.volume_verdict import attached_on_paper, is_exclusive, pvs_of
+from rbdagent.verdicts.volume_verdict import is_exclusive, nodes_of_stale_attachments, pvs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -779,7 +779,7 @@ def stale_attachment(context: RuleContext) -> Iterator[Finding]:
         return
     attached = observed_of(context.volume.attachments)
     long = has_any_waited(waiters(context), context.snapshot, MOVING)
-    for node in attached_on_paper(context.volume, context.snapshot):
+    for node in nodes_of_stale_attachments(context.volume, context.snapshot):
         attachment = next(found for found in attached if found.node_name == node)
         down = _is_down(node, context)
         yield _stale(node, attachment, context, down=down, transient=not (long or down))

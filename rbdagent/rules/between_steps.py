@@ -28,7 +28,7 @@ from rbdagent.rules.pod_events import (
 )
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import age, age_text
-from rbdagent.verdicts.volume_verdict import attached_on_paper
+from rbdagent.verdicts.volume_verdict import nodes_of_stale_attachments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,7 +152,7 @@ def attached_not_mapped(context: RuleContext) -> Iterator[Finding]:
         return
     attached = observed_of(context.volume.attachments)
     explained = _explained_nodes(context)
-    for node in attached_on_paper(context.volume, context.snapshot):
+    for node in nodes_of_stale_attachments(context.volume, context.snapshot):
         if node in explained:
             # A finding about the failed mount has the cause.
             continue

@@ -454,7 +454,7 @@ def has_just_come(node: str | None, context: RuleContext) -> bool:
 
 
 def _is_registered_by_now(
-    text: str, said: str | None, node: str | None, context: RuleContext
+    text: str, last_seen: str | None, node: str | None, context: RuleContext
 ) -> bool:
     """Return whether a driver that was missing a moment ago is registered now.
 
@@ -464,7 +464,7 @@ def _is_registered_by_now(
     kube, driver = context.snapshot.kubernetes, driver_of(context.volume)
     if kube is None or driver is None or not Recognised.DRIVER_NOT_REGISTERED.is_in(text):
         return False
-    if is_young(said, context.snapshot.observed_at, seconds(RETRY_S)) is not True:
+    if is_young(last_seen, context.snapshot.observed_at, seconds(RETRY_S)) is not True:
         return False
     listed = context.kube.csi_nodes.get(node or "")
     return listed is not None and driver in listed.drivers

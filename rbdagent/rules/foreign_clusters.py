@@ -309,16 +309,16 @@ def _volumes(context: RuleContext) -> tuple[PersistentVolume, ...]:
 
 def _written(context: RuleContext) -> tuple[str, ...]:
     known = _metadata(context)
-    said = []
+    lines = []
     if known.get(_CLUSTER):
-        said.append(f"ceph-csi wrote into the image: cluster {known[_CLUSTER]}")
+        lines.append(f"ceph-csi wrote into the image: cluster {known[_CLUSTER]}")
     if known.get(_PV):
         claim = "/".join(filter(None, (known.get(key) for key in _CLAIM)))
-        said.append(
+        lines.append(
             f"ceph-csi wrote into the image: PV {known[_PV]}"
             + (f", claim {claim}" if claim else "")
         )
-    return tuple(said)
+    return tuple(lines)
 
 
 def _identity(context: RuleContext, found: tuple[HolderVerdict, ...]) -> tuple[str, ...]:

@@ -103,8 +103,8 @@ def _logs_of_volume(context: RuleContext, logs: NodeLogs) -> tuple[_Logs, _Logs]
     """Return the lines of this volume: those of kubelet and the plugin, and those of the kernel."""
     names = log_names_of(context.volume, context.snapshot)
 
-    def of(heard: LogExcerpt | NotObserved, known: frozenset[str]) -> LogExcerpt | NotObserved:
-        return derived(heard, lambda excerpt: _about(excerpt, known))
+    def of(log: LogExcerpt | NotObserved, known: frozenset[str]) -> LogExcerpt | NotObserved:
+        return derived(log, lambda excerpt: _about(excerpt, known))
 
     return (
         ("kubelet", of(logs.kubelet, names.volume)),
@@ -171,8 +171,8 @@ def _about(excerpt: LogExcerpt, known: frozenset[str]) -> LogExcerpt:
 
 
 def _quoted(logs: _Logs, steps: frozenset[LifecycleStep], context: RuleContext) -> Iterator[str]:
-    for source, heard in logs:
-        for entry in observed_of(derived(heard, lambda excerpt: excerpt.lines)):
+    for source, log in logs:
+        for entry in observed_of(derived(log, lambda excerpt: excerpt.lines)):
             if _is_of_steps(entry, steps):
                 yield _line(source, entry, context.snapshot.observed_at)
 

@@ -467,9 +467,11 @@ def ownership_being_set(context: RuleContext) -> Iterator[Finding]:
 
     kubelet logs it when it begins, and ends with the pod's start.
     """
-    told = any(Recognised.SETTING_OWNERSHIP.is_in(event.message) for event in context.volume.events)
+    is_reported = any(
+        Recognised.SETTING_OWNERSHIP.is_in(event.message) for event in context.volume.events
+    )
     found = ownership_begun(context)
-    if told or found is None:
+    if is_reported or found is None:
         return
     begun, pod = found
     yield finding(

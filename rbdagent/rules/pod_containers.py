@@ -74,8 +74,8 @@ def container_does_not_run(context: RuleContext) -> Iterator[Finding]:
 
 
 def _state(container: ContainerState) -> str:
-    said = f": {foreign(container.message)}" if container.message else ""
-    return f"its state: {container.state}, {foreign_name(container.reason)}{said}"
+    message = f": {foreign(container.message)}" if container.message else ""
+    return f"its state: {container.state}, {foreign_name(container.reason)}{message}"
 
 
 def _shows(container: ContainerState, pod: Pod) -> Command:

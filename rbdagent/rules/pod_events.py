@@ -163,10 +163,10 @@ def decisive_pod_events(context: RuleContext) -> tuple[PodEvent, ...]:
 
 def _decisive_pod_events(context: RuleContext) -> tuple[PodEvent, ...]:
     if not context.kube.coverage.pods:
-        told: dict[ObjectRef, list[KubeEvent]] = {}
+        by_pod: dict[ObjectRef, list[KubeEvent]] = {}
         for event in context.volume.events:
-            _update(told, event.subject, event, context)
-        return tuple(PodEvent(None, *decisive(events, context)) for events in told.values())
+            _update(by_pod, event.subject, event, context)
+        return tuple(PodEvent(None, *decisive(events, context)) for events in by_pod.values())
     waiting = {
         (pod.ref.namespace, pod.ref.name): pod
         for pod in context.volume.waiting_pods
@@ -180,15 +180,17 @@ def _decisive_pod_events(context: RuleContext) -> tuple[PodEvent, ...]:
     return tuple(PodEvent(pod, *decisive(events, context)) for pod, events in of_pod.items())
 
 
-def _update(told: dict[T, list[KubeEvent]], pod: T, event: KubeEvent, context: RuleContext) -> None:
+def _update(
+    by_pod: dict[T, list[KubeEvent]], pod: T, event: KubeEvent, context: RuleContext
+) -> None:
     """Record an event of a pod, and drop its events once its volumes are mounted.
 
     Call this with the oldest event first.
     """
     if _is_about_volume(event, context):
-        told.setdefault(pod, []).append(event)
-    elif pod in told and shows_mounted(event) and _is_newer(event, told[pod][-1]):
-        del told[pod]
+        by_pod.setdefault(pod, []).append(event)
+    elif pod in by_pod and shows_mounted(event) and _is_newer(event, by_pod[pod][-1]):
+        del by_pod[pod]
 
 
 def decisive(

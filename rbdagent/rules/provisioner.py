@@ -817,14 +817,14 @@ def _unreported(
             return _under_way(context, claim, found, begun)
         return _begun_long_ago(context, claim, found, name)
     ago = f" for {age_text(since(own[-1].last_seen, context))}" if own else ""
-    said = f"{name} has reported nothing{ago}"
+    silence = f"{name} has reported nothing{ago}"
     if not context.kube.coverage.events:
-        said = f"What {name} has reported was not observed"
+        silence = f"What {name} has reported was not observed"
     differs = claim.provisioner not in (None, name)
     return finding(
         "RBD606",
         f"pvc {claim.ref}",
-        f"{waits}. {said}.",
+        f"{waits}. {silence}.",
         evidence=(
             *seen,
             *((f"the claim was handed to {claim.provisioner}",) if differs else ()),

@@ -16,7 +16,7 @@ from rbdagent.commands import command, kubectl
 from rbdagent.correlate.names import key_of
 from rbdagent.correlate.pv_matching import Candidate, Why, candidates, objections, size_text
 from rbdagent.correlate.resolve import target_claims
-from rbdagent.correlate.unknown_watchers import strangers
+from rbdagent.correlate.unknown_watchers import watchers_elsewhere
 from rbdagent.model import (
     Command,
     Holder,
@@ -446,7 +446,7 @@ def external_watchers(
         return view.watchers
     if not context.kube.coverage.nodes():
         return NotObserved(reason="the nodes of this cluster were not observed")
-    return tuple(holder for holder in strangers(context.volume) if holder.node is None)
+    return tuple(holder for holder in watchers_elsewhere(context.volume) if holder.node is None)
 
 
 def external_watchers_text(context: RuleContext, volume: PersistentVolume) -> str:

@@ -379,12 +379,12 @@ def once_pod(context: RuleContext) -> Iterator[Finding]:
     if volume is None or volume.access_modes != (_ONCE,):
         return
     pod_event = decisive_pod_event(context, Recognised.ONE_POD_ONLY.is_in)
-    told = pod_event.pod if pod_event is not None else None
+    reporting = pod_event.pod if pod_event is not None else None
     for pod in context.volume.waiting_pods:
         if not waits_for_volumes(pod):
             continue
         rivals = [other for other in context.volume.pods if _is_rival(other, pod, context)]
-        if pod is not told and not (rivals and has_waited(pod, context.snapshot, MOVING)):
+        if pod is not reporting and not (rivals and has_waited(pod, context.snapshot, MOVING)):
             continue
         rolling = [rival for rival in rivals if _is_deadlock(pod, rival, context)]
         mine = _deployment_of(pod, context) if rolling else None
@@ -398,7 +398,7 @@ def once_pod(context: RuleContext) -> Iterator[Finding]:
                 *((foreign(pod.unschedulable),) if pod.unschedulable else ()),
                 *(
                     pod_event_evidence(pod_event, context)
-                    if pod_event is not None and pod is told
+                    if pod_event is not None and pod is reporting
                     else ()
                 ),
             ),

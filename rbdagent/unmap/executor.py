@@ -77,7 +77,7 @@ class Attempt:
         look: Callable[[Target], Snapshot],
         ask_ceph: Callable[[Target], Snapshot],
         *,
-        leave: UnmapContext,
+        unmap_context: UnmapContext,
         history: History | None,
         clock: Callable[[], BootTime] | None,
     ) -> None:
@@ -87,14 +87,14 @@ class Attempt:
             target: the volume to unmap; it must be mapped exactly once on this node.
             look: takes a new snapshot of a target from every source, with consistent reads.
             ask_ceph: takes a snapshot of Ceph only, for the clients that watch an image.
-            leave: the unmap policy and its context.
+            unmap_context: the unmap policy and its context.
             history: the facts from earlier snapshots.
             clock: None if snapshots come from a file, which does not show the present state.
         """
         self._target = target
         self._collect = look
         self._ask_ceph = ask_ceph
-        self._leave = leave
+        self._unmap_context = unmap_context
         self._history = history
         self._clock = clock
         self._public: Callable[[str], str] = shown
@@ -114,7 +114,7 @@ class Attempt:
         """
         snapshot = self._collect(self._target)
         self._public = PublicText(snapshot)
-        grace = seconds(self._leave.policy.grace_s)
+        grace = seconds(self._unmap_context.policy.grace_s)
         diagnosis = diagnose(correlate(snapshot), snapshot, grace=grace)
         if self._clock is not None:
             self._history = remember(
@@ -130,10 +130,10 @@ class Attempt:
             diagnosis.volume,
             snapshot,
             history=history,
-            policy=self._leave.policy,
+            policy=self._unmap_context.policy,
             switches=FreezeState(
                 freeze_file=self._freeze_file(),
-                unwritable="" if self._clock is None else self._leave.state.unwritable(),
+                unwritable="" if self._clock is None else self._unmap_context.state.unwritable(),
             ),
             now=self._clock() if self._clock is not None else None,
         )
@@ -141,13 +141,13 @@ class Attempt:
     def _other_acts(self) -> tuple[UnmapRecord, ...] | NotObserved:
         """Return the recorded acts without the act of this attempt."""
         own = None if self.recorded is None else self.recorded.key
-        acts = self._leave.state.acts()
+        acts = self._unmap_context.state.acts()
         return derived(acts, lambda known: tuple(act for act in known if act.key != own))
 
     def _freeze_file(self) -> str | NotObserved | None:
         if self._clock is None:
             return NotObserved(reason="the snapshot comes from a file")
-        return _present(self._leave.freeze_file)
+        return _present(self._unmap_context.freeze_file)
 
     def act(self, plan: UnmapPlan, paths: NodePaths, *, deadline: float = math.inf) -> UnmapResult:
         """Execute a plan, and record it before the first step.
@@ -161,9 +161,11 @@ class Attempt:
             RbdagentError: another rbdagent operates on the image, or the record cannot be written.
         """
         assert self._clock is not None  # noqa: S101 - a snapshot from a file gives no plan
-        why = "; ".join(said for condition in plan.conditions for said in condition.observed[:1])
+        why = "; ".join(
+            reason for condition in plan.conditions for reason in condition.observed[:1]
+        )
         begun = self._begun(plan.identity, plan.persistent_volume, self._clock(), why)
-        with self._leave.state.only_one_on(_name_of(plan)):
+        with self._unmap_context.state.only_one_on(_name_of(plan)):
             self._record(begun)
             try:
                 result = carry_out(
@@ -204,7 +206,7 @@ class Attempt:
         return UnmapRecord(
             boot_id=self._history.boot_id if self._history is not None else "",
             begun=now,
-            by=self._leave.by,
+            by=self._unmap_context.by,
             identity=identity,
             persistent_volume=volume,
             why=why,
@@ -214,9 +216,9 @@ class Attempt:
         act = replace(act, why=self._public(act.why), message=self._public(act.message))
         self.recorded = act
         try:
-            self._leave.state.save_act(act)
+            self._unmap_context.state.save_act(act)
         except OSError as error:
-            raise self._leave.state.cannot_record(error) from error
+            raise self._unmap_context.state.cannot_record(error) from error
 
     def _watched(self, plan: UnmapPlan) -> bool | NotObserved:
         """Return whether the client of the mapping still watches the image."""

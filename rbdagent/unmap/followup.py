@@ -90,8 +90,8 @@ def follow(act: UnmapRecord, snapshot: Snapshot, *, waited_s: float) -> Followup
     users = pods_on(after.node, after.names, snapshot)
     running = tuple(filter(runs, observed_of(users)))
     if running:
-        said = f"{pod_names(running)} uses it on {after.node} again"
-        return FollowupState(state=Convergence.CLEARED, reasons=(said,))
+        again = f"{pod_names(running)} uses it on {after.node} again"
+        return FollowupState(state=Convergence.CLEARED, reasons=(again,))
     against: list[str] = []
     unseen: list[str] = []
     for reason in (*_mapped(after), *_attached(after), *_watched(after), *_waited_for(after)):
@@ -105,8 +105,8 @@ def follow(act: UnmapRecord, snapshot: Snapshot, *, waited_s: float) -> Followup
         return FollowupState(state=state, reasons=(*against, *unseen))
     if unseen:
         return FollowupState(state=Convergence.PENDING, reasons=tuple(unseen))
-    said = f"nothing on {after.node} maps it, and no VolumeAttachment attaches it to {after.node}"
-    return FollowupState(state=Convergence.CLEARED, reasons=(said,))
+    clear = f"nothing on {after.node} maps it, and no VolumeAttachment attaches it to {after.node}"
+    return FollowupState(state=Convergence.CLEARED, reasons=(clear,))
 
 
 def _after(act: UnmapRecord, snapshot: Snapshot) -> _After:

@@ -264,9 +264,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Reasons against the unmap that end automatically when enough time has passed."""
     follows: tuple[str, ...] = ()
     """Reasons against the unmap that result from another reported fact."""
-    keepers: tuple[PreventingObject | None, ...] = ()
+    prevented_by: tuple[PreventingObject | None, ...] = ()
     """The object that causes each reason in ``against``; empty if no reason has an object."""
-    speaks: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
 
 
 def plan_unmap(
@@ -368,7 +368,7 @@ def _condition(
         code=code,
         requirement=requirement,
         met=met,
-        observed=(*outcome.against, *outcome.follows, *outcome.not_yet) or outcome.speaks,
+        observed=(*outcome.against, *outcome.follows, *outcome.not_yet) or outcome.evidence,
         pending=bool(outcome.not_yet) and not (outcome.against or outcome.follows),
         needs_node=is_offline and not met and code in _OF_THE_PRESENT,
     )
@@ -376,12 +376,12 @@ def _condition(
 
 def _only_preventing_object(outcomes: Iterable[Outcome]) -> PreventingObject | None:
     """Return the only object that causes every reason except time; None if there is none."""
-    keepers = {
-        keeper
+    prevented_by = {
+        cause
         for outcome in outcomes
-        for keeper in outcome.keepers or (None,) * len(outcome.against)
+        for cause in outcome.prevented_by or (None,) * len(outcome.against)
     }
-    return keepers.pop() if len(keepers) == 1 else None
+    return prevented_by.pop() if len(prevented_by) == 1 else None
 
 
 def _against(
@@ -389,7 +389,7 @@ def _against(
 ) -> tuple[tuple[str, ...], tuple[PreventingObject | None, ...]]:
     """Return the reasons and their objects; a fact that was not observed has no object."""
     both = [*((reason, None) for reason in not_observed), *reasons]
-    return tuple(reason for reason, _ in both), tuple(keeper for _, keeper in both)
+    return tuple(reason for reason, _ in both), tuple(cause for _, cause in both)
 
 
 def _process(attempt: Attempt, process: ProcessRef) -> PreventingObject:
@@ -439,12 +439,12 @@ def is_the_same(attempt: Attempt) -> Outcome:
             f"it is not of the image that is {image.spec} now: to unmap it, name {mapping.device}"
         )
     not_yet: tuple[str, ...] = ()
-    speaks = [f"{mapping.device} has been {mapping.spec} since the first observation"]
+    evidence = [f"{mapping.device} has been {mapping.spec} since the first observation"]
     if remembered is None:
         not_yet = ("no earlier observation has this mapping: one observation has no history",)
     else:
         seen_for = attempt.since(remembered.first_seen) or 0.0
-        speaks.append(f"first seen at {remembered.first_seen.at}")
+        evidence.append(f"first seen at {remembered.first_seen.at}")
         if seen_for < attempt.policy.grace_s:
             not_yet = (
                 (
@@ -452,7 +452,7 @@ def is_the_same(attempt: Attempt) -> Outcome:
                     f" {_seconds(attempt.policy.grace_s)} apart"
                 ),
             )
-    return Outcome(against=tuple(against), not_yet=not_yet, speaks=tuple(speaks))
+    return Outcome(against=tuple(against), not_yet=not_yet, evidence=tuple(evidence))
 
 
 def is_not_mounted(attempt: Attempt) -> Outcome:
@@ -477,16 +477,18 @@ def is_not_mounted(attempt: Attempt) -> Outcome:
         ("mounts in all mount namespaces", mapping.mounts),
         ("active file systems in the kernel", mapping.kernel_traces),
     )
-    against, keepers = _against(not_observed, reasons)
-    speaks = (
+    against, prevented_by = _against(not_observed, reasons)
+    evidence = (
         "no mount of it was found, and no trace of an active file system in the kernel (ext4, xfs, "
         "btrfs and f2fs leave one)"
     )
     if staged is not None:
-        speaks = (
+        evidence = (
             f"its staging mount {foreign_name(staged.path)} is its only mount, and may be unmounted"
         )
-    return Outcome(against=against, keepers=keepers, follows=follows, speaks=(speaks,))
+    return Outcome(
+        against=against, prevented_by=prevented_by, follows=follows, evidence=(evidence,)
+    )
 
 
 def _mount_text(mount: Mount) -> str:
@@ -547,14 +549,14 @@ def is_not_open(attempt: Attempt) -> Outcome:
     reasons += [
         (opener_text(opener), _process(attempt, opener.process)) for opener in openers_of(mapping)
     ]
-    against, keepers = _against(not_observed, reasons)
-    speaks = "no process was seen with it open, and nothing is stacked on it"
+    against, prevented_by = _against(not_observed, reasons)
+    evidence = "no process was seen with it open, and nothing is stacked on it"
     if mapper is not None:
-        speaks = (
+        evidence = (
             f"only its LUKS mapping {foreign_name(mapper.label)} is on it, and no process was seen "
             "with that open"
         )
-    return Outcome(against=against, keepers=keepers, speaks=(speaks,))
+    return Outcome(against=against, prevented_by=prevented_by, evidence=(evidence,))
 
 
 def luks_mapper(attempt: Attempt) -> BlockHolder | None:
@@ -590,12 +592,12 @@ def is_not_in_kubelet_directories(attempt: Attempt) -> Outcome:
         for mount in observed_of(holder.staging)
         if mount.path in mounted and (staged is None or mount.path != staged.path)
     ]
-    speaks = ["no kubelet path is mounted"]
-    speaks += [
+    evidence = ["no kubelet path is mounted"]
+    evidence += [
         f"a leftover, which does not prevent the unmap: {path}" for path in sorted(leftovers)
     ]
-    against, keepers = _against(not_observed, reasons)
-    return Outcome(against=against, keepers=keepers, speaks=tuple(speaks))
+    against, prevented_by = _against(not_observed, reasons)
+    return Outcome(against=against, prevented_by=prevented_by, evidence=tuple(evidence))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -611,7 +613,7 @@ def is_not_needed(attempt: Attempt) -> Outcome:
     pkg/kubelet/volumemanager/volume_manager.go@v1.36.3).
     """
     not_observed = (*_pods_not_observed(attempt), *_kubelet(attempt))
-    against, keepers = _against(not_observed, (*_pods(attempt), *_attachment(attempt)))
+    against, prevented_by = _against(not_observed, (*_pods(attempt), *_attachment(attempt)))
     lately = (*_pods_lately(attempt), *_attachment_lately(attempt), *_kubelet_lately(attempt))
     attachment = attempt.holder.attachment
     state = "no VolumeAttachment attaches it to this node"
@@ -621,7 +623,9 @@ def is_not_needed(attempt: Attempt) -> Outcome:
     reason = [f"no pod on {attempt.holder.node} needs it", state]
     if attempt.holder.in_volumes_in_use is True:
         reason.append(f"{attempt.holder.node} still lists it in volumesInUse")
-    return Outcome(against=against, keepers=keepers, not_yet=lately, speaks=tuple(reason))
+    return Outcome(
+        against=against, prevented_by=prevented_by, not_yet=lately, evidence=tuple(reason)
+    )
 
 
 def _pods_not_observed(attempt: Attempt) -> Iterable[str]:
@@ -645,8 +649,8 @@ def _pods(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
     needing = [pod for pod in pods if needs_volumes(pod)]
     if needing:
         first, *others = needing
-        keeper = PreventingObject(kind="Pod", namespace=first.ref.namespace, name=first.ref.name)
-        yield f"needed by {pod_names(pods)}", None if others else keeper
+        cause = PreventingObject(kind="Pod", namespace=first.ref.namespace, name=first.ref.name)
+        yield f"needed by {pod_names(pods)}", None if others else cause
     if holder.unknown_pod_uids:
         uid, *more = holder.unknown_pod_uids
         reason = f"a container of pod {uid} uses it, and the API server has no such pod"
@@ -667,8 +671,8 @@ def _attachment(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None
         yield reason, None
     for tie in _ties(attempt):
         if age(tie.created_at, attempt.snapshot.observed_at) is None:
-            keeper = PreventingObject(kind="VolumeAttachment", name=tie.name)
-            yield f"VolumeAttachment {tie.name} has no readable creation time", keeper
+            cause = PreventingObject(kind="VolumeAttachment", name=tie.name)
+            yield f"VolumeAttachment {tie.name} has no readable creation time", cause
 
 
 def _ties(attempt: Attempt) -> tuple[VolumeAttachment, ...]:
@@ -734,7 +738,7 @@ def is_kubernetes_own(attempt: Attempt) -> Outcome:
     against = ("nothing shows that Kubernetes created the image: it may be mapped by hand",)
     return Outcome(
         against=() if attempt.holder.is_kubernetes_managed else against,
-        speaks=(f"Kubernetes created the image, according to {why}",),
+        evidence=(f"Kubernetes created the image, according to {why}",),
     )
 
 
@@ -751,11 +755,11 @@ def is_not_being_changed(attempt: Attempt) -> Outcome:
     reasons += [
         (f"a request to Ceph hangs: {foreign(request)}", None) for request in observed_of(hung)
     ]
-    against, keepers = _against(_not_observed(("processes in flight", flights)), reasons)
-    speaks = ["no rbd, mkfs, fsck, mount or cryptsetup process names it"]
+    against, prevented_by = _against(_not_observed(("processes in flight", flights)), reasons)
+    evidence = ["no rbd, mkfs, fsck, mount or cryptsetup process names it"]
     if isinstance(hung, NotObserved):
-        speaks.append(f"hung requests cannot be observed here ({hung.reason})")
-    return Outcome(against=against, keepers=keepers, speaks=tuple(speaks))
+        evidence.append(f"hung requests cannot be observed here ({hung.reason})")
+    return Outcome(against=against, prevented_by=prevented_by, evidence=tuple(evidence))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -795,10 +799,14 @@ def may_be_done_now(attempt: Attempt) -> Outcome:
         reason = f"{done} unmaps in the last hour, and the limit is {policy.most_unmaps_an_hour}"
         reasons.append((reason, None))
     not_observed += _not_observed(("the record of unmaps", unmaps))
-    against, keepers = _against(not_observed, reasons)
-    speaks = f"continuously orphaned for {_seconds(row or 0)}; {done} unmaps in the last hour"
+    against, prevented_by = _against(not_observed, reasons)
+    evidence = f"continuously orphaned for {_seconds(row or 0)}; {done} unmaps in the last hour"
     return Outcome(
-        against=against, keepers=keepers, follows=follows, not_yet=not_yet, speaks=(speaks,)
+        against=against,
+        prevented_by=prevented_by,
+        follows=follows,
+        not_yet=not_yet,
+        evidence=(evidence,),
     )
 
 
@@ -876,7 +884,9 @@ def is_fully_observed(attempt: Attempt) -> Outcome:
         against += _not_observed(("whether its image exists", view.presence))
         against += _not_observed(("the watchers of its image", view.watchers))
     against += _not_fresh(attempt)
-    return Outcome(against=tuple(against), speaks=("node, Ceph and Kubernetes were all observed",))
+    return Outcome(
+        against=tuple(against), evidence=("node, Ceph and Kubernetes were all observed",)
+    )
 
 
 def _image_not_seen(snapshot: Snapshot) -> str:
@@ -918,7 +928,7 @@ def has_no_io(attempt: Attempt) -> Outcome:
     )
     return Outcome(
         not_yet=tuple(_io_lately(attempt, counters)),
-        speaks=(f"no I/O for the grace period: {completed} at every observation",),
+        evidence=(f"no I/O for the grace period: {completed} at every observation",),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate.unknown_watchers import nodes_of_strangers
+from rbdagent.correlate.unknown_watchers import nodes_of_watchers_elsewhere
 from rbdagent.verdicts.volume_verdict import is_writable, may_share_writing
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def neighbours(volume: Volume, node_name: str) -> tuple[str, ...]:
 
     Empty if this node only reads, or if several nodes may write.
     """
-    return nodes_of_strangers(volume, node_name) if would_conflict(volume) else ()
+    return nodes_of_watchers_elsewhere(volume, node_name) if would_conflict(volume) else ()
 
 
 def would_conflict(volume: Volume) -> bool:

@@ -293,7 +293,7 @@ def _writes(holder_verdict: HolderVerdict, volume: Volume, snapshot: Snapshot) -
 def _verdict_without_holder(volume: Volume, snapshot: Snapshot) -> Verdict:
     if volume.image is None:
         return Verdict.UNDETERMINED
-    nodes = attached_on_paper(volume, snapshot)
+    nodes = nodes_of_stale_attachments(volume, snapshot)
     if nodes:
         if any(
             about_to_stage(volume, node) or is_attachment_in_transition(volume, node, snapshot)
@@ -307,7 +307,7 @@ def _verdict_without_holder(volume: Volume, snapshot: Snapshot) -> Verdict:
     return Verdict.STAGED if observed_of(volume.attachments) else Verdict.FREE
 
 
-def attached_on_paper(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+def nodes_of_stale_attachments(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the nodes whose VolumeAttachment is attached and that certainly have no mapping.
 
     A node is certain if it was observed, by this snapshot or by a fresh report of its agent. The

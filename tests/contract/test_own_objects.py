@@ -720,7 +720,7 @@ def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
         wake,
         resync_s=60.0,
         clock=lambda: BootTime(at=NOW, uptime_s=world.now),
-        tell=lambda _: None,
+        report=lambda _: None,
         log=Log().logger,
     )
 
@@ -775,6 +775,6 @@ def test_outcome_of_an_unmap_is_searched_in_all_objects(
         outcome=UnmapOutcome.UNMAPPED,
         convergence=Convergence.PENDING,
     )
-    agent._leave.state.save_act(act)
+    agent._unmap_context.state.save_act(act)
     agent._cycle("change")
     assert EVERY_VOLUME in world.api.requests

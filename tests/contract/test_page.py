@@ -126,7 +126,7 @@ def test_page_shows_the_state_of_every_step(scene: Snapshot) -> None:
     ):
         state = stage.state.upper() if stage.state is StepState.FAILED else stage.state
         assert f"{stage.step}{state}" in text
-        assert stage.said in text
+        assert stage.detail in text
 
 
 def test_root_cause_is_the_heading(scene: Snapshot) -> None:

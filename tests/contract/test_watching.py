@@ -54,7 +54,7 @@ class Stage:
             KubeAccess(kubeconfig=path, context=None, timeout_s=5),
             PODS,
             {"fieldSelector": "spec.nodeName=worker-1"},
-            told=self.pods.told,
+            on_change=self.pods.on_change,
             missed=self._miss,
             log=Log().logger,
         )

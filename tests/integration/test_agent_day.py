@@ -57,7 +57,7 @@ def test_a_day_of_cycles_leaves_nothing_behind(ceph: CephCluster, tmp_path: Path
         wake,
         resync_s=60.0,
         clock=lambda: BootTime(at="2026-11-21T12:00:00Z", uptime_s=uptime_s),
-        tell=lambda seen: last.__setitem__(slice(None), [seen]),
+        report=lambda seen: last.__setitem__(slice(None), [seen]),
         log=Log().logger,
         workers=workers,
     )

@@ -117,7 +117,7 @@ class Stage:
             wake,
             resync_s=60.0,
             clock=self.times,
-            tell=self.reported.append,
+            report=self.reported.append,
             log=self.log.logger,
             workers=Workers(ceph=self.ceph, node=None),  # type: ignore[arg-type]
         )

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
-from rbdagent.correlate.unknown_watchers import nodes_of_strangers
+from rbdagent.correlate.unknown_watchers import nodes_of_watchers_elsewhere
 from rbdagent.model import (
     CephView,
     ClusterView,
@@ -226,7 +226,9 @@ def test_supposition_changes_neither_verdict_nor_queried_nodes(
         holder.verdict for holder in one.holders
     ]
     one_use, other_use = correlate(without), correlate(supposed)
-    assert nodes_of_strangers(other_use, "worker-1") == nodes_of_strangers(one_use, "worker-1")
+    assert nodes_of_watchers_elsewhere(other_use, "worker-1") == nodes_of_watchers_elsewhere(
+        one_use, "worker-1"
+    )
 
 
 def test_supposed_daemon_never_makes_a_volume_free() -> None:

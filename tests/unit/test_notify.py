@@ -72,7 +72,7 @@ class Rounds:
 
 def agent_of(stage: Stage, wake: Any, service: ServiceManager) -> Agent:  # noqa: ANN401 - a fake
     agent = stage.agent()
-    agent._wake, agent._tell = wake, service.send_status
+    agent._wake, agent._report = wake, service.send_status
     return agent
 
 

@@ -171,4 +171,4 @@ def test_released_volume_waits_for_no_claim(phase: str, state: str, said: str) -
     seen = of_volume(phase=phase, reclaim_policy="Retain")
     found_steps = lifecycle_of(correlate(seen), seen).attach_path
     (bind,) = [step for step in found_steps if step.step is LifecycleStep.BIND]
-    assert (bind.state, bind.said) == (state, said)
+    assert (bind.state, bind.detail) == (state, said)

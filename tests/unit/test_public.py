@@ -110,7 +110,7 @@ def test_record_of_acts_names_only_program_and_pid(tmp_path: Path) -> None:
         target(),
         lambda _: look,
         lambda _: look,
-        leave=UnmapContext(
+        unmap_context=UnmapContext(
             by="root",
             policy=UnmapPolicy(may_unmap=True, grace_s=GRACE_S),
             freeze_file=tmp_path / "x",

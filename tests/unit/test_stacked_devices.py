@@ -176,4 +176,4 @@ def test_publish_step_of_an_ended_pod_does_not_call_it_running() -> None:
         if step.step is LifecycleStep.PUBLISH
     )
     assert step.state is StepState.DONE
-    assert "have ended" in step.said
+    assert "have ended" in step.detail

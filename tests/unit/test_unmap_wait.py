@@ -40,7 +40,7 @@ def test_wait_reports_io_and_ends_a_grace_period_after_it(
         ORPHAN.target,
         look,
         look,
-        leave=UnmapContext(
+        unmap_context=UnmapContext(
             by="root",
             policy=UnmapPolicy(may_unmap=True, grace_s=GRACE_S),
             freeze_file=Path("/none"),

@@ -163,8 +163,8 @@ class Cluster:
             self._handle.connect()
             self.fsid: str = self._handle.get_fsid()
         except self._rados.Error as error:
-            told = self._not_parsed if self._handle is None else self._not_connected
-            raise told(error) from error
+            error_of = self._not_parsed if self._handle is None else self._not_connected
+            raise error_of(error) from error
 
     def _check_files(self) -> None:
         """Check that the files can be read: librados reports "No such file" without the name."""

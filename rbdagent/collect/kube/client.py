@@ -194,9 +194,9 @@ class Listing:
 class _Changes:
     """Receives a watch's answer in pieces, and reports each line, which is one change."""
 
-    def __init__(self, asked: PendingRequest, told: Callable[[str, Json], None]) -> None:
+    def __init__(self, asked: PendingRequest, on_change: Callable[[str, Json], None]) -> None:
         self._asked = asked
-        self._on_change = told
+        self._on_change = on_change
         self._refused = False
         self.failed: SourceError | None = None
 
@@ -294,7 +294,7 @@ class Api:
         """Request the first page of a list, and return without waiting."""
         return Listing(self, path, query)
 
-    def watch(self, path: str, told: Callable[[str, Json], None], **query: str | int) -> None:
+    def watch(self, path: str, on_change: Callable[[str, Json], None], **query: str | int) -> None:
         """Report the changes of the list at a path until the server ends the watch.
 
         The callback receives the type of each change (``ADDED``, ``MODIFIED``, ``DELETED``,
@@ -312,7 +312,7 @@ class Api:
         handle.setopt(pycurl.TCP_KEEPALIVE, 1)
         handle.setopt(pycurl.TCP_KEEPIDLE, _KEEPALIVE_S)
         handle.setopt(pycurl.TCP_KEEPINTVL, _KEEPALIVE_S)
-        changes = _Changes(asked, told)
+        changes = _Changes(asked, on_change)
         handle.setopt(pycurl.HEADERFUNCTION, changes.head)
         handle.setopt(pycurl.WRITEFUNCTION, changes.take)
         self._begin(asked)

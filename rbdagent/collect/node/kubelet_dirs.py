@@ -107,7 +107,9 @@ def observe_kubelet(
     )
 
 
-def existing_roots(host_root: Path, told: str | None, given: tuple[str, ...]) -> tuple[str, ...]:
+def existing_roots(
+    host_root: Path, configured: str | None, given: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return kubelet's root directories on the host whose ``/`` is at ``host_root``.
 
     These are the configured ones (``given``). Without these, they are the existing ones among the
@@ -117,7 +119,7 @@ def existing_roots(host_root: Path, told: str | None, given: tuple[str, ...]) ->
     """
     if given:
         return given
-    candidates = ((told,) if told else ()) + KNOWN_ROOTS
+    candidates = ((configured,) if configured else ()) + KNOWN_ROOTS
     chosen: dict[str, str] = {}
     for root in candidates:
         target = followed(host_root, root)

@@ -267,7 +267,7 @@ def step_box(kind: str, stages: Iterable[StepStatus], step: LifecycleStep | None
     stage = next(stage for stage in stages if stage.step is step)
     state = BoxState.NOT_OBSERVED if stage.state is StepState.NOT_OBSERVED else BoxState.NONE
     name = NOT_OBSERVED if state is BoxState.NOT_OBSERVED else "none"
-    return Box(kind=kind, names=(name,), notes=_notes(stage.said), state=state)
+    return Box(kind=kind, names=(name,), notes=_notes(stage.detail), state=state)
 
 
 def _device(mapping: Mapping) -> Box:

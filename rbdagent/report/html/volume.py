@@ -174,7 +174,7 @@ def _step(stage: StepStatus) -> Html:
         icon(class_name),
         el("b", str(stage.step)),
         el("span", el("span", state_text(stage.state), class_="word"), _codes(stage.codes)),
-        *((el("span", stage.said, class_="said"),) if stage.said else ()),
+        *((el("span", stage.detail, class_="said"),) if stage.detail else ()),
         class_=class_name,
     )
 

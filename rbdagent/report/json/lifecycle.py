@@ -142,6 +142,6 @@ def _lifecycle(
 
 def _steps(steps: Iterable[model.StepStatus]) -> tuple[StepStatus, ...]:
     return tuple(
-        StepStatus(step=status.step, state=status.state, detail=status.said, codes=status.codes)
+        StepStatus(step=status.step, state=status.state, detail=status.detail, codes=status.codes)
         for status in steps
     )

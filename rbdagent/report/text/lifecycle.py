@@ -174,7 +174,7 @@ def _state(state: StepState) -> str:
 
 def _observed(status: StepStatus) -> str:
     codes = f" [{', '.join(status.codes)}]" if status.codes else ""
-    return f"{status.said}{codes}"
+    return f"{status.detail}{codes}"
 
 
 def _chain(lifecycle: Lifecycle, layout: Layout) -> str:
