@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.parse.secrets import command_without_secrets
+from rbdagent.parse.secrets import command_without_secrets, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,17 @@ _WORKERS: Final = frozenset(
     {"rbd", "rbd-nbd", "mount", "umount", "blkid", "cryptsetup", "fsck", "e2fsck", "xfs_repair",
      "resize2fs", "xfs_growfs", "tune2fs", "dumpe2fs", "wipefs"}
 )  # fmt: skip
+_STORAGE: Final = frozenset(
+    {"blockdev", "cephcsi", "dmsetup", "findmnt", "fstrim", "hdparm", "losetup", "lsblk",
+     "lvchange", "lvm", "lvs", "multipath", "multipathd", "parted", "partprobe", "pvs", "pvscan",
+     "sfdisk", "sgdisk", "udevadm", "vgchange", "vgs", "vgscan", "xfs_admin", "xfs_db",
+     "xfs_freeze", "xfs_io"}
+)  # fmt: skip
+_FILES: Final = frozenset(
+    {"cat", "chmod", "chown", "cp", "dd", "df", "du", "fio", "head", "less", "ls", "mv", "rm",
+     "rsync", "sleep", "sync", "tail", "touch", "vi", "vim"}
+)  # fmt: skip
+"""Programs that hold a file system open and take no secret without a name."""
 _MOST_CHARACTERS: Final = 200
 
 
@@ -57,11 +68,23 @@ def has_parsed_arguments(argument: str) -> bool:
 
 
 def shown_command(arguments: tuple[str, ...], *, is_cut: bool) -> str:
-    """Return a command line without secrets, for people: of a long one only the beginning."""
+    """Return a command line for people, without secrets: of a long one only the beginning.
+
+    The arguments are shown only of programs whose arguments explain why they hold a device, and
+    that take no secret without a name before it (``mysql -p``, ``redis-cli AUTH``).
+    """
+    program, _, further = arguments[0].partition(" ")
+    if not _has_shown_arguments(base_name(program)):
+        text = without_secrets(program)
+        return f"{text} …" if further or arguments[1:] or is_cut else text
     text = command_without_secrets(arguments)
     if len(text) <= _MOST_CHARACTERS and not is_cut:
         return text
     return f"{text[: _MOST_CHARACTERS - 2]} …"
+
+
+def _has_shown_arguments(program: str) -> bool:
+    return program in KUBELETS | _STORAGE | _FILES or is_worker(program)
 
 
 def flag_value(arguments: Sequence[str], flag: str) -> str | None:

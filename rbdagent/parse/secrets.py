@@ -1,4 +1,4 @@
-"""Mask of the secrets in log lines and command lines, because users pass on output and snapshots.
+"""Mask of the secrets in texts, because users pass on output and snapshots.
 
 In doubt, a text is masked. The path of a key file is masked like the key: the name ``--keyfile``
 does not show which of the two follows.
@@ -13,10 +13,7 @@ Patterns that only some texts need are strings: re compiles them at their first 
 from __future__ import annotations
 
 import re
-from collections import deque
-from enum import Enum, auto
-from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.parse.ceph_keys import MASK
 
@@ -219,211 +216,28 @@ def _host_and_path(url: str) -> str:
 # Commands
 # --------------------------------------------------------------------------------------------------
 
-
-class _Habit(NamedTuple):
-    """Patterns for arguments in which programs take a secret that has no name before it."""
-
-    programs: str
-    takes: str = ""
-    """Flags: the rest of the word is the secret, or the next word if the flag is the whole word."""
-    attached: str = ""
-    """Flags: the rest of the word is the secret; the flag alone makes the program prompt for it."""
-    rest: str = ""
-    """Words, or the program name, after which each further word may be a secret."""
-
-
-_PROGRAMS: Final = (
-    _Habit(
-        "curl",
-        takes=r"-[#0-9afgijklnpqsvBGIJLMNORSVZ]*[bEHuU]"
-        r"|--(?:user|proxy-user|cookie|header|proxy-header|oauth2-bearer|cert|proxy-cert)(?:=|$)",
-    ),
-    _Habit("wget", takes=r"--header(?:=|$)"),
-    _Habit("http https xh", takes=r"-a"),
-    _Habit("lftp", takes=r"-u|--user(?:=|$)"),
-    _Habit("ncftp ncftpget ncftpput rdesktop twine veracrypt useradd usermod", takes=r"-p"),
-    _Habit(
-        "mysql mysqladmin mysqlcheck mysqldump mysqlimport mysqlpump mysqlshow mysqlslap mysqlsh "
-        "mycli mariadb mariadb-admin mariadb-check mariadb-dump mariadb-import",
-        attached=r"-p",
-    ),
-    _Habit(
-        "mongo mongosh mongodump mongorestore mongoexport mongoimport mongostat mongotop mydumper "
-        "myloader cqlsh sshpass",
-        takes=r"-p",
-    ),
-    _Habit("redis-cli valkey-cli keydb-cli", takes=r"-a", rest=r"(?i:auth|hello|setuser|set)"),
-    _Habit("sqlcmd bcp tsql isql mosquitto_pub mosquitto_sub zip unzip", takes=r"-P"),
-    _Habit("sqlplus expdp impdp rman sqlldr mkpasswd echo printf", rest=r".*"),
-    _Habit("influx", takes=r"-t"),
-    _Habit("rabbitmqctl", rest=r"add_user|change_password|authenticate_user"),
-    _Habit("ldapsearch ldapadd ldapcompare ldapdelete ldapmodify ldapwhoami", takes=r"-w"),
-    _Habit("ldappasswd", takes=r"-[asw]"),
-    _Habit("smbclient smbget rpcclient net winexe wmic samba-tool", takes=r"-U|--user(?:=|$)"),
-    _Habit("xfreerdp wlfreerdp xfreerdp3", attached=r"/p:"),
-    _Habit("ipmitool", takes=r"-[kPY]"),
-    _Habit("snmpget snmpset snmpwalk snmpbulkwalk", takes=r"-[cAX]"),
-    _Habit("ssh-keygen", takes=r"-[NP]"),
-    _Habit("openssl", takes=r"-[kK]", rest=r"passwd"),
-    _Habit("7z 7za 7zr 7zz rar unrar", attached=r"-h?p"),
-    _Habit("pdftk", takes=r"(?:input|owner|user)_pw"),
-    _Habit("htpasswd", rest=r"-[A-Za-z]*b[A-Za-z]*"),
-    _Habit("docker podman nerdctl buildah skopeo crane helm oras az", rest=r"login"),
-    _Habit("kubectl oc", takes=r"--from-literal(?:=|$)", rest=r"login"),
-    _Habit("vault consul", rest=r"login|patch|put|unseal|unwrap|write"),
-    _Habit("etcdctl", takes=r"--user(?:=|$)", rest=r"put"),
-    _Habit("aws npm", rest=r"set"),
-    _Habit("mc mcli", rest=r"add|set"),
-    _Habit("rclone", rest=r"create|obscure|update"),
-    _Habit("ceph", rest=r"config-key|dashboard|set"),
-    _Habit(
-        "qemu-img qemu-nbd qemu-storage-daemon qemu-system-x86_64 kvm", takes=r"--?object(?:=|$)"
-    ),
-)
-
-
-@cache
-def _pattern(habit: _Habit) -> re.Pattern[str]:
-    """Return the pattern of a habit; compiled when a command has its program, not at import."""
-    forms = (
-        habit.takes and f"(?P<takes>{habit.takes})",
-        habit.attached and f"(?P<attached>{habit.attached})(?=.)",
-        habit.rest and rf"(?P<rest>{habit.rest})\Z",
-    )
-    return re.compile("|".join(filter(None, forms)), re.DOTALL)
-
-
-_HABITS: Final = {program: habit for habit in _PROGRAMS for program in habit.programs.split()}
-_MOST_HABITS: Final = 3
-"""Only the last programs of one command are used, as in ``timeout 5 kubectl exec POD -- mysql``."""
 _FLAG: Final = r"--?+[A-Za-z][\w.-]*+"
-_FLAG_ALONE: Final = r"--[\w.-]++=?|-[A-Za-z]|"
 _UNTIL_SIGN: Final = r"[^\s=:\"']*+(?P<sign>[=:])"
 _UNTIL_BLANK: Final = r"[^\s\"']*+"
-_BLANK: Final = r"\s"
-_SHORTEST_SCRIPT: Final = len("zip -P x")
-_SHORTEST_NAMED: Final = len("pw=")
-_SHELL: Final = (
-    r"(?s)[;|&<>()`\n]++"
-    r"|[^\s;|&<>()`'\"\\]++(?!['\"\\])"
-    r"|(?:[^\s;|&<>()`'\"\\]++|\\.?|'[^']*+'?|\"(?:[^\"\\]++|\\.?)*\"?)+"
-)
-"""The operators and the words of a shell; quoted text belongs to its word."""
-_QUOTED: Final = r"(?s)'(?P<single>[^']*+)'?|\"(?P<double>(?:[^\"\\]++|\\.?)*)\"?|\\(?P<one>.)"
-_ESCAPED: Final = r"\\([\"\\$`])"
-_OPERATORS: Final = frozenset(";|&<>()`\n")
-_ENDS_COMMAND: Final = frozenset(";|&\n")
-_HERE: Final = "<<<"
-_DEEPEST: Final = 3
-"""A script within a script within a script: ``ssh HOST "sh -c 'mysql …'"``."""
 
 
 def command_without_secrets(arguments: Sequence[str]) -> str:
-    """Return a command line without secrets, including those in flags such as ``mysql -p``.
+    """Return a command line without the secrets that have a name, or the form of a secret.
 
     Args:
-        arguments: the words of the command, the program first.
+        arguments: the words of the command, the program first. A secret may have blanks.
     """
-    command = _Command(depth=0)
-    words = (_without_userinfo(word) for word in arguments)
-    return without_secrets(" ".join(command.masked(word) if word else word for word in words))
-
-
-class _Expected(Enum):
-    """The possible meaning of the next word of a command."""
-
-    SECRET = auto()
-    SECRET_OR_FLAG = auto()
-    SECRETS = auto()
-    """All further words may also be secrets."""
-
-
-class _Command:
-    """Masks the words of a command, one by one."""
-
-    def __init__(self, depth: int) -> None:
-        self._depth = depth
-        self._habits: deque[re.Pattern[str]] = deque(maxlen=_MOST_HABITS)
-        self._expected: _Expected | None = None
-
-    def masked(self, word: str) -> str:
-        """Return a word without its secrets; in a script the word may be an operator."""
-        if self._depth and word[0] in _OPERATORS:
-            self._pass(word)
-            return word
-        expected, self._expected = self._expected, None
-        if expected is None or (expected is _Expected.SECRET_OR_FLAG and word.startswith("-")):
-            return self._read(word)
-        if expected is not _Expected.SECRETS:
-            return MASK
-        self._expected = expected
-        end = _end(_FLAG_ALONE, word, 0)
-        return word if end == len(word) else word[:end] + MASK
-
-    def _pass(self, operator: str) -> None:
-        """Process a shell operator; redirections and parentheses do not end a command."""
-        self._expected = _Expected.SECRET if operator == _HERE else None
-        if operator[0] not in "<>" and not _ENDS_COMMAND.isdisjoint(operator):
-            self._habits.clear()
-
-    def _read(self, word: str) -> str:
-        end = self._end_of_flag(word) if self._habits else 0
-        is_plain = word.isalnum() or len(word) < _SHORTEST_NAMED
-        if not end and not is_plain:
-            end = _end_of_name(word)
-        if end:
-            return word if end == len(word) else word[:end] + MASK
-        if not is_plain and word[0] == "-" and re.fullmatch(_FLAG, word):
-            if self._expected is None and _NAME.search(word):
-                self._expected = _Expected.SECRET_OR_FLAG
-            return word
-        program = word if is_plain else word.rpartition("/")[2].rpartition("=")[2]
-        if (habit := _HABITS.get(program)) is not None:
-            self._begin(_pattern(habit), program)
-        return word if is_plain or re.search(_BLANK, word) is None else self._script(word)
-
-    def _end_of_flag(self, word: str) -> int:
-        """Return the end of a flag whose secret is in the same word; 0 if there is none."""
-        for habit in self._habits:
-            found = habit.match(word)
-            if found is None:
-                continue
-            if found.lastgroup == "rest":
-                self._expected = _Expected.SECRETS
-            elif found.end() < len(word):
-                return found.end()
-            else:
-                self._expected = _Expected.SECRET
-        return 0
-
-    def _begin(self, habit: re.Pattern[str], program: str) -> None:
-        self._habits.append(habit)
-        found = habit.match(program)
-        if found is not None and found.lastgroup == "rest":
-            self._expected = _Expected.SECRETS
-
-    def _script(self, word: str) -> str:
-        """Mask the secrets of a script, or of a script that is quoted within another script."""
-        if not self._depth:
-            return _script_without_secrets(word, 1)
-        quote = word[0]
-        is_quoted = quote in "'\"" and word.endswith(quote) and len(word) >= _SHORTEST_SCRIPT
-        if not is_quoted or self._depth == _DEEPEST:
-            return word
-        plain = re.sub(_QUOTED, _without_quotes, word)
-        masked = _script_without_secrets(plain, self._depth + 1)
-        return word if masked == plain else quote + masked + quote
-
-
-def _script_without_secrets(script: str, depth: int) -> str:
-    command = _Command(depth)
-    return re.sub(_SHELL, lambda word: command.masked(word[0]), script)
-
-
-def _without_quotes(quoted: re.Match[str]) -> str:
-    return (
-        quoted["single"] or re.sub(_ESCAPED, r"\1", quoted["double"] or "") or quoted["one"] or ""
-    )
+    shown: list[str] = []
+    is_secret = False
+    for word in map(_without_userinfo, arguments):
+        if is_secret and not word.startswith("-"):
+            shown.append(MASK)
+            is_secret = False
+            continue
+        end = _end_of_name(word)
+        shown.append(word[:end] + MASK if 0 < end < len(word) else word)
+        is_secret = not end and bool(re.fullmatch(_FLAG, word) and _NAME.search(word))
+    return without_secrets(" ".join(shown))
 
 
 def _end_of_name(word: str) -> int:

@@ -648,9 +648,7 @@ TARGETS: Final = (
     _target(
         secrets.command_without_secrets,
         _SECRETS,
-        lambda text: secrets.command_without_secrets(
-            ["sh", "-c", text] if len(text) % 2 else text.split(" ")
-        ),
+        lambda text: secrets.command_without_secrets(text.split(" ")),
     ),
     _target(pod_uid_of_path, _PATHS, _of_text(pod_uid_of_path)),
     _target(

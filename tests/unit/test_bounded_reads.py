@@ -212,7 +212,7 @@ def tree_gaps(tree: Tree) -> tuple[object, ...]:
 
 
 def test_half_a_secret_at_the_cut_is_not_shown(tree: Tree) -> None:
-    words = b"/app\0--password=" + b"x" * (COMMAND_LINE - 40) + b"\0--token\0SECRET" + b"x" * 99
+    words = b"/bin/cat\0--password=" + b"x" * (COMMAND_LINE - 40) + b"\0--token\0SECRET" + b"x" * 99
     tree.write("proc/7/cmdline", words)
     (process,) = tree.observe()[0].processes
     assert "SECRET" not in process.command
@@ -220,7 +220,7 @@ def test_half_a_secret_at_the_cut_is_not_shown(tree: Tree) -> None:
 
 
 def test_a_long_command_line_shows_that_it_was_cut(tree: Tree) -> None:
-    tree.write("proc/7/cmdline", b"/app\0" + b"y" * 300)
+    tree.write("proc/7/cmdline", b"/bin/cat\0" + b"y" * 300)
     (process,) = tree.observe()[0].processes
     assert len(process.command) == 200
     assert process.command.endswith("y …")

@@ -124,21 +124,21 @@ def test_command_line_that_cannot_be_masked_is_a_gap_of_its_process(
 ) -> None:
     tree = Tree(tmp_path)
     tree.namespace("own", ROOT_MOUNT)
-    tree.process(17, "/bin/odd", "--token=x", namespace="own")
-    tree.process(18, "/bin/app", "--token=x", namespace="host")
+    tree.process(17, "/bin/dd", "--token=x", namespace="own")
+    tree.process(18, "/bin/cat", "--token=x", namespace="host")
     tree.write("proc/18/maps", "7f00-7f10 r--p 00000000 fc:00 12 /data/db\n")
 
     def mask(arguments: tuple[str, ...]) -> str:
-        if arguments[0] == "/bin/odd":
+        if arguments[0] == "/bin/dd":
             raise ValueError(arguments)
         return " ".join(arguments).replace("=x", "=***")
 
     monkeypatch.setattr(command_line, "command_without_secrets", mask)
     scan = ProcessPass(tree.roots.procfs, RBD0).scan()
     (gap,) = scan.unread_files
-    assert gap == "process 17 (odd): secrets could not be masked: ValueError"
+    assert gap == "process 17 (dd): secrets could not be masked: ValueError"
     commands = {entry.process.pid: entry.ref.command for entry in scan.entries}
-    assert (commands[17], commands[18]) == ("odd", "/bin/app --token=***")
+    assert (commands[17], commands[18]) == ("dd", "/bin/cat --token=***")
 
 
 def test_command_lines_of_few_processes_of_a_pod_are_masked(
@@ -148,7 +148,7 @@ def test_command_lines_of_few_processes_of_a_pod_are_masked(
     tree = Tree(tmp_path)
     count = process_scan._MOST_COMMANDS + 5
     for pid in range(100, 100 + count):
-        tree.process(pid, "/bin/app", "--flag", pod=POD_UID, namespace="host")
+        tree.process(pid, "/bin/cat", "--flag", pod=POD_UID, namespace="host")
         tree.write(f"proc/{pid}/maps", "7f00-7f10 r--p 00000000 fc:00 12 /data/db\n")
     masked: list[tuple[str, ...]] = []
 
@@ -159,5 +159,5 @@ def test_command_lines_of_few_processes_of_a_pod_are_masked(
     monkeypatch.setattr(command_line, "command_without_secrets", mask)
     scan = ProcessPass(tree.roots.procfs, RBD0).scan()
     commands = [opener.process.command for opener in scan.openers]
-    assert commands == ["/bin/app --flag"] * process_scan._MOST_COMMANDS + ["app"] * 5
-    assert masked.count(("/bin/app", "--flag")) == process_scan._MOST_COMMANDS
+    assert commands == ["/bin/cat --flag"] * process_scan._MOST_COMMANDS + ["cat"] * 5
+    assert masked.count(("/bin/cat", "--flag")) == process_scan._MOST_COMMANDS
