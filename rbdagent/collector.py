@@ -396,7 +396,7 @@ def _further_reports(
     """
     from rbdagent.collect.kube.list_reports import mappings_with, reports_about, reports_of
     from rbdagent.correlate import correlate
-    from rbdagent.correlate.published_reports import about, further_lookup, keys_of
+    from rbdagent.correlate.published_reports import further_lookup, keys_of, reduced_to
     from rbdagent.correlate.unknown_watchers import nodes_of_watchers_elsewhere
     from rbdagent.correlate.volume_names import names_of_volume
 
@@ -415,7 +415,7 @@ def _further_reports(
     if isinstance(reports, NotObserved):
         return [reports]
     observed, unseen = separated(reports)
-    reduced = [about(report, names) for report in observed]
+    reduced = [reduced_to(report, names) for report in observed]
     if isinstance(more, NotObserved):
         # Another mapping of the image may exist on each of these nodes.
         return [*(replace(report, incomplete=more.reason) for report in reduced), *unseen, more]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
-from rbdagent.agent.sent_event import SentEvent, shortened
+from rbdagent.agent.sent_event import SentEvent, event_message
 from rbdagent.agent.waiting_events import WaitingEvents
 from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
@@ -192,7 +192,7 @@ def _failed(act: UnmapRecord) -> bool:
 def _on(
     claim: ObjectRef | None, node_name: str, reason: str, message: str, *, warns: bool
 ) -> Iterator[SentEvent]:
-    short = shortened(message)
+    short = event_message(message)
     if claim is not None and claim.uid:
         yield SentEvent(
             kind="PersistentVolumeClaim",

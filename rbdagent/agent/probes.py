@@ -47,25 +47,25 @@ class Served(Protocol):
         """Seconds since its loop last made progress."""
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """Holds a status and a text, which ends with a newline."""
 
     status: int
     text: str
 
 
-def health(path: str, agent: Served) -> Answer | None:
+def health(path: str, agent: Served) -> ProbeAnswer | None:
     """Return the answer to a probe; None for another path."""
     match path.partition("?")[0]:
         case "/livez":
             age_s = agent.beat_age_s
             if age_s > HUNG_S:
-                return Answer(503, f"the loop hangs: no progress for {age_s:.0f} s\n")
-            return Answer(200, "ok\n")
+                return ProbeAnswer(503, f"the loop hangs: no progress for {age_s:.0f} s\n")
+            return ProbeAnswer(200, "ok\n")
         case "/readyz":
             if agent.seen is None:
-                return Answer(503, "no cycle has completed yet\n")
-            return Answer(200, "ok\n")
+                return ProbeAnswer(503, "no cycle has completed yet\n")
+            return ProbeAnswer(200, "ok\n")
         case _:
             return None
 
@@ -103,7 +103,7 @@ class _Client:
 class _Server:
     """Answers GET requests, one per connection."""
 
-    def __init__(self, host: str, port: int, answer: Callable[[str], Answer | None]) -> None:
+    def __init__(self, host: str, port: int, answer: Callable[[str], ProbeAnswer | None]) -> None:
         six = ":" in host or (not host and socket.has_dualstack_ipv6())
         self._listener = socket.create_server(
             (host, port),
@@ -180,10 +180,10 @@ class _Server:
         client.connection.close()
 
 
-def _response(request: bytes, answer: Callable[[str], Answer | None]) -> bytes:
+def _response(request: bytes, answer: Callable[[str], ProbeAnswer | None]) -> bytes:
     method, _, rest = request.partition(b"\r\n")[0].decode("latin-1").partition(" ")
     found = answer(rest.partition(" ")[0]) if method == "GET" else None
-    status, text = found or Answer(404, "/livez, /readyz\n")
+    status, text = found or ProbeAnswer(404, "/livez, /readyz\n")
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         "Content-Type: text/plain; charset=utf-8",

@@ -36,6 +36,6 @@ class SentEvent(Struct, frozen=True, kw_only=True):
         return f"{stem}.{sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
-def shortened(message: str) -> str:
+def event_message(message: str) -> str:
     """Return a message as an Event may have it: escaped, and not longer than is allowed."""
     return bounded(shown(message), _LONGEST)

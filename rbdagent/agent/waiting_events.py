@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.agent.sent_event import SentEvent, shortened
+from rbdagent.agent.sent_event import SentEvent, event_message
 from rbdagent.commands import PROGRAM, command, reached_as, text_of
 from rbdagent.correlate.index import kube_index
 from rbdagent.model import Verdict, observed_of
@@ -146,7 +146,7 @@ def _event(pod: Pod, blocked: BlockedVolume, program: Sequence[str]) -> SentEven
         name=pod.ref.name,
         uid=pod.ref.uid or "",
         reason=REASON,
-        message=shortened(
+        message=event_message(
             f"The pod waits for volume {blocked.persistent_volume}: {text} ({blocked.cause}). "
             f"Next: {text_of(reached_as(program, ask))}"
         ),

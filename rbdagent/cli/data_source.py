@@ -28,7 +28,7 @@ _MOST_FURTHER: Final = 4
 """Observations after the first one."""
 
 
-def settled(
+def settled_answer(
     observe: Callable[[], Snapshot],
     judge: Callable[[Snapshot], _Answer],
     diagnoses: Callable[[_Answer], Iterable[Diagnosis]],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rbdagent.cli.data_source import settled, snapshot_of
+from rbdagent.cli.data_source import settled_answer, snapshot_of
 from rbdagent.cli.options import (
     all_namespaces,
     cluster_target,
@@ -96,7 +96,7 @@ def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[]
     wanted = parse_target(target, namespace=namespace)
 
     def once() -> tuple[str, int]:
-        snapshot, lifecycle = settled(
+        snapshot, lifecycle = settled_answer(
             lambda: snapshot_of(
                 wanted,
                 how.source,
@@ -135,9 +135,9 @@ def _render(lifecycle: Lifecycle, snapshot: Snapshot, output: str) -> str:
 
         return data_text(lifecycle_report(lifecycle, snapshot), output)
     if output == "name":
-        from rbdagent.report.text.holders import names
+        from rbdagent.report.text.holders import holder_names
 
-        return names(lifecycle.diagnosis.holders)
+        return holder_names(lifecycle.diagnosis.holders)
     if output == "html":
         from rbdagent.report.html.page import page
 
@@ -175,7 +175,7 @@ def _diagnose_cluster(
         from rbdagent.lifecycle.cluster_report import report_cluster
 
         also = CollectScope.LIFECYCLE | CollectScope.EVERYTHING
-        snapshot, found = settled(
+        snapshot, found = settled_answer(
             lambda: snapshot_of(wanted, how.source, how.settings, also=also),
             lambda snapshot: report_cluster(snapshot, scope),
             lambda found: (affected.life.diagnosis for affected in found.stuck),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from rbdagent.cli.data_source import settled, snapshot_of
+from rbdagent.cli.data_source import settled_answer, snapshot_of
 from rbdagent.cli.options import claims_in_words, label_requirements, observing, reading
 from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
 from rbdagent.commands import command as command_of
@@ -98,7 +98,7 @@ def command(
         from rbdagent.correlate.image_identity import are_mappings_observed
         from rbdagent.rules import diagnose
 
-        snapshot, diagnoses = settled(
+        snapshot, diagnoses = settled_answer(
             lambda: snapshot_of(Target(argument="", kind=TargetKind.NONE), source, settings),
             lambda snapshot: [diagnose(volume, snapshot) for volume in correlate_node(snapshot)],
             lambda diagnoses: diagnoses,
@@ -173,9 +173,9 @@ def _render_mappings(
         from rbdagent.report.json.mappings import mapping_list
 
         return data_text(mapping_list(diagnoses, found), output)
-    from rbdagent.report.text.holders import names
+    from rbdagent.report.text.holders import holder_names
     from rbdagent.report.text.mappings import mapping_table
 
     if output == "name":
-        return names([holder for diagnosis in diagnoses for holder in diagnosis.local])
+        return holder_names([holder for diagnosis in diagnoses for holder in diagnosis.local])
     return mapping_table(diagnoses, found, layout_of(output), of=wanted.in_words)

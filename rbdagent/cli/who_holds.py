@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rbdagent.cli.data_source import settled, snapshot_of
+from rbdagent.cli.data_source import settled_answer, snapshot_of
 from rbdagent.cli.options import observing, reading, target_argument
 from rbdagent.cli.output import data_text, exit_code, layout_of, repeat
 from rbdagent.errors import UsageError
@@ -61,7 +61,7 @@ def command(
 
             # A runbook has no verdict: it needs no second observation.
             return runbook(correlate(observed()), layout_of()), 0
-        snapshot, diagnosis = settled(
+        snapshot, diagnosis = settled_answer(
             observed, _judge, lambda diagnosis: (diagnosis,), source=source
         )
         return _render_holders(diagnosis, snapshot, output), exit_code((diagnosis,), fail_on)
@@ -88,8 +88,8 @@ def _render_holders(diagnosis: Diagnosis, found: Snapshot, output: str) -> str:
         from rbdagent.report.json.holders import holder_report
 
         return data_text(holder_report(diagnosis, found), output)
-    from rbdagent.report.text.holders import answer, names
+    from rbdagent.report.text.holders import answer, holder_names
 
     if output == "name":
-        return names(diagnosis.holders)
+        return holder_names(diagnosis.holders)
     return answer(diagnosis, found, layout_of(output))

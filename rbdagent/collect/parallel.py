@@ -114,7 +114,7 @@ class _Calls(Generic[_T]):
         return list(self._answers)
 
 
-def once(call: Callable[..., _T]) -> Callable[..., _T]:
+def once_for_all_threads(call: Callable[..., _T]) -> Callable[..., _T]:
     """Return a function that calls ``call`` once for the same arguments, for all threads.
 
     Threads wait for a call that another thread has begun. The caches of functools do not:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _D = TypeVar("_D", StagingDirectory, PodVolumeDirectory)
 
 
-def mounts_of(mapping: Mapping | None) -> tuple[Mount, ...]:
+def observed_mounts(mapping: Mapping | None) -> tuple[Mount, ...]:
     """Return the observed mounts."""
     return () if mapping is None else observed_of(mapping.mounts)
 
@@ -109,13 +109,13 @@ def _names_of_pod_volume(directory: PodVolumeDirectory) -> Iterable[str | None]:
 
 def pod_uids_on(mapping: Mapping) -> tuple[str, ...]:
     """Return the uids of the pods to which mounts and openers of the device belong."""
-    uids = [mount.namespace.process.pod_uid for mount in mounts_of(mapping)]
+    uids = [mount.namespace.process.pod_uid for mount in observed_mounts(mapping)]
     uids += [
         opener.process.pod_uid
         for opener in openers_of(mapping)
         if opener.process.pid != mapping.server_pid
     ]
-    uids += [pod_uid_of_path(mount.path) for mount in mounts_of(mapping)]
+    uids += [pod_uid_of_path(mount.path) for mount in observed_mounts(mapping)]
     return tuple(sorted({uid for uid in uids if uid is not None}))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from rbdagent.correlate.directories import (
-    mounts_of,
+    observed_mounts,
     openers_of,
     paths_of_volumes,
     pod_uids_on,
@@ -160,7 +160,7 @@ def _stages(directory: StagingDirectory, known: _Known) -> bool:
 def _mounted_in(mapping: Mapping | None) -> frozenset[str]:
     """Return the paths on which a device is mounted, and all their parent directories."""
     found: set[str] = set()
-    for mount in mounts_of(mapping):
+    for mount in observed_mounts(mapping):
         path = mount.path
         while path and path not in found:
             found.add(path)
@@ -216,7 +216,7 @@ def unknown_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(uid for uid in pod_uids_on(mapping) if uid not in known)
 
 
-def in_flight_of(
+def processes_in_flight(
     mapping: Mapping, names: VolumeNames, snapshot: Snapshot
 ) -> tuple[InFlight, ...] | NotObserved:
     """Return the processes in flight that name the image, the device or the volume, or open it."""
@@ -411,7 +411,7 @@ def sibling_devices(mapping: Mapping, node: NodeView) -> tuple[str, ...]:
     )
 
 
-def unbacked_of(names: VolumeNames, node: NodeView | None) -> tuple[UnbackedMount, ...]:
+def unbacked_mounts_of(names: VolumeNames, node: NodeView | None) -> tuple[UnbackedMount, ...]:
     """Return the containers whose mount of this volume is on another device."""
     return tuple(
         sorted(

@@ -129,7 +129,7 @@ def keys_of(names: VolumeNames, views: Iterable[ImageView]) -> frozenset[str]:
     return keys.union(*(labels.image_keys(names.image.spec.name, one) for one in ids))
 
 
-def about(report: PublishedNode, names: VolumeNames) -> PublishedNode:
+def reduced_to(report: PublishedNode, names: VolumeNames) -> PublishedNode:
     """Return a report reduced to one volume, because the reports of a large cluster are large.
 
     The result has the mappings that are or may be of the volume, the devices whose image is

@@ -49,7 +49,7 @@ def images_of(
             found = [ImageIdentity(spec=target.image, fsid=None)] if target.image else []
         case TargetKind.DEVICE:
             found = _images_of_devices(
-                mapping for mapping in node_index(node).mappings if names(target, mapping)
+                mapping for mapping in node_index(node).mappings if is_target(target, mapping)
             )
         case TargetKind.NONE:
             found = _images_of_devices(node_index(node).mappings)
@@ -58,7 +58,7 @@ def images_of(
     return tuple(dict.fromkeys(found))
 
 
-def names(target: Target, mapping: Mapping) -> bool:
+def is_target(target: Target, mapping: Mapping) -> bool:
     """Return whether a device target means this mapping; ``rbd0`` is the same as ``/dev/rbd0``."""
     return target.name.removeprefix("/dev/") == mapping.kernel_name
 
@@ -88,7 +88,7 @@ def is_known(target: Target, snapshot: Snapshot) -> bool:
         case TargetKind.VOLUME_HANDLE:
             return target.name in kube.handles_by_value
         case TargetKind.DEVICE:
-            return any(names(target, mapping) for mapping in index.node.mappings)
+            return any(is_target(target, mapping) for mapping in index.node.mappings)
     name = "" if target.image is None else target.image.name
     return (
         name in kube.volumes_by_image

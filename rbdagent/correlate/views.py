@@ -146,7 +146,7 @@ def fsids_of(image: ImageIdentity, node: NodeView | None, ceph: CephView | None)
     return tuple(sorted(seen))
 
 
-def settled(
+def settled_identity(
     image: ImageIdentity,
     volume: PersistentVolume | None,
     node: NodeView | None,

@@ -14,17 +14,17 @@ from rbdagent.correlate.node_usage import (
     mapped_here,
     names_without_volume,
     serving,
-    unbacked_of,
+    unbacked_mounts_of,
     volumes_of_paths,
 )
 from rbdagent.correlate.published_reports import reported_mappings
 from rbdagent.correlate.resolve import (
     images_of,
-    names,
+    is_target,
     target_claims,
     target_volumes,
 )
-from rbdagent.correlate.views import settled, views_of
+from rbdagent.correlate.views import settled_identity, views_of
 from rbdagent.correlate.volume_names import (
     attachments_of,
     events_in,
@@ -191,7 +191,7 @@ def _unnamed_device(snapshot: Snapshot) -> Mapping | None:
         (
             mapping
             for mapping in node_index(snapshot.node).mappings
-            if names(snapshot.target, mapping)
+            if is_target(snapshot.target, mapping)
         ),
         None,
     )
@@ -258,7 +258,7 @@ def _joined(
         # A target that is only an image name may mean an image in any cluster, so do not choose.
         is_named = target.kind is TargetKind.IMAGE
         volume = known.volumes[0] if known.volumes and not is_named else None
-        asked, image = image, settled(image, volume, snapshot.node, snapshot.ceph)
+        asked, image = image, settled_identity(image, volume, snapshot.node, snapshot.ceph)
         if image != asked:
             known = names_of(image, chosen, snapshot)
         views = views_of(image, snapshot.ceph)
@@ -288,7 +288,7 @@ def _joined(
         ),
         attachments=attachments_of(known, snapshot),
         events=_events(known, users, snapshot),
-        unbacked=unbacked_of(known, snapshot.node),
+        unbacked=unbacked_mounts_of(known, snapshot.node),
         leftovers=_leftovers(known, (*local, *others), snapshot),
     )
 

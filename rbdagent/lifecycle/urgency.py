@@ -55,7 +55,9 @@ def urgency_of(affected: AffectedObject, kube: KubeView | None) -> Urgency:
         return Urgency.AT_RISK
     if waiting_for(affected):
         return Urgency.BLOCKED
-    is_left = are_pods_known(affected, kube) and not users_of(affected) and _is_unused(affected)
+    is_left = (
+        are_pods_known(affected, kube) and not pods_affected(affected) and _is_unused(affected)
+    )
     return Urgency.LEFTOVER if is_left else Urgency.OTHER
 
 
@@ -67,7 +69,7 @@ def waiting_for(affected: AffectedObject) -> tuple[Pod, ...]:
     return (pod,)
 
 
-def users_of(affected: AffectedObject) -> tuple[Pod, ...]:
+def pods_affected(affected: AffectedObject) -> tuple[Pod, ...]:
     """Return the pods that use an object or need it, and have not finished."""
     pod, pods = affected.life.pod, affected.life.diagnosis.volume.pods
     known = pods or (() if pod is None else (pod,))

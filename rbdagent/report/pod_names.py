@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rbdagent.model import Snapshot
 
 
-def pod_names(snapshot: Snapshot) -> Mapping[str, str]:
+def pod_names_by_uid(snapshot: Snapshot) -> Mapping[str, str]:
     """Return ``namespace/name`` of each pod in the API, by its uid."""
     kube = snapshot.kubernetes
     if kube is None or isinstance(kube.pods, NotObserved):

@@ -16,7 +16,7 @@ from rbdagent.parse import labels
 from rbdagent.parse.foreign import bounded
 from rbdagent.parse.shown import in_all_texts
 from rbdagent.report.json.volume import image as image_of
-from rbdagent.report.pod_names import pod_names
+from rbdagent.report.pod_names import pod_names_by_uid
 from rbdagent.report.public import PublicText
 from rbdagent.report.text.headline import EXPLAINED_BY
 from rbdagent.report.text.layout import sentences
@@ -58,7 +58,7 @@ def mapping_statuses(
     diagnoses: Sequence[Diagnosis], snapshot: Snapshot, history: History | None
 ) -> list[Json]:
     """Return what is published about each mapping of the node; unobserved values are absent."""
-    names, public = pod_names(snapshot), PublicText(snapshot)
+    names, public = pod_names_by_uid(snapshot), PublicText(snapshot)
     since = _since(history)
     return [
         {

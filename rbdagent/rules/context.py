@@ -267,7 +267,7 @@ def show_sandbox(pod_uid: str, holder: Holder) -> Command:
     return command("crictl pods --label", f"io.kubernetes.pod.uid={pod_uid}", node=holder.node)
 
 
-def pods_on(node: str) -> Command:
+def list_pods_on(node: str) -> Command:
     """Return the command that lists the pods of a node."""
     return kubectl("get pods -A -o wide --field-selector", f"spec.nodeName={node}")
 

@@ -25,7 +25,7 @@ from rbdagent.model import (
 from rbdagent.parse.faults import Fault
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.recognised import Recognised
-from rbdagent.rules.context import Rule, RuleContext, finding, pods_on
+from rbdagent.rules.context import Rule, RuleContext, finding, list_pods_on
 from rbdagent.rules.controller_texts import NEEDED_FIELDS, NO_MONITORS_REMEDY
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
@@ -344,7 +344,10 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
             "kubelet.",
             evidence=(*unlisted, f"kubelet has its directories at {foreign_name(elsewhere)}"),
             remedy=_for_root(driver, nodes, context),
-            commands=(kubectl("get daemonsets -A -o wide"), *(pods_on(node) for node in nodes)),
+            commands=(
+                kubectl("get daemonsets -A -o wide"),
+                *(list_pods_on(node) for node in nodes),
+            ),
         )
         return
     if _is_on_no_node(driver, context):
@@ -359,7 +362,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
             "operator, apply the DaemonSet again.",
             commands=(
                 kubectl("get daemonsets -A -o wide"),
-                *(pods_on(node) for node in nodes),
+                *(list_pods_on(node) for node in nodes),
             ),
         )
         return
@@ -375,7 +378,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
             "additional modules of that kernel. The plugin's pod then starts.",
             commands=(
                 command("modprobe rbd", node=nodes[0]),
-                *(pods_on(node) for node in nodes),
+                *(list_pods_on(node) for node in nodes),
             ),
         )
         return
@@ -387,7 +390,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         evidence=unlisted,
         remedy=_NO_NODE_PLUGIN,
         commands=(
-            *(pods_on(node) for node in nodes),
+            *(list_pods_on(node) for node in nodes),
             kubectl("get daemonsets -A -o wide"),
             *(kubectl("describe node", node) for node in nodes),
         ),

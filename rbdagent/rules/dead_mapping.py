@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.blocklist import removal_of
-from rbdagent.correlate.directories import mounts_of, pod_uids_on
+from rbdagent.correlate.directories import observed_mounts, pod_uids_on
 from rbdagent.model import (
     BlocklistEntry,
     DeviceKind,
@@ -162,7 +162,7 @@ def dead_nbd(context: RuleContext) -> Iterator[Finding]:
             f"fails. {advice}",
             evidence=holder_verdict.reasons,
             commands=tuple(delete_pod(pod) for pod in pods),
-            severity=None if pods or mounts_of(holder.mapping) else Severity.WARNING,
+            severity=None if pods or observed_mounts(holder.mapping) else Severity.WARNING,
         )
 
 

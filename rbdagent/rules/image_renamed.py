@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command
-from rbdagent.correlate.directories import mounts_of
+from rbdagent.correlate.directories import observed_mounts
 from rbdagent.correlate.image_identity import identity_of_mapping, volume_image
 from rbdagent.correlate.index import ceph_index
 from rbdagent.model import (
@@ -164,7 +164,7 @@ def _mounts_of_volume(holder: Holder) -> tuple[Mount, ...]:
     """Return the mounts of a device at kubelet's paths of a volume."""
     return tuple(
         mount
-        for mount in mounts_of(holder.mapping)
+        for mount in observed_mounts(holder.mapping)
         if mount.namespace.is_host and volume_of_path(mount.path) is not None
     )
 

@@ -10,7 +10,7 @@ from rbdagent.model import Finding, LifecycleStep, NotObserved, Recovery, Severi
 from rbdagent.parse.faults import Call, Fault, failure_in
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.beside import entry_of_host
-from rbdagent.rules.context import Rule, RuleContext, finding, pods_on
+from rbdagent.rules.context import Rule, RuleContext, finding, list_pods_on
 from rbdagent.rules.controller_texts import OLD_CLIENT
 from rbdagent.rules.driver_version import is_client_too_old
 from rbdagent.rules.entry import Entry
@@ -763,7 +763,7 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
             "client. Mappings of the kernel have other clients, and continue.",
             commands=(
                 command("ceph osd blocklist ls"),
-                *(() if pod_event.node is None else (pods_on(pod_event.node),)),
+                *(() if pod_event.node is None else (list_pods_on(pod_event.node),)),
             ),
             recovery=Recovery(
                 actor="kubelet", condition="the plugin has a new client", within_s=RETRY_S

@@ -41,7 +41,7 @@ from rbdagent.rules.context import (
     RuleContext,
     agent_findings,
     finding,
-    pods_on,
+    list_pods_on,
     query_on_node,
     quoted,
     subject_of,
@@ -185,7 +185,7 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
             f"Bring its node plugin back: kubelet then continues automatically.{stuck}"
             f"{then_starts(context, holder.node)}",
             evidence=holder_verdict.reasons,
-            commands=(pods_on(holder.node),),
+            commands=(list_pods_on(holder.node),),
             severity=None if _blocks(holder_verdict, context) else Severity.WARNING,
         )
 
@@ -282,7 +282,7 @@ def of_node(snapshot: Snapshot) -> Iterator[Finding]:
                 f"The CSI driver {plugin.driver} does not answer on {node.node_name}, so nothing "
                 "can be mounted or unmounted there. Bring its node plugin back.",
                 evidence=(f"nothing listens on {plugin.path}",),
-                commands=(pods_on(node.node_name),),
+                commands=(list_pods_on(node.node_name),),
                 severity=Severity.WARNING,
             )
 
@@ -492,7 +492,7 @@ def _of_strange_address(context: RuleContext, hangs: str, hang: _Hang) -> _Side:
         "node plugin without hostNetwork), which is gone if that pod was replaced, or "
         "addresses are translated on the way to Ceph."
     )
-    return _Side(message, (pods_on(context.here), _kernel_log(context), _HEALTH), _OF_A_POD)
+    return _Side(message, (list_pods_on(context.here), _kernel_log(context), _HEALTH), _OF_A_POD)
 
 
 def _of_what_waits(
@@ -585,7 +585,7 @@ def _of_map(
             f"{hangs} `rbd map` on {context.here} has mapped the image and waits for udev, whose "
             "events do not reach the plugin's container: it runs without the option noudev."
         )
-        return message, (pods_on(context.here),)
+        return message, (list_pods_on(context.here),)
     waited = age_text(age(waiting.started_at, context.snapshot.observed_at))
     message = (
         f"The CSI node plugin on {context.here} has waited {waited} for Ceph at "
@@ -593,7 +593,7 @@ def _of_map(
         "to these addresses from the network namespace of the plugin's pod"
     )
     message += _AND_TO_OSDS if waiting.state == "D" else "."
-    return message, (pods_on(context.here), *shown)
+    return message, (list_pods_on(context.here), *shown)
 
 
 _AND_TO_OSDS: Final = (

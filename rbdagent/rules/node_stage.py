@@ -14,7 +14,7 @@ from rbdagent.model import CollectScope, Finding, InTreeRbdSource, LifecycleStep
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.beside import beside
-from rbdagent.rules.context import ATTACHER, Rule, RuleContext, finding, pods_on
+from rbdagent.rules.context import ATTACHER, Rule, RuleContext, finding, list_pods_on
 from rbdagent.rules.csi_driver import (
     DRIVER_TEXTS,
     MONITORS_TEXTS,
@@ -398,7 +398,7 @@ def mount_failed(context: RuleContext) -> Iterator[Finding]:
             f"{waiters_text(unknown)}: {foreign(added)}. The log of the CSI node plugin has this "
             "after the error of the event.",
             evidence=pod_event_evidence(unknown[0], context),
-            commands=(pods_on(str(unknown[0].node)),),
+            commands=(list_pods_on(str(unknown[0].node)),),
         )
     elif unknown:
         yield event_finding("RBD762", unknown, context, note=beside(context, unknown[0].node))

@@ -48,8 +48,8 @@ from rbdagent.rules.pv_controller import (
     binder,
     describe_claim,
     events_of_claim,
-    is_fresh,
     is_over,
+    is_recent,
     lapsed,
     lease_line,
     live_users,
@@ -295,7 +295,7 @@ def explained(
     )
     if stuck is not None:
         yield stuck
-    elif failed is not None and is_fresh(failures[-1], context):
+    elif failed is not None and is_recent(failures[-1], context):
         yield _fails(context, claim, found, failed)
     elif claim.populated_from:
         yield _left_to_populator(context, claim, found, asked)

@@ -164,7 +164,7 @@ def weight(context: RuleContext, stamp: str | None, limit: timedelta = YOUNG) ->
 # --------------------------------------------------------------------------------------------------
 
 
-def events_of(context: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
+def events_about(context: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
     """Return the events of an object, the newest last; events of a PV have no namespace."""
     return tuple(
         event
@@ -178,16 +178,16 @@ def events_of(context: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEven
 
 def events_of_claim(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[KubeEvent, ...]:
     """Return the events of a claim, the newest last."""
-    return events_of(context, "PersistentVolumeClaim", claim.ref)
+    return events_about(context, "PersistentVolumeClaim", claim.ref)
 
 
 def events_of_volume(context: RuleContext, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
     """Return the events of a PV, the newest last."""
     ref = ObjectRef(namespace="", name=volume.name, uid=volume.uid)
-    return events_of(context, "PersistentVolume", ref)
+    return events_about(context, "PersistentVolume", ref)
 
 
-def is_fresh(event: KubeEvent, context: RuleContext) -> bool:
+def is_recent(event: KubeEvent, context: RuleContext) -> bool:
     """Return whether the reporter of an event may still be working, as far as that is known."""
     passed = since(event.last_seen, context)
     return passed is None or passed < WORDS_LAST
@@ -388,7 +388,7 @@ def retain(volume: PersistentVolume) -> tuple[Command, ...]:
     return (patch_volume(volume, {"persistentVolumeReclaimPolicy": "Retain"}),)
 
 
-def free(volume: PersistentVolume) -> Command:
+def remove_claim_ref(volume: PersistentVolume) -> Command:
     """Return the command that removes a PV's claimRef: the next claim that fits gets its data."""
     operation = [*_unchanged(volume), {"op": "remove", "path": "/spec/claimRef"}]
     return kubectl("patch pv", volume.name, options=("--type", "json", "-p", _json(operation)))

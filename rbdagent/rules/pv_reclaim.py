@@ -59,9 +59,9 @@ from rbdagent.rules.pv_controller import (
     describe_volume,
     events_of_volume,
     external_watchers,
-    free,
-    is_fresh,
     is_over,
+    is_recent,
+    remove_claim_ref,
     retain,
     since,
     volumes_naming,
@@ -257,7 +257,7 @@ def failed(context: RuleContext) -> Iterator[Finding]:
             f"reclaim policy {volume.reclaim_policy}, claimRef {volume.claim}",
             *(quoted(event) for event in events[-1:]),
         ),
-        commands=(describe_volume(volume), *retain(volume), free(volume)),
+        commands=(describe_volume(volume), *retain(volume), remove_claim_ref(volume)),
     )
 
 
@@ -398,7 +398,7 @@ def _is_in_use_error(text: str) -> bool:
 def _to_be_deleted(context: RuleContext, volume: PersistentVolume) -> Finding:
     """Report RBD640 to RBD643: a deletion runs, is blocked by a holder, fails, or is missing."""
     events = [event for event in events_of_volume(context, volume) if event.reason == _FAILED]
-    fresh = bool(events) and is_fresh(events[-1], context)
+    fresh = bool(events) and is_recent(events[-1], context)
     event = decisive(events, context, retry_s=RETRY_S)[0] if fresh else None
     if event is not None and not _is_in_use_error(event.message):
         return _deletion_fails(context, volume, event)

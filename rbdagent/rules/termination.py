@@ -43,7 +43,7 @@ from rbdagent.rules.context import (
     RuleContext,
     finding,
     identity_lines,
-    pods_on,
+    list_pods_on,
     query_again,
     query_on_node,
     subject_of,
@@ -552,7 +552,7 @@ def _not_observed_on(node: str, context: RuleContext) -> tuple[str, ...]:
 def _inspect(node: str, context: RuleContext) -> tuple[Command, ...]:
     return (
         query_again(context) if node == context.here else query_on_node(context, node),
-        pods_on(node),
+        list_pods_on(node),
     )
 
 

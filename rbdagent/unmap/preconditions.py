@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rbdagent.correlate.directories import mounts_of, openers_of
+from rbdagent.correlate.directories import observed_mounts, openers_of
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.correlate.index import kube_index
@@ -219,10 +219,10 @@ _SEPARATE: Final = ("the kernel's own list of watches and hung requests", COMMAN
 """Gaps that are no reason alone: the conditions that need such a fact check it."""
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class Candidate(Struct, frozen=True, kw_only=True):
     """Holds the mapping to unmap, and all known facts about it."""
 
-    holder_verdicts: HolderVerdict
+    holder_verdict: HolderVerdict
     volume: Volume
     snapshot: Snapshot
     history: History | None
@@ -234,12 +234,12 @@ class Attempt(Struct, frozen=True, kw_only=True):
     @property
     def holder(self) -> Holder:
         """The client that owns the mapping."""
-        return self.holder_verdicts.holder
+        return self.holder_verdict.holder
 
     @property
     def mapping(self) -> Mapping:
         """The mapping, which is always on this node: rbdagent unmaps only on its own node."""
-        mapping = self.holder_verdicts.holder.mapping
+        mapping = self.holder_verdict.holder.mapping
         assert mapping is not None  # noqa: S101 - plan_unmap() checked it
         return mapping
 
@@ -294,8 +294,8 @@ def plan_unmap(
     """
     if holder_verdict.holder.mapping is None or not holder_verdict.holder.is_local:
         return _not_of_this_node(volume, snapshot)
-    attempt = Attempt(
-        holder_verdicts=holder_verdict,
+    candidate = Candidate(
+        holder_verdict=holder_verdict,
         volume=volume,
         snapshot=snapshot,
         history=history,
@@ -303,24 +303,24 @@ def plan_unmap(
         switches=switches,
         now=now,
     )
-    outcomes = tuple(holds(attempt) for _, _, holds in CONDITIONS)
+    outcomes = tuple(holds(candidate) for _, _, holds in CONDITIONS)
     conditions = _conditions(outcomes, is_offline=now is None)
-    counters = attempt.mapping.io_counters
+    counters = candidate.mapping.io_counters
     if isinstance(counters, NotObserved) or not all(condition.met for condition in conditions):
         return UnmapRefusal(
             node=_node_of(snapshot),
-            identity=identity_of(attempt.mapping),
+            identity=identity_of(candidate.mapping),
             persistent_volume=_volume_of(volume),
             conditions=conditions,
             prevented_by=_only_preventing_object(outcomes),
         )
     return UnmapPlan(
         node=_node_of(snapshot),
-        identity=identity_of(attempt.mapping),
+        identity=identity_of(candidate.mapping),
         persistent_volume=_volume_of(volume),
-        steps=_steps(attempt),
+        steps=_steps(candidate),
         conditions=conditions,
-        expects=_expects(attempt),
+        expects=_expects(candidate),
         io_counters=counters,
     )
 
@@ -392,18 +392,18 @@ def _against(
     return tuple(reason for reason, _ in both), tuple(cause for _, cause in both)
 
 
-def _process(attempt: Attempt, process: ProcessRef) -> PreventingObject:
+def _process(candidate: Candidate, process: ProcessRef) -> PreventingObject:
     """Return the pod of a process, else the process.
 
     The pod still identifies the keeper after the process has exited.
     """
     if process.pod_uid is None:
         return PreventingObject(kind="Process", name=shortened(process.program), pid=process.pid)
-    return _pod(attempt, process.pod_uid)
+    return _pod(candidate, process.pod_uid)
 
 
-def _pod(attempt: Attempt, uid: str) -> PreventingObject:
-    for pod in kube_index(attempt.snapshot.kubernetes).pods:
+def _pod(candidate: Candidate, uid: str) -> PreventingObject:
+    for pod in kube_index(candidate.snapshot.kubernetes).pods:
         if pod.ref.uid == uid:
             return PreventingObject(kind="Pod", namespace=pod.ref.namespace, name=pod.ref.name)
     return PreventingObject(kind="Pod", name=uid)
@@ -418,9 +418,9 @@ def _not_observed(*facts: tuple[str, object]) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def is_the_same(attempt: Attempt) -> Outcome:
+def is_the_same(candidate: Candidate) -> Outcome:
     """1. It is the same mapping of the same image as at least one grace period ago."""
-    mapping, remembered = attempt.mapping, attempt.remembered
+    mapping, remembered = candidate.mapping, candidate.remembered
     against = list(_not_observed(("its image", mapping.spec)))
     if mapping.kind is not DeviceKind.KRBD:
         against.append(f"{mapping.device} is not a krbd device: its rbd-nbd process must unmap it")
@@ -431,10 +431,10 @@ def is_the_same(attempt: Attempt) -> Outcome:
         "the kernel's number for this device instance": mapping.incarnation,
     }
     against += [f"{what} is unknown" for what, value in parts.items() if value is None]
-    image = attempt.volume.image
+    image = candidate.volume.image
     if image is None or (image.fsid is not None and image.fsid != mapping.fsid):
         against.append("the image that was queried is not the image that is mapped")
-    elif attempt.holder.other_image is not None:
+    elif candidate.holder.other_image is not None:
         against.append(
             f"it is not of the image that is {image.spec} now: to unmap it, name {mapping.device}"
         )
@@ -443,28 +443,30 @@ def is_the_same(attempt: Attempt) -> Outcome:
     if remembered is None:
         not_yet = ("no earlier observation has this mapping: one observation has no history",)
     else:
-        seen_for = attempt.since(remembered.first_seen) or 0.0
+        seen_for = candidate.since(remembered.first_seen) or 0.0
         evidence.append(f"first seen at {remembered.first_seen.at}")
-        if seen_for < attempt.policy.grace_s:
+        if seen_for < candidate.policy.grace_s:
             not_yet = (
                 (
                     f"first seen {_seconds(seen_for)} ago, and two observations must be"
-                    f" {_seconds(attempt.policy.grace_s)} apart"
+                    f" {_seconds(candidate.policy.grace_s)} apart"
                 ),
             )
     return Outcome(against=tuple(against), not_yet=not_yet, evidence=tuple(evidence))
 
 
-def is_not_mounted(attempt: Attempt) -> Outcome:
+def is_not_mounted(candidate: Candidate) -> Outcome:
     """2. No mount namespace has a mount of it or of its device node; no file system is active.
 
     A detached mount is in no mountinfo, but its file system is active (recordings
     12-pinned-by-cwd-invisible and 22-xfs-lazy).
     """
-    mapping = attempt.mapping
-    staged = staging_mount(attempt)
-    mounts = [mount for mount in mounts_of(mapping) if staged is None or not _copies(mount, staged)]
-    reasons = [(_mount_text(mount), _of_mount(attempt, mount)) for mount in mounts]
+    mapping = candidate.mapping
+    staged = staging_mount(candidate)
+    mounts = [
+        mount for mount in observed_mounts(mapping) if staged is None or not _copies(mount, staged)
+    ]
+    reasons = [(_mount_text(mount), _of_mount(candidate, mount)) for mount in mounts]
     # If the device is mounted, the mount is the reason for the active file system.
     shown = tuple(
         f"the kernel has an active file system on it: {foreign_name(trace)}"
@@ -496,32 +498,32 @@ def _mount_text(mount: Mount) -> str:
     return f"{mount_text(mount)}{hidden}"
 
 
-def _of_mount(attempt: Attempt, mount: Mount) -> PreventingObject | None:
+def _of_mount(candidate: Candidate, mount: Mount) -> PreventingObject | None:
     uid = pod_uid_of_path(mount.path)
     if uid is not None:
-        return _pod(attempt, uid)
-    return None if mount.namespace.is_host else _process(attempt, mount.namespace.process)
+        return _pod(candidate, uid)
+    return None if mount.namespace.is_host else _process(candidate, mount.namespace.process)
 
 
-def staging_mount(attempt: Attempt) -> Mount | None:
+def staging_mount(candidate: Candidate) -> Mount | None:
     """Return the staging mount that the unmap steps may unmount: the only mount on the host."""
-    if not attempt.policy.may_unmount_staging:
+    if not candidate.policy.may_unmount_staging:
         return None
-    on_host = [mount for mount in mounts_of(attempt.mapping) if mount.namespace.is_host]
+    on_host = [mount for mount in observed_mounts(candidate.mapping) if mount.namespace.is_host]
     if len(on_host) != 1 or on_host[0].kind is not MountKind.FILE_SYSTEM:
         return None
     (only,) = on_host
     if not is_staging_path(only.path) or pod_uid_of_path(only.path) is not None:
         return None
-    return None if _other_mounts_at(only, attempt) else only
+    return None if _other_mounts_at(only, candidate) else only
 
 
-def _other_mounts_at(mount: Mount, attempt: Attempt) -> bool:
+def _other_mounts_at(mount: Mount, candidate: Candidate) -> bool:
     """Return whether the host has another mount at the same path: umount would take the upper."""
     others = (
         other
-        for mapping in mappings_of(attempt.snapshot.node)
-        for other in mounts_of(mapping)
+        for mapping in mappings_of(candidate.snapshot.node)
+        for other in observed_mounts(mapping)
         if other.namespace.is_host and other.path == mount.path and other != mount
     )
     return mount.covered or next(others, None) is not None
@@ -535,10 +537,10 @@ def _copies(mount: Mount, of: Mount) -> bool:
     return mount.path == of.path and mount.device == of.device and mount.kind is of.kind
 
 
-def is_not_open(attempt: Attempt) -> Outcome:
+def is_not_open(candidate: Candidate) -> Outcome:
     """3. No block device is stacked on it, and no process has it, or a file on it, open."""
-    mapping = attempt.mapping
-    mapper = luks_mapper(attempt)
+    mapping = candidate.mapping
+    mapper = luks_mapper(candidate)
     not_observed = _not_observed(
         ("device-mapper, loop and swap on it", mapping.holders),
         ("processes that have it open", mapping.openers),
@@ -547,7 +549,7 @@ def is_not_open(attempt: Attempt) -> Outcome:
         (block_holder_text(device), None) for device in stacked_on(mapping) if device != mapper
     ]
     reasons += [
-        (opener_text(opener), _process(attempt, opener.process)) for opener in openers_of(mapping)
+        (opener_text(opener), _process(candidate, opener.process)) for opener in openers_of(mapping)
     ]
     against, prevented_by = _against(not_observed, reasons)
     evidence = "no process was seen with it open, and nothing is stacked on it"
@@ -559,34 +561,34 @@ def is_not_open(attempt: Attempt) -> Outcome:
     return Outcome(against=against, prevented_by=prevented_by, evidence=(evidence,))
 
 
-def luks_mapper(attempt: Attempt) -> BlockHolder | None:
+def luks_mapper(candidate: Candidate) -> BlockHolder | None:
     """Return the LUKS mapping of the volume, if the unmap steps may close it."""
-    holders = stacked_on(attempt.mapping)
-    if not attempt.policy.may_unmount_staging or len(holders) != 1:
+    holders = stacked_on(candidate.mapping)
+    if not candidate.policy.may_unmount_staging or len(holders) != 1:
         return None
     (only,) = holders
     ours = only.kind is BlockHolderKind.LUKS and only.label.startswith(MAPPER_PREFIX)
-    return only if ours and only.of == attempt.mapping.kernel_name else None
+    return only if ours and only.of == candidate.mapping.kernel_name else None
 
 
-def is_not_in_kubelet_directories(attempt: Attempt) -> Outcome:
+def is_not_in_kubelet_directories(candidate: Candidate) -> Outcome:
     """4. No staging, publish or block path is mounted; every pod directory of it is a leftover."""
-    holder, snapshot = attempt.holder, attempt.snapshot
+    holder, snapshot = candidate.holder, candidate.snapshot
     not_observed = _not_observed(
         ("kubelet's staging directories", holder.staging),
         ("kubelet's pod directories", holder.pod_volumes),
     )
-    leftovers = {leftover.path for leftover in attempt.volume.leftovers}
+    leftovers = {leftover.path for leftover in candidate.volume.leftovers}
     complete = kube_index(snapshot.kubernetes).coverage.pods_on(holder.node)
     kube = snapshot.kubernetes
     certain = complete and kube is not None and kube.consistent
     reasons: list[tuple[str, PreventingObject | None]] = [
-        (f"a pod directory of it exists: {directory.path}", _pod(attempt, directory.pod_uid))
+        (f"a pod directory of it exists: {directory.path}", _pod(candidate, directory.pod_uid))
         for directory in observed_of(holder.pod_volumes)
         if directory.path not in leftovers or not certain
     ]
-    staged = staging_mount(attempt)
-    mounted = {mount.path for mount in mounts_of(attempt.mapping)}
+    staged = staging_mount(candidate)
+    mounted = {mount.path for mount in observed_mounts(candidate.mapping)}
     reasons += [
         (f"its staging path is mounted: {foreign_name(mount.path)}", None)
         for mount in observed_of(holder.staging)
@@ -605,33 +607,33 @@ def is_not_in_kubelet_directories(attempt: Attempt) -> Outcome:
 # --------------------------------------------------------------------------------------------------
 
 
-def is_not_needed(attempt: Attempt) -> Outcome:
+def is_not_needed(candidate: Candidate) -> Outcome:
     """5. No pod on the node needs it or needed it recently.
 
     Its VolumeAttachment does not exist, is being deleted or is idle. volumesInUse is no condition:
     kubelet also lists a volume that it only waits for (GetVolumesInUse() in
     pkg/kubelet/volumemanager/volume_manager.go@v1.36.3).
     """
-    not_observed = (*_pods_not_observed(attempt), *_kubelet(attempt))
-    against, prevented_by = _against(not_observed, (*_pods(attempt), *_attachment(attempt)))
-    lately = (*_pods_lately(attempt), *_attachment_lately(attempt), *_kubelet_lately(attempt))
-    attachment = attempt.holder.attachment
+    not_observed = (*_pods_not_observed(candidate), *_kubelet(candidate))
+    against, prevented_by = _against(not_observed, (*_pods(candidate), *_attachment(candidate)))
+    lately = (*_pods_lately(candidate), *_attachment_lately(candidate), *_kubelet_lately(candidate))
+    attachment = candidate.holder.attachment
     state = "no VolumeAttachment attaches it to this node"
     if isinstance(attachment, VolumeAttachment):
         leaving = attachment.deleting_since is not None
         state = f"VolumeAttachment {attachment.name} is {'being deleted' if leaving else 'idle'}"
-    reason = [f"no pod on {attempt.holder.node} needs it", state]
-    if attempt.holder.in_volumes_in_use is True:
-        reason.append(f"{attempt.holder.node} still lists it in volumesInUse")
+    reason = [f"no pod on {candidate.holder.node} needs it", state]
+    if candidate.holder.in_volumes_in_use is True:
+        reason.append(f"{candidate.holder.node} still lists it in volumesInUse")
     return Outcome(
         against=against, prevented_by=prevented_by, not_yet=lately, evidence=tuple(reason)
     )
 
 
-def _pods_not_observed(attempt: Attempt) -> Iterable[str]:
-    holder, kube = attempt.holder, attempt.snapshot.kubernetes
+def _pods_not_observed(candidate: Candidate) -> Iterable[str]:
+    holder, kube = candidate.holder, candidate.snapshot.kubernetes
     yield from _not_observed(("pods on this node", holder.pods))
-    is_node = is_its_node(attempt.snapshot)
+    is_node = is_its_node(candidate.snapshot)
     yield from _not_observed((f"whether this machine is Node {holder.node}", is_node))
     if is_node is False:
         yield f"this machine is not Node {holder.node}: their boot ids differ"
@@ -643,8 +645,8 @@ def _pods_not_observed(attempt: Attempt) -> Iterable[str]:
         yield "PersistentVolumes were read by name: the image may have others"
 
 
-def _pods(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
-    holder = attempt.holder
+def _pods(candidate: Candidate) -> Iterable[tuple[str, PreventingObject | None]]:
+    holder = candidate.holder
     pods = observed_of(holder.pods)
     needing = [pod for pod in pods if needs_volumes(pod)]
     if needing:
@@ -654,104 +656,104 @@ def _pods(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
     if holder.unknown_pod_uids:
         uid, *more = holder.unknown_pod_uids
         reason = f"a container of pod {uid} uses it, and the API server has no such pod"
-        yield reason, None if more else _pod(attempt, uid)
+        yield reason, None if more else _pod(candidate, uid)
 
 
-def _pods_lately(attempt: Attempt) -> Iterable[str]:
-    remembered = attempt.remembered
+def _pods_lately(candidate: Candidate) -> Iterable[str]:
+    remembered = candidate.remembered
     if remembered is None:
         return
-    ago = attempt.since(remembered.needed_at)
-    if ago is not None and ago < attempt.policy.grace_s:
+    ago = candidate.since(remembered.needed_at)
+    if ago is not None and ago < candidate.policy.grace_s:
         yield f"a pod needed it {_seconds(ago)} ago"
 
 
-def _attachment(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
-    for reason in _not_observed(("its VolumeAttachment", attempt.holder.attachment)):
+def _attachment(candidate: Candidate) -> Iterable[tuple[str, PreventingObject | None]]:
+    for reason in _not_observed(("its VolumeAttachment", candidate.holder.attachment)):
         yield reason, None
-    for tie in _ties(attempt):
-        if age(tie.created_at, attempt.snapshot.observed_at) is None:
+    for tie in _ties(candidate):
+        if age(tie.created_at, candidate.snapshot.observed_at) is None:
             cause = PreventingObject(kind="VolumeAttachment", name=tie.name)
             yield f"VolumeAttachment {tie.name} has no readable creation time", cause
 
 
-def _ties(attempt: Attempt) -> tuple[VolumeAttachment, ...]:
+def _ties(candidate: Candidate) -> tuple[VolumeAttachment, ...]:
     """Return the attachments that belong, or may belong, to the volume and are not being deleted.
 
     After a PV was deleted by force, nothing leads from its attachment to its image.
     """
-    own, kube = attempt.holder.attachment, attempt.snapshot.kubernetes
+    own, kube = candidate.holder.attachment, candidate.snapshot.kubernetes
     ties = [own] if isinstance(own, VolumeAttachment) else []
-    if attempt.volume.persistent_volume is None and kube is not None:
+    if candidate.volume.persistent_volume is None and kube is not None:
         # Without the PVs, every attachment to the node may belong to the volume.
         known = {volume.name for volume in observed_of(kube.persistent_volumes)}
         ties += [
             attachment
             for attachment in observed_of(kube.attachments)
-            if attachment.node_name == attempt.holder.node
+            if attachment.node_name == candidate.holder.node
             and attachment.persistent_volume not in known
         ]
     return tuple(tie for tie in ties if tie.deleting_since is None)
 
 
-def _attachment_lately(attempt: Attempt) -> Iterable[str]:
-    remembered = attempt.remembered
-    idle_for = attempt.since(remembered.first_seen) if remembered is not None else None
-    for tie in _ties(attempt):
-        old = age(tie.created_at, attempt.snapshot.observed_at)
-        if old is not None and old.total_seconds() < attempt.policy.grace_s:
+def _attachment_lately(candidate: Candidate) -> Iterable[str]:
+    remembered = candidate.remembered
+    idle_for = candidate.since(remembered.first_seen) if remembered is not None else None
+    for tie in _ties(candidate):
+        old = age(tie.created_at, candidate.snapshot.observed_at)
+        if old is not None and old.total_seconds() < candidate.policy.grace_s:
             yield f"VolumeAttachment {tie.name} is {_seconds(old.total_seconds())} old"
-        if idle_for is None or idle_for < attempt.policy.grace_s:
+        if idle_for is None or idle_for < candidate.policy.grace_s:
             yield f"VolumeAttachment {tie.name} was not observed idle for the grace period"
 
 
-def _kubelet(attempt: Attempt) -> Iterable[str]:
-    process = kubelet_process(attempt.snapshot)
+def _kubelet(candidate: Candidate) -> Iterable[str]:
+    process = kubelet_process(candidate.snapshot)
     yield from _not_observed(("kubelet's process", process))
     if process is None:
         yield "kubelet does not run: when it starts, it may need the volume"
-    elif isinstance(process, ProcessRef) and _running_s(process, attempt) is None:
+    elif isinstance(process, ProcessRef) and _running_s(process, candidate) is None:
         yield "the start time of kubelet is unknown"
 
 
-def _kubelet_lately(attempt: Attempt) -> Iterable[str]:
+def _kubelet_lately(candidate: Candidate) -> Iterable[str]:
     """Yield a reason if kubelet started recently: kubelet may be about to find the volume.
 
     After a start it reads the pods' directories (reconstructVolumes() in
     pkg/kubelet/volumemanager/reconciler/reconstruct.go@v1.36.3).
     """
-    process = kubelet_process(attempt.snapshot)
-    running_s = _running_s(process, attempt) if isinstance(process, ProcessRef) else None
-    if running_s is not None and running_s < attempt.policy.grace_s:
+    process = kubelet_process(candidate.snapshot)
+    running_s = _running_s(process, candidate) if isinstance(process, ProcessRef) else None
+    if running_s is not None and running_s < candidate.policy.grace_s:
         yield f"kubelet started {_seconds(running_s)} ago"
 
 
-def _running_s(process: ProcessRef, attempt: Attempt) -> float | None:
-    running = age(process.started_at, attempt.snapshot.observed_at)
+def _running_s(process: ProcessRef, candidate: Candidate) -> float | None:
+    running = age(process.started_at, candidate.snapshot.observed_at)
     return None if running is None else running.total_seconds()
 
 
-def is_kubernetes_own(attempt: Attempt) -> Outcome:
+def is_kubernetes_own(candidate: Candidate) -> Outcome:
     """6. A PV, a stash, metadata or a name shows that a provisioner created the image."""
-    volume = attempt.volume.persistent_volume
+    volume = candidate.volume.persistent_volume
     why = f"PersistentVolume {volume.name}" if volume is not None else "its name or metadata"
     against = ("nothing shows that Kubernetes created the image: it may be mapped by hand",)
     return Outcome(
-        against=() if attempt.holder.is_kubernetes_managed else against,
+        against=() if candidate.holder.is_kubernetes_managed else against,
         evidence=(f"Kubernetes created the image, according to {why}",),
     )
 
 
-def is_not_being_changed(attempt: Attempt) -> Outcome:
+def is_not_being_changed(candidate: Candidate) -> Outcome:
     """7. No map, unmap, mkfs, fsck, mount or cryptsetup runs on it, and no request hangs."""
-    flights = attempt.holder.in_flight
-    own = attempt.mapping.server_pid
+    flights = candidate.holder.in_flight
+    own = candidate.mapping.server_pid
     reasons: list[tuple[str, PreventingObject | None]] = [
-        (f"{process_text(flight.process)} operates on it", _process(attempt, flight.process))
+        (f"{process_text(flight.process)} operates on it", _process(candidate, flight.process))
         for flight in observed_of(flights)
         if flight.process.pid != own
     ]
-    hung = attempt.mapping.hung_requests
+    hung = candidate.mapping.hung_requests
     reasons += [
         (f"a request to Ceph hangs: {foreign(request)}", None) for request in observed_of(hung)
     ]
@@ -767,21 +769,21 @@ def is_not_being_changed(attempt: Attempt) -> Outcome:
 # --------------------------------------------------------------------------------------------------
 
 
-def may_be_done_now(attempt: Attempt) -> Outcome:
+def may_be_done_now(candidate: Candidate) -> Outcome:
     """8. Continuously orphaned for the grace period; under the limit; not frozen; allowed."""
-    policy, remembered = attempt.policy, attempt.remembered
-    not_observed, reasons = tuple(_guards_not_observed(attempt)), list(_frozen(attempt))
+    policy, remembered = candidate.policy, candidate.remembered
+    not_observed, reasons = tuple(_guards_not_observed(candidate)), list(_frozen(candidate))
     if not policy.may_unmap:
         reasons.append(("the mode is observe: rbdagent is not allowed to unmap", None))
-    verdict = attempt.holder_verdicts.verdict
+    verdict = candidate.holder_verdict.verdict
     follows: tuple[str, ...] = ()
     if verdict not in {Verdict.ORPHANED, Verdict.STAGED}:
         follows = (f"the verdict is {verdict}",)
-    row = attempt.since(remembered.orphaned_since) if remembered is not None else None
+    row = candidate.since(remembered.orphaned_since) if remembered is not None else None
     not_yet: tuple[str, ...] = ()
     if not_observed or reasons or follows:
         not_yet = ()
-    elif verdict is Verdict.STAGED and attempt.holder.driver_registered is False:
+    elif verdict is Verdict.STAGED and candidate.holder.driver_registered is False:
         # Time does not end this state: kubelet cannot unmount without the driver.
         follows = ("the verdict is Staged, and the CSI driver does not respond",)
     elif verdict is Verdict.STAGED:
@@ -792,7 +794,7 @@ def may_be_done_now(attempt: Attempt) -> Outcome:
         not_yet = (
             f"orphaned for {_seconds(row)}, and the grace period is {_seconds(policy.grace_s)}",
         )
-    observed, history = moment_of(attempt.snapshot), attempt.history
+    observed, history = moment_of(candidate.snapshot), candidate.history
     unmaps = history.unmaps if history else ()
     done = unmaps_of_last_hour(observed_of(unmaps), observed)
     if done >= policy.most_unmaps_an_hour:
@@ -815,36 +817,36 @@ def unmaps_of_last_hour(unmaps: Iterable[BootTime], now: BootTime | None) -> int
     return sum(now is None or now.uptime_s - begun.uptime_s < _HOUR_S for begun in unmaps)
 
 
-def _guards_not_observed(attempt: Attempt) -> Iterable[str]:
-    node, kube = attempt.holder.node_object, attempt.snapshot.kubernetes
+def _guards_not_observed(candidate: Candidate) -> Iterable[str]:
+    node, kube = candidate.holder.node_object, candidate.snapshot.kubernetes
     yield from _not_observed(
-        ("the file that freezes this node", attempt.switches.freeze_file),
+        ("the file that freezes this node", candidate.switches.freeze_file),
         ("annotations of the Node", node),
     )
     if node is None:
         yield "this node has no Node object"
-    if kube is not None and _claim_namespaces(attempt):
+    if kube is not None and _claim_namespaces(candidate):
         yield from _not_observed(("annotations of the claim's namespace", kube.frozen_namespaces))
 
 
-def _frozen(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
-    file, node = attempt.switches.freeze_file, attempt.holder.node_object
+def _frozen(candidate: Candidate) -> Iterable[tuple[str, PreventingObject | None]]:
+    file, node = candidate.switches.freeze_file, candidate.holder.node_object
     if isinstance(file, str):
         yield f"frozen by the file {file}", None
-    if attempt.switches.unwritable:
-        yield f"an unmap cannot be recorded: {attempt.switches.unwritable}", None
+    if candidate.switches.unwritable:
+        yield f"an unmap cannot be recorded: {candidate.switches.unwritable}", None
     frozen = [
         PreventingObject(kind="PersistentVolume", name=volume.name)
-        for volume in _volumes(attempt)
+        for volume in _volumes(candidate)
         if volume.frozen
     ]
     if isinstance(node, Node) and node.frozen:
         frozen.append(PreventingObject(kind="Node", name=node.name))
-    kube = attempt.snapshot.kubernetes
+    kube = candidate.snapshot.kubernetes
     names = () if kube is None else observed_of(kube.frozen_namespaces)
     frozen += [
         PreventingObject(kind="Namespace", name=name)
-        for name in sorted(_claim_namespaces(attempt).intersection(names))
+        for name in sorted(_claim_namespaces(candidate).intersection(names))
     ]
     for frozen_object in frozen:
         what = (
@@ -855,19 +857,19 @@ def _frozen(attempt: Attempt) -> Iterable[tuple[str, PreventingObject | None]]:
         yield f"{what} has the annotation {FREEZE}", frozen_object
 
 
-def _volumes(attempt: Attempt) -> tuple[PersistentVolume, ...]:
-    volumes = (attempt.volume.persistent_volume, *attempt.volume.other_volumes)
+def _volumes(candidate: Candidate) -> tuple[PersistentVolume, ...]:
+    volumes = (candidate.volume.persistent_volume, *candidate.volume.other_volumes)
     return tuple(volume for volume in volumes if volume is not None)
 
 
-def _claim_namespaces(attempt: Attempt) -> frozenset[str]:
-    return frozenset(volume.claim.namespace for volume in _volumes(attempt) if volume.claim)
+def _claim_namespaces(candidate: Candidate) -> frozenset[str]:
+    return frozenset(volume.claim.namespace for volume in _volumes(candidate) if volume.claim)
 
 
-def is_fully_observed(attempt: Attempt) -> Outcome:
+def is_fully_observed(candidate: Candidate) -> Outcome:
     """9. Every source was observed just now, without a gap."""
     against = []
-    for name, source in attempt.snapshot.sources.named:
+    for name, source in candidate.snapshot.sources.named:
         if source.state is not SourceState.OBSERVED:
             against.append(f"{name} was not observed: {source.reason or source.state}")
         # Facts that only debugfs shows count only if they were observed (condition 7).
@@ -876,14 +878,14 @@ def is_fully_observed(attempt: Attempt) -> Outcome:
             for gap in source.gaps
             if gap.fact not in _SEPARATE
         ]
-    holder, view = attempt.holder, attempt.volume.image_view
+    holder, view = candidate.holder, candidate.volume.image_view
     against += _not_observed(("the Ceph blocklist", holder.blocklisted_by))
     if view is None:
-        against.append(_image_not_seen(attempt.snapshot))
+        against.append(_image_not_seen(candidate.snapshot))
     else:
         against += _not_observed(("whether its image exists", view.presence))
         against += _not_observed(("the watchers of its image", view.watchers))
-    against += _not_fresh(attempt)
+    against += _not_fresh(candidate)
     return Outcome(
         against=tuple(against), evidence=("node, Ceph and Kubernetes were all observed",)
     )
@@ -898,8 +900,8 @@ def _image_not_seen(snapshot: Snapshot) -> str:
     return f"no single cluster was found that has its image{gap}"
 
 
-def _not_fresh(attempt: Attempt) -> Iterable[str]:
-    observed, now = moment_of(attempt.snapshot), attempt.now
+def _not_fresh(candidate: Candidate) -> Iterable[str]:
+    observed, now = moment_of(candidate.snapshot), candidate.now
     if observed is None:
         yield "the uptime of the node is unknown: so is the age of the snapshot"
     elif now is None:
@@ -913,27 +915,27 @@ def _not_fresh(attempt: Attempt) -> Iterable[str]:
 # --------------------------------------------------------------------------------------------------
 
 
-def has_no_io(attempt: Attempt) -> Outcome:
+def has_no_io(candidate: Candidate) -> Outcome:
     """10. Its I/O counters are equal in every observation of the grace period, and now.
 
     A process that opens, reads and closes the device between two observations appears in neither
     observation. I/O restarts the grace period: the kernel counts I/O, but does not show which
     process caused it (Documentation/block/stat.rst).
     """
-    counters = attempt.mapping.io_counters
+    counters = candidate.mapping.io_counters
     if isinstance(counters, NotObserved):
         return Outcome(against=_not_observed(("its I/O counters", counters)))
     completed = ", ".join(
         f"{count} {name}" for name, count in _counts(counters).items() if count is not None
     )
     return Outcome(
-        not_yet=tuple(_io_lately(attempt, counters)),
+        not_yet=tuple(_io_lately(candidate, counters)),
         evidence=(f"no I/O for the grace period: {completed} at every observation",),
     )
 
 
-def _io_lately(attempt: Attempt, counters: IoCounters) -> Iterable[str]:
-    remembered, grace_s = attempt.remembered, attempt.policy.grace_s
+def _io_lately(candidate: Candidate, counters: IoCounters) -> Iterable[str]:
+    remembered, grace_s = candidate.remembered, candidate.policy.grace_s
     if counters.in_flight > 0:
         yield f"{counters.in_flight} of its requests are in flight"
     if remembered is None or remembered.io_counters is None:
@@ -943,7 +945,7 @@ def _io_lately(attempt: Attempt, counters: IoCounters) -> Iterable[str]:
     elif remembered.no_io_since is None:
         yield "no observation has found it orphaned and without I/O"
     else:
-        quiet_s = attempt.since(remembered.no_io_since)
+        quiet_s = candidate.since(remembered.no_io_since)
         if quiet_s is None or quiet_s < grace_s:
             yield _io_text(remembered.last_io, quiet_s or 0.0, grace_s)
 
@@ -982,7 +984,7 @@ def _count(value: int | None) -> str:
     return "not counted" if value is None else str(value)
 
 
-CONDITIONS: Final[tuple[tuple[str, str, Callable[[Attempt], Outcome]], ...]] = (
+CONDITIONS: Final[tuple[tuple[str, str, Callable[[Candidate], Outcome]], ...]] = (
     ("RBD501", "it is the same mapping as one grace period ago", is_the_same),
     ("RBD502", "it is not mounted", is_not_mounted),
     ("RBD503", "no process and no block device uses it", is_not_open),
@@ -1005,21 +1007,21 @@ _OF_THE_PRESENT: Final = frozenset({"RBD501", "RBD508", "RBD509", "RBD510"})
 # --------------------------------------------------------------------------------------------------
 
 
-def _steps(attempt: Attempt) -> tuple[Step, ...]:
+def _steps(candidate: Candidate) -> tuple[Step, ...]:
     steps = []
-    staged, mapper = staging_mount(attempt), luks_mapper(attempt)
+    staged, mapper = staging_mount(candidate), luks_mapper(candidate)
     if staged is not None:
         steps.append(Step(kind=StepKind.UMOUNT, subject=staged.path, device=staged.device))
     if mapper is not None:
         steps.append(Step(kind=StepKind.LUKS_CLOSE, subject=mapper.label))
-    steps.append(Step(kind=StepKind.UNMAP, subject=attempt.mapping.device))
+    steps.append(Step(kind=StepKind.UNMAP, subject=candidate.mapping.device))
     return tuple(steps)
 
 
-def _expects(attempt: Attempt) -> tuple[str, ...]:
-    holder = attempt.holder
+def _expects(candidate: Candidate) -> tuple[str, ...]:
+    holder = candidate.holder
     if not isinstance(holder.attachment, VolumeAttachment):
-        waiting = [pod for pod in attempt.volume.waiting_pods if pod.node_name != holder.node]
+        waiting = [pod for pod in candidate.volume.waiting_pods if pod.node_name != holder.node]
         return tuple(
             f"pod {pod.ref} on {pod.node_name}: NodeStage succeeds, because the image is free"
             for pod in waiting

@@ -14,7 +14,7 @@ _MGR: Final = "ceph-mgr"
 _MIRROR: Final = "an rbd-mirror daemon"
 
 
-def name_of(daemon: ServiceAddress, volume: Volume) -> str:
+def daemon_name(daemon: ServiceAddress, volume: Volume) -> str:
     """Return the name of a daemon, and what it does with the image."""
     if daemon.kind == HolderKind.MIRROR:
         return f"{_MIRROR} of {'a peer' if daemon.of_peer else 'this'} cluster"

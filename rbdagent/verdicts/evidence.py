@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rbdagent.correlate.directories import mounts_of, openers_of
+from rbdagent.correlate.directories import observed_mounts, openers_of
 from rbdagent.correlate.holders import is_finished, runs
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import MAPPER_PREFIX, stacked_on
@@ -73,7 +73,7 @@ def evidence_of(holder: Holder) -> Evidence:
     pods, flights = observed_of(holder.pods), observed_of(holder.in_flight)
     mounts = _sorted_mounts(holder.mapping)
     mapping = holder.mapping
-    has_mounts = bool(mounts_of(mapping))
+    has_mounts = bool(observed_mounts(mapping))
     stacked = _stacked(mapping)
     own = tuple(device for device in stacked if _is_own_luks(device, has_mounts=has_mounts))
     # rbd-nbd itself has its device open: that is not a use of the device.
@@ -109,7 +109,7 @@ def _sorted_mounts(mapping: Mapping | None) -> dict[str, tuple[Mount, ...]]:
     exporters have copies below a prefix such as ``/host``.
     """
     by_owner: dict[str, list[Mount]] = {"staging": [], "pod": [], "container": [], "other": []}
-    mounts = mounts_of(mapping)
+    mounts = observed_mounts(mapping)
     host_paths = {mount.path for mount in mounts if mount.namespace.is_host}
     for mount in sorted(mounts, key=lambda mount: (mount.path, mount.namespace.process.pid)):
         is_copy = any(mount.path.endswith(path) for path in host_paths)

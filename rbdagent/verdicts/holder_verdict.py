@@ -40,7 +40,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.kubelet import pod_uid_of_path
-from rbdagent.verdicts.ceph_daemons import name_of, supposed
+from rbdagent.verdicts.ceph_daemons import daemon_name, supposed
 from rbdagent.verdicts.evidence import (
     Evidence,
     block_holder_text,
@@ -665,7 +665,7 @@ def ceph_service(context: HolderContext) -> RungResult | None:
     daemon = context.holder.daemon
     if daemon is None:
         return None
-    return RungResult(verdict=Verdict.FOREIGN, reasons=(name_of(daemon, context.volume),))
+    return RungResult(verdict=Verdict.FOREIGN, reasons=(daemon_name(daemon, context.volume),))
 
 
 def lingering(context: HolderContext) -> RungResult | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rbdagent.correlate.directories import mounts_of, openers_of
+from rbdagent.correlate.directories import observed_mounts, openers_of
 from rbdagent.correlate.holders import is_ceph_daemon
 from rbdagent.correlate.node_usage import stacked_on
 from rbdagent.model import BlockHolderKind, Verdict, observed_of
@@ -57,7 +57,7 @@ def _of_mappings(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
         Momentary(
             verdict.holder.mapping.device,
             verdict.verdict,
-            bool(mounts_of(verdict.holder.mapping)),
+            bool(observed_mounts(verdict.holder.mapping)),
             verdict.holder.unknown_pod_uids,
             hung_requests(verdict.holder.mapping),
         )
@@ -90,7 +90,7 @@ def _is_momentary(verdict: HolderVerdict, view: ImageView | None) -> bool:
     if mapping is not None and view is not None and mapping.snapshot_id is not None:
         return mapping.snapshot_id not in observed_of(view.snapshots)
     if verdict.verdict is Verdict.PINNED:
-        on_host = any(mount.namespace.is_host for mount in mounts_of(mapping))
+        on_host = any(mount.namespace.is_host for mount in observed_mounts(mapping))
         return not (on_host or openers_of(mapping) or any(map(_is_lasting, stacked_on(mapping))))
     return verdict.verdict is Verdict.UNWATCHED
 

@@ -20,7 +20,7 @@ from rbdagent.parse.shown import shown
 from rbdagent.report.html.cluster import MOST_VOLUMES, cluster_page
 from rbdagent.report.html.markup import el, nested
 from rbdagent.report.snapshot import load_snapshot
-from rbdagent.report.text.cluster import affected_table, next_commands, node_findings
+from rbdagent.report.text.cluster import affected_table, next_commands_of_cluster, node_findings
 from rbdagent.report.text.layout import Layout
 from rbdagent.rules import FINDINGS
 from tests.lab.many import many
@@ -153,8 +153,8 @@ def test_details_have_every_object_and_message(name: str) -> None:
 @every_name
 def test_next_commands_only_read(name: str) -> None:
     found, _ = loaded(name)
-    assert not [given for given in next_commands(found) if given.changes]
-    assert bool(next_commands(found)) is bool(found.causes)
+    assert not [given for given in next_commands_of_cluster(found) if given.changes]
+    assert bool(next_commands_of_cluster(found)) is bool(found.causes)
 
 
 @every_name
@@ -164,7 +164,7 @@ def test_text_has_no_unsafe_characters(name: str) -> None:
 
 
 def test_command_with_a_name_that_a_terminal_does_not_show_is_not_printed() -> None:
-    assert next_commands(loaded("hostile-names")[0])
+    assert next_commands_of_cluster(loaded("hostile-names")[0])
     assert text_of("hostile-names").endswith(f"Next:\n  {NOT_PRINTED}\n")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.cli.data_source import settled
+from rbdagent.cli.data_source import settled_answer
 from rbdagent.model import BlockHolder, BlockHolderKind, NotObserved, Verdict
 from rbdagent.verdicts.momentary import momentary
 from tests.support.agent_loop import rounds
@@ -134,7 +134,7 @@ def test_watch_of_a_moment_beside_a_holder_is_observed_once() -> None:
 
 def _settled(snapshots: list[Snapshot]) -> tuple[Verdict, int]:
     left = list(snapshots)
-    _, diagnosis = settled(
+    _, diagnosis = settled_answer(
         lambda: left.pop(0), diagnosis_of, lambda diagnosis: (diagnosis,), source=None
     )
     return diagnosis.verdict, len(left)
@@ -143,7 +143,7 @@ def _settled(snapshots: list[Snapshot]) -> tuple[Verdict, int]:
 def _observed(snapshots: list[Snapshot], source: str | None = None) -> tuple[Verdict, int]:
     """Return the verdict, and the number of observations that were left over."""
     left = list(snapshots)
-    _, diagnosis = settled(
+    _, diagnosis = settled_answer(
         lambda: left.pop(0), diagnosis_of, lambda diagnosis: (diagnosis,), source=source
     )
     return diagnosis.holders[0].verdict, len(left)

@@ -13,7 +13,7 @@ import pytest
 from rbdagent.collect.ceph import list_watchers
 from rbdagent.collect.ceph.access import CephAccess
 from rbdagent.collect.ceph.connection import Cluster
-from rbdagent.collect.parallel import all_of, once
+from rbdagent.collect.parallel import all_of, once_for_all_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,14 +46,14 @@ def _in_threads(call: Callable[[], object]) -> list[Any]:
 
 def test_one_thread_calls_and_the_others_wait_for_its_result() -> None:
     meeting = Meeting()
-    call = once(meeting.call)
+    call = once_for_all_threads(meeting.call)
     assert _in_threads(lambda: call("k8s", "")) == [1] * _THREADS
     assert meeting.calls == [("k8s", "")]
 
 
 def test_each_set_of_arguments_has_its_call() -> None:
     meeting = Meeting()
-    call = once(meeting.call)
+    call = once_for_all_threads(meeting.call)
     assert [call("a"), call("b"), call("a")] == [1, 2, 1]
 
 
@@ -66,7 +66,7 @@ def test_call_that_failed_is_repeated() -> None:
             raise error
         return "done"
 
-    call = once(failing_first)
+    call = once_for_all_threads(failing_first)
     with pytest.raises(OSError, match="refused"):
         call()
     assert call() == "done"

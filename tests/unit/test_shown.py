@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rbdagent.model import Severity
 from rbdagent.parse.shown import all_as_unicode, in_all_texts, in_json, shown, shown_lines
 from rbdagent.report.html.markup import el
-from rbdagent.report.text.holders import answer, names
+from rbdagent.report.text.holders import answer, holder_names
 from rbdagent.report.text.layout import Layout
 from rbdagent.report.text.mappings import mapping_table
 from tests.support.hostile_texts import FORGED_LINE, RED, is_clean
@@ -115,7 +115,7 @@ def test_command_line_sets_no_terminal_colour() -> None:
 
 def test_name_adds_no_line_to_the_list_of_names() -> None:
     seen = world(on_node={"mappings": (mapping(device="/dev/rbd0\t\nworker-9 /dev/rbd9"),)})
-    assert names(diagnosis_of(seen).holders).count("\n") == 1
+    assert holder_names(diagnosis_of(seen).holders).count("\n") == 1
 
 
 def test_target_text_of_the_user_is_escaped() -> None:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from rbdagent.collect.failure import not_observed
-from rbdagent.collect.parallel import once
+from rbdagent.collect.parallel import once_for_all_threads
 from rbdagent.commands import command, line_of
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
@@ -149,7 +149,7 @@ class Cluster:
     def __init__(self, access: CephAccess) -> None:
         self.access = access
         self._contexts: dict[tuple[int | None, str, str], Any] = {}
-        self._watches_once = once(self._new_watches)
+        self._watches_once = once_for_all_threads(self._new_watches)
         missing = access.monitors_missing
         if missing is not None and not access.monitors:
             raise SourceError(f"{access.name}: {missing.reason}", hint=missing.hint)

@@ -21,7 +21,7 @@ from rbdagent.collect.ceph.image import (
     read_image,
     watchers_now,
 )
-from rbdagent.collect.parallel import all_of, once, start
+from rbdagent.collect.parallel import all_of, once_for_all_threads, start
 from rbdagent.model import ImagePresence, ImageView, NotObserved, Watcher, observed_of
 from rbdagent.parse.address import parse_address_vector
 
@@ -63,7 +63,7 @@ def calls_for(
     (dumped,) = dumping(deadline)
     dump = dumped if isinstance(dumped, dict) else None
     watchers = _watchers_by_request(cluster, deadline) if dump is None else _watchers_in(dump)
-    daemons = once(functools.partial(_mirror_daemons, cluster, dump))
+    daemons = once_for_all_threads(functools.partial(_mirror_daemons, cluster, dump))
     return [
         lambda image=image: (  # type: ignore[misc]
             read_image(cluster, image, known)

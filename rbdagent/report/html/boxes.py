@@ -17,7 +17,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.kubelet import pod_uid_of_path
-from rbdagent.report.pod_names import pod_names
+from rbdagent.report.pod_names import pod_names_by_uid
 from rbdagent.verdicts.evidence import (
     block_holder_text,
     evidence_of,
@@ -322,7 +322,7 @@ def _lines(
 
     ``not_observed`` has the reasons for which further lines may be missing.
     """
-    for uid, name in pod_names(snapshot).items():
+    for uid, name in pod_names_by_uid(snapshot).items():
         lines = [line.replace(f"pod {uid}", f"pod {name}") for line in lines]
     names = tuple(dict.fromkeys(lines))
     if not names:

@@ -14,12 +14,12 @@ from rbdagent.report.html.volume import finding_card, volume_sections
 from rbdagent.report.text.cluster import (
     counts,
     coverage,
-    headline,
+    headline_of_cluster,
     is_all_observed,
-    next_commands,
+    next_commands_of_cluster,
     node_findings,
     row_of,
-    unobserved,
+    unobserved_facts,
 )
 from rbdagent.verdicts.timing import age, age_text
 
@@ -65,7 +65,7 @@ def cluster_page(
         of: describes the selection, if there is one.
         program: the words that start rbdagent in the place of the reader.
     """
-    answer = headline(found, snapshot, of)
+    answer = headline_of_cluster(found, snapshot, of)
     placed = [
         (urgency, affected)
         for urgency, causes in by_urgency(found, snapshot.kubernetes).items()
@@ -114,7 +114,7 @@ def _class_of(answer: str, found: ClusterReport) -> str:
     """Return the class of the answer in ``page.css``; "done" only if everything was observed."""
     if found.causes:
         return "warning" if found.causes[0].finding.severity is Severity.WARNING else "failed"
-    return "done" if answer.startswith("OK") and not unobserved(found) else "warning"
+    return "done" if answer.startswith("OK") and not unobserved_facts(found) else "warning"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -188,6 +188,6 @@ def _node_findings(findings: Sequence[Finding], program: Sequence[str]) -> Itera
 
 
 def _next(found: ClusterReport, program: Sequence[str]) -> Iterator[Html]:
-    commands = lines_of(next_commands(found), program)
+    commands = lines_of(next_commands_of_cluster(found), program)
     if commands:
         yield section("Next", *(command_block(line) for line in commands))

@@ -10,7 +10,7 @@ from rbdagent.report.json.findings import Command, Finding, commands, findings
 from rbdagent.report.json.output import Object, Output, Time
 from rbdagent.report.json.sources import Sources, sources
 from rbdagent.report.json.volume import Image, Pod, Target, image, pod, target
-from rbdagent.report.pod_names import pod_names
+from rbdagent.report.pod_names import pod_names_by_uid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -150,7 +150,7 @@ def holder_report(diagnosis: model.Diagnosis, snapshot: model.Snapshot) -> Holde
         target=target(diagnosis.volume),
         image=image(diagnosis.volume.image),
         verdict=diagnosis.verdict,
-        holders=holders(diagnosis, pod_names(snapshot)),
+        holders=holders(diagnosis, pod_names_by_uid(snapshot)),
         findings=findings(diagnosis.findings),
         sources=sources(snapshot),
         next=commands(diagnosis.next_commands),

@@ -12,7 +12,7 @@ from rbdagent.report.json.holders import VolumeReport, holders
 from rbdagent.report.json.output import Code, Object, Output, Time
 from rbdagent.report.json.sources import Sources, sources
 from rbdagent.report.json.volume import Pod, image, pod, target
-from rbdagent.report.pod_names import pod_names
+from rbdagent.report.pod_names import pod_names_by_uid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -89,13 +89,13 @@ class ClusterReport(Output, frozen=True, kw_only=True):
 
 def lifecycle_report(life: model.Lifecycle, snapshot: model.Snapshot) -> LifecycleReport:
     """Return the output of ``diagnose TARGET -o json``."""
-    lifecycle = _lifecycle(life, snapshot, pod_names(snapshot))
+    lifecycle = _lifecycle(life, snapshot, pod_names_by_uid(snapshot))
     return LifecycleReport(**asdict(lifecycle), sources=sources(snapshot))
 
 
 def cluster_report(found: model.ClusterReport, snapshot: model.Snapshot) -> ClusterReport:
     """Return the output of ``diagnose -A -o json``."""
-    names = pod_names(snapshot)
+    names = pod_names_by_uid(snapshot)
     return ClusterReport(
         observed_at=snapshot.observed_at,
         examined=Examined(

@@ -14,7 +14,7 @@ from rbdagent.report.json.holders import Holder, holder
 from rbdagent.report.json.output import Object, Output, Time
 from rbdagent.report.json.sources import Sources, sources
 from rbdagent.report.json.volume import Image, image, name_of_pv
-from rbdagent.report.pod_names import pod_names
+from rbdagent.report.pod_names import pod_names_by_uid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ class PublishedList(Output, frozen=True, kw_only=True):
 
 def mapping_list(diagnoses: Sequence[model.Diagnosis], snapshot: model.Snapshot) -> MappingList:
     """Return the output of ``list -o json``."""
-    names = pod_names(snapshot)
+    names = pod_names_by_uid(snapshot)
     return MappingList(
         observed_at=snapshot.observed_at,
         items=tuple(

@@ -13,7 +13,7 @@ from rbdagent.lifecycle.urgency import (
     are_pods_known,
     by_urgency,
     node_of,
-    users_of,
+    pods_affected,
     waiting_for,
 )
 from rbdagent.model import Command, Severity, TargetKind
@@ -82,7 +82,7 @@ def affected_table(
         layout: the layout; with details, it shows every row, every cause and every message.
         of: describes the selection, if there is one.
     """
-    return _answer(found, snapshot, layout, of, next_commands(found))
+    return _answer(found, snapshot, layout, of, next_commands_of_cluster(found))
 
 
 @with_escaped_texts
@@ -122,7 +122,7 @@ def _target(affected: AffectedObject) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def headline(found: ClusterReport, snapshot: Snapshot, of: str = "") -> str:
+def headline_of_cluster(found: ClusterReport, snapshot: Snapshot, of: str = "") -> str:
     """Return the answer in one sentence; it begins with OK only if nothing needs attention.
 
     Where a source was not observed, the sentence states that.
@@ -134,7 +134,7 @@ def headline(found: ClusterReport, snapshot: Snapshot, of: str = "") -> str:
         return f"UNKNOWN whether anything{selection} is stuck: {reason}."
     if is_empty(found):
         return f"There is nothing{selection} to check: no claim, no PV, no pod with volumes."
-    unseen = unobserved(found)
+    unseen = unobserved_facts(found)
     limit = f" Not observed: {_listed(unseen)}." if unseen else ""
     if (nodes := len(node_findings(found))) > 0:
         begin = "1 node needs attention" if nodes == 1 else f"{nodes} nodes need attention"
@@ -166,10 +166,10 @@ def counts(found: ClusterReport, snapshot: Snapshot) -> Mapping[Urgency, int]:
 
 def is_all_observed(found: ClusterReport, snapshot: Snapshot) -> bool:
     """Return whether no volume with a problem can be missing because of a source."""
-    return not unobserved(found) and missing_objects_reason(snapshot) is None
+    return not unobserved_facts(found) and missing_objects_reason(snapshot) is None
 
 
-def unobserved(found: ClusterReport) -> tuple[str, ...]:
+def unobserved_facts(found: ClusterReport) -> tuple[str, ...]:
     """Return each source and fact that was not observed, with its reason."""
     return tuple(
         _unobserved(finding) for finding in found.findings if finding.code in coverage_gaps.CODES
@@ -196,9 +196,9 @@ def node_findings(found: ClusterReport) -> tuple[Finding, ...]:
 
 def _first_line(found: ClusterReport, snapshot: Snapshot, layout: Layout, of: str) -> str:
     """Return the answer; its words before the colon have the colour of what is worst."""
-    text = headline(found, snapshot, of)
+    text = headline_of_cluster(found, snapshot, of)
     if text.startswith("OK"):
-        paint = BOLD + (YELLOW if unobserved(found) else GREEN)
+        paint = BOLD + (YELLOW if unobserved_facts(found) else GREEN)
     else:
         paint = BOLD + PAINT.get(found.causes[0].finding.severity, "") if found.causes else BOLD
     begin = text.partition(":")[0]
@@ -267,7 +267,7 @@ def _waits(affected: AffectedObject, snapshot: Snapshot) -> str:
         return f"{_pods(waiting, affected)} {verb}{duration}"
     since = age(affected.since, now)
     duration = "" if since is None else f"for {age_text(since)}"
-    users = len(users_of(affected))
+    users = len(pods_affected(affected))
     if users:
         pods = f"{users} pod" if users == 1 else f"{users} pods"
     else:
@@ -429,7 +429,7 @@ def _cause(cause: Cause, layout: Layout) -> str:
     return f"{first}\n{affected}\n{rest}"
 
 
-def next_commands(found: ClusterReport) -> tuple[Command, ...]:
+def next_commands_of_cluster(found: ClusterReport) -> tuple[Command, ...]:
     """Return the commands to run now: ``diagnose`` of the first objects of the worst causes."""
     worst = found.causes[:_MOST_COMMANDS]
     return tuple(_diagnose_command(cause.affected[0]) for cause in worst)

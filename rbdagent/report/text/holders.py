@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import for_reader
 from rbdagent.model import NotObserved, Verdict
-from rbdagent.report.pod_names import pod_names
+from rbdagent.report.pod_names import pod_names_by_uid
 from rbdagent.report.text.actions import do_this, remedy_of
 from rbdagent.report.text.facts import MOST_LINES, also_lines, volume_line
 from rbdagent.report.text.findings import command_lines, finding_text
@@ -102,7 +102,7 @@ def _holder(found: HolderVerdict, snapshot: Snapshot, headline: str) -> str:
     holder = found.holder
     cells = [_place(holder), _client(holder)]
     cells += [] if holder.node is None else [str(holder.confidence)]
-    pods = pods_cell(holder, pod_names(snapshot))
+    pods = pods_cell(holder, pod_names_by_uid(snapshot))
     is_new = pods != NONE and pods.removeprefix("uid ") not in headline
     return "   ".join([*cells, *([f"pod {pods}"] if is_new else [])])
 
@@ -124,7 +124,7 @@ def _holder_lines(
     holders: Sequence[HolderVerdict], snapshot: Snapshot, layout: Layout
 ) -> Iterator[str]:
     """Yield a small table with one line for each holder, cut at the width."""
-    names_by_uid = pod_names(snapshot)
+    names_by_uid = pod_names_by_uid(snapshot)
     rows = [
         [
             found.holder.node or UNKNOWN,
@@ -173,7 +173,7 @@ def _details(
 
 
 @with_escaped_texts
-def names(holders: Sequence[HolderVerdict]) -> str:
+def holder_names(holders: Sequence[HolderVerdict]) -> str:
     """Return the output of ``-o name``: one ``NODE/DEVICE`` per line, such as ``worker-1/rbd0``.
 
     A holder without a known mapping is ``NODE/client.4154``; the node may be unknown, too.
@@ -201,7 +201,7 @@ _HOLDER_HEAD_WIDE: Final = ("KIND", "MODE", "WATCH", "MOUNTS", "OPENERS", "SINCE
 
 def holder_table(holders: Sequence[HolderVerdict], snapshot: Snapshot, layout: Layout) -> str:
     """Return a table with one row for each holder."""
-    names_by_uid = pod_names(snapshot)
+    names_by_uid = pod_names_by_uid(snapshot)
     head = _HOLDER_HEAD + (_HOLDER_HEAD_WIDE if layout.details else ())
     rows = [
         _holder_row(holder_verdict, names_by_uid, wide=layout.details) for holder_verdict in holders
@@ -212,7 +212,7 @@ def holder_table(holders: Sequence[HolderVerdict], snapshot: Snapshot, layout: L
 
 def holder_cells(holder_verdict: HolderVerdict, snapshot: Snapshot) -> dict[str, str]:
     """Return a holder's row of the wide table, by column."""
-    row = _holder_row(holder_verdict, pod_names(snapshot), wide=True)
+    row = _holder_row(holder_verdict, pod_names_by_uid(snapshot), wide=True)
     return dict(zip(_HOLDER_HEAD + _HOLDER_HEAD_WIDE, row, strict=True))
 
 
