@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.agent.sent_event import SentEvent, event_message
 from rbdagent.agent.waiting_events import WaitingEvents
+from rbdagent.codes import Code
 from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.commands import PROGRAM
@@ -56,7 +57,7 @@ _PROBLEMS: Final = frozenset(
         Verdict.RETURNED_DIRTY,
     }
 )
-CONFLICTING: Final = "RBD106"
+CONFLICTING: Final = Code.VOLUME_CONFLICT
 _FOLLOWED: Final = frozenset({Convergence.CLEARED, Convergence.BLOCKED})
 _NO_ACT: Final = frozenset({UnmapOutcome.REFUSED, None})
 

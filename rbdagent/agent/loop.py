@@ -14,6 +14,7 @@ from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.objects import OwnObjects
 from rbdagent.agent.waiting_events import is_about_to_be_reported
+from rbdagent.codes import Code
 from rbdagent.collect.failure import as_source_error
 from rbdagent.collector import collect_snapshot, only_ceph, with_images
 from rbdagent.correlate import NodeVolumes, images_waited_for, volumes_of_node
@@ -70,7 +71,7 @@ _UNSETTLED_S: Final = 10.0
 _LONGEST_REST_S: Final = 10.0
 """Upper limit of the pause after a cycle. The pause is three times the duration of the cycle;
 changes collect during the pause."""
-_LIMITED: Final = "RBD508"
+_LIMITED: Final = Code.NOT_YET_OR_NOT_ALLOWED
 """The condition that includes the limit of unmaps per hour."""
 _RELEASED: Final = frozenset({Verdict.PINNED, Verdict.STAGED})
 

@@ -36,7 +36,7 @@ def codes(
     from rbdagent.catalog import CATALOG
 
     found = [
-        CompletionItem(entry.code, help=entry.name)
+        CompletionItem(str(entry.code), help=entry.name)
         for entry in CATALOG.values()
         if entry.code.startswith(begin)
     ]

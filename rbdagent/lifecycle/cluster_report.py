@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from rbdagent.codes import Code
 from rbdagent.correlate import correlate
 from rbdagent.correlate.index import Index, index_of
 from rbdagent.correlate.resolve import about
@@ -19,6 +20,7 @@ from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.lifecycle.targets import EVERYTHING, Scope, subjects_of
 from rbdagent.lifecycle.triage import Triage
 from rbdagent.model import (
+    WEIGHT,
     AffectedObject,
     Cause,
     ClusterReport,
@@ -38,7 +40,7 @@ from rbdagent.model import (
     first_unobserved,
     observed_of,
 )
-from rbdagent.rules import FINDINGS, WEIGHT, coverage_gaps, next_commands
+from rbdagent.rules import FINDINGS, coverage_gaps, next_commands
 from rbdagent.rules.context import RuleContext
 from rbdagent.rules.node import of_node
 from rbdagent.rules.pod_events import has_any_waited
@@ -56,10 +58,10 @@ _KINDS: Final = (
     TargetKind.POD,
 )
 """If several objects have the same findings, the object of the first of these kinds is reported."""
-_OF_NODE: Final = frozenset({"RBD201", "RBD202"})
+_OF_NODE: Final = frozenset({Code.CSI_DRIVER_DOWN, Code.KUBELET_DOWN})
 """The driver or kubelet of a node is down. Volumes that are in use there continue to work."""
-_UNSEEN: Final = "RBD119"
-_OMITTED: Final = frozenset({"RBD115", _UNSEEN})
+_UNSEEN: Final = Code.HOLDER_UNDETERMINED
+_OMITTED: Final = frozenset({Code.FOREIGN_HOLDER, _UNSEEN})
 """Not reported for a device or image without a PV: mappings outside Kubernetes are out of scope."""
 
 

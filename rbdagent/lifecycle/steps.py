@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from rbdagent.codes import Code
 from rbdagent.correlate.holders import have_containers_ended, is_finished
 from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.names import key_of
 from rbdagent.correlate.volume_names import names_of, users_of
 from rbdagent.model import (
+    WEIGHT,
     DetachPath,
     Diagnosis,
     Finding,
@@ -33,7 +35,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
-from rbdagent.rules import FINDINGS, WEIGHT, diagnose, next_commands
+from rbdagent.rules import FINDINGS, diagnose, next_commands
 from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.coverage import is_hidden
 from rbdagent.verdicts.volume_verdict import may_be_shared, pvs_of
@@ -380,7 +382,7 @@ def _unpublish(held: list[HolderVerdict]) -> StepStatus:
         detail = f"the API does not list pod {lost[0]}, but its container or path still exists"
         return _stage_of(step, StepState.WAITING, detail)
     if any(
-        "RBD109" in holder_verdict.holder.published.findings
+        Code.POD_LOST_BY_API in holder_verdict.holder.published.findings
         for holder_verdict in held
         if holder_verdict.holder.published
     ):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.image_identity import same_image, volume_image
 from rbdagent.correlate.index import (
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
         VolumeAttachment,
     )
 
-_RENAMED: Final = "RBD123"
+_RENAMED: Final = Code.IMAGE_RENAMED
 """In a report, this code means that the pods use another image than the PV names."""
 _OF_CONTAINERS: Final = frozenset({"Unhealthy", "BackOff"})
 """Reasons of warning events that do not concern volumes and are frequent in a cluster."""

@@ -50,6 +50,7 @@ from rbdagent.model.common import (
     unobserved,
 )
 from rbdagent.model.diagnosis import (
+    WEIGHT,
     BlockedVolume,
     Command,
     Diagnosis,
@@ -167,6 +168,7 @@ __all__ = [
     "INT64_MAX",
     "LIFECYCLE_NOT_REQUESTED",
     "NOT_REQUESTED",
+    "WEIGHT",
     "AffectedObject",
     "BlockHolder",
     "BlockHolderKind",

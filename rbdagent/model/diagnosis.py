@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -20,6 +21,15 @@ class Severity(StrEnum):
     ERROR = "error"
     CRITICAL = "critical"
     """Data is in danger now."""
+
+
+WEIGHT: Final = {
+    Severity.CRITICAL: 0,
+    Severity.ERROR: 1,
+    Severity.WARNING: 2,
+    Severity.INFO: 3,
+}
+"""The order of severities, the worst first."""
 
 
 class Recovery(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from rbdagent.codes import Code
 from rbdagent.model.diagnosis import Diagnosis, Finding, Severity
 from rbdagent.model.kubernetes import Pod
 
@@ -63,7 +64,15 @@ class DetachPath(Struct, frozen=True, kw_only=True):
     stages: tuple[StepStatus, ...]
 
 
-CODES_OF_GAPS: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904", "RBD907"})
+CODES_OF_GAPS: Final = frozenset(
+    {
+        Code.NODE_NOT_OBSERVED,
+        Code.CEPH_NOT_OBSERVED,
+        Code.KUBERNETES_NOT_OBSERVED,
+        Code.FACT_NOT_OBSERVED,
+        Code.NOT_THIS_NODE,
+    }
+)
 """Codes of the findings that report missing observations; such a finding is not a cause."""
 
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from rbdagent.codes import Code
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -80,7 +82,9 @@ class Recognised(Enum):
     together with its meaning. The rank is None if a text is no cause, but a part of other texts.
     """
 
-    def __init__(self, code: str | None, pattern: str, rank: Rank | None, *origins: Origin) -> None:
+    def __init__(
+        self, code: Code | None, pattern: str, rank: Rank | None, *origins: Origin
+    ) -> None:
         self.code = code
         self.pattern = pattern
         self.rank = rank
@@ -167,7 +171,7 @@ class Recognised(Enum):
     )
     ATTACH_FAILED = (
         # The attachError of the VolumeAttachment follows verbatim.
-        "RBD413",
+        Code.ATTACH_FAILS,
         r"AttachVolume\.Attach failed",
         None,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateAttachVolumeFunc"),
@@ -247,7 +251,7 @@ class Recognised(Enum):
     # The scheduler --------------------------------------------------------------------------------
 
     CLAIM_NOT_READY = (
-        "RBD701",
+        Code.POD_CLAIM_NOT_READY,
         (
             r'persistentvolumeclaim "(?P<name>[\w.-]+)" (?P<why>not found|is being deleted'
             r"|bound to .+)"
@@ -256,19 +260,19 @@ class Recognised(Enum):
         Origin(*_KUBE, f"{_BINDING}/volume_binding.go, VolumeBinding.podHasPVCs"),
     )
     CLAIMS_UNBOUND = (
-        "RBD701",
+        Code.POD_CLAIM_NOT_READY,
         r"unbound immediate PersistentVolumeClaims",
         Rank.SPECIFIC,
         Origin(*_KUBE, f"{_BINDING}/volume_binding.go, VolumeBinding.PreFilter"),
     )
     NO_VOLUME = (
-        "RBD701",
+        Code.POD_CLAIM_NOT_READY,
         r"pvc\(s\) bound to non-existent pv\(s\)",
         Rank.SPECIFIC,
         Origin(*_KUBE, f"{_BINDING}/binder.go, ErrReasonPVNotExist"),
     )
     AFFINITY = (
-        "RBD702",
+        Code.VOLUME_TIED_TO_OTHER_NODES,
         (
             r"didn't match PersistentVolume's node affinity|volume node affinity conflict"
             r"|had no available volume zone"
@@ -281,7 +285,7 @@ class Recognised(Enum):
         ),
     )
     LIMIT = (
-        "RBD703",
+        Code.VOLUME_LIMIT_REACHED,
         r"exceed max volume count",
         Rank.SPECIFIC,
         Origin(
@@ -291,26 +295,26 @@ class Recognised(Enum):
         ),
     )
     NO_DRIVER = (
-        "RBD731",
+        Code.DRIVER_DOWN_WHERE_WANTED,
         r"(?<!\S)(?P<driver>\S++) CSI driver is not installed on the node",
         Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/scheduler/framework/plugins/nodevolumelimits/csi.go, CSILimits.Filter"),
     )
     NOT_OWNER = (
-        "RBD705",
+        Code.EPHEMERAL_CLAIM_NAME_TAKEN,
         r"PVC (?P<claim>[\w.-]+/[\w.-]+) was not created for pod \S+ \(pod is not owner\)",
         Rank.SPECIFIC,
         Origin("component-helpers", "0.36.3", "storage/ephemeral/ephemeral.go, VolumeIsForPod"),
     )
     OF_VOLUMES = (
         # Not the text of one program: each message about volumes contains one of these words.
-        "RBD706",
+        Code.NOT_SCHEDULED_FOR_OTHER_REASONS,
         r"(?i:volume|pvc|disk|(?<!ephemeral-)storage|not owner|CSI driver)",
         None,
         Origin(*_KUBE, "pkg/scheduler/framework/plugins, all that concern volumes"),
     )
     GATES = (
-        "RBD604",
+        Code.FIRST_POD_NOT_SCHEDULED,
         r"scheduling gates",
         Rank.SPECIFIC,
         Origin(
@@ -323,7 +327,7 @@ class Recognised(Enum):
     # The attach/detach controller, the attacher, and kubelet --------------------------------------
 
     MULTI_ATTACH = (
-        "RBD401",
+        Code.MULTI_ATTACH,
         r"Multi-Attach error|Waiting for detach for volume",
         Rank.SPECIFIC,
         Origin(*_KUBE, f"{_ATTACH_DETACH}, reportMultiAttachError"),
@@ -349,37 +353,37 @@ class Recognised(Enum):
         Origin(*_KUBE, f"{_POPULATOR}, getPVSpec"),
     )
     ATTACHER_SILENT = (
-        "RBD712",
+        Code.ATTACH_NOT_PICKED_UP,
         r"timed out waiting for external-attacher",
         Rank.SYMPTOM,
         Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, waitForVolumeAttachDetachStatusWithLister"),
     )
     VOLUME_GONE = (
-        "RBD409",
+        Code.DETACH_FAILS,
         r'persistentvolumes? "[^"]*" not found',
         Rank.SPECIFIC,
         Origin("apimachinery", "0.36.3", "pkg/api/errors/errors.go, NewNotFound"),
     )
     ONE_POD_ONLY = (
-        "RBD704",
+        Code.ONCE_POD_IN_USE,
         r"ReadWriteOncePod access mode and is already in use",
         Rank.SPECIFIC,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and GenerateMapVolumeFunc"),
     )
     CLAIM_OF_POD = (
-        "RBD701",
+        Code.POD_CLAIM_NOT_READY,
         r"error processing PVC (?P<claim>[\w.-]+/[\w.-]+): (?P<why>.+)",
         Rank.SYMPTOM,
         Origin(*_KUBE, f"{_POPULATOR}, createVolumeSpec"),
     )
     NODE_AFFINITY = (
-        "RBD702",
+        Code.VOLUME_TIED_TO_OTHER_NODES,
         r"NodeAffinity check failed",
         Rank.SPECIFIC,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and GenerateMapVolumeFunc"),
     )
     DRIVER_NOT_REGISTERED = (
-        "RBD731",
+        Code.DRIVER_DOWN_WHERE_WANTED,
         (
             r"driver name (?P<name>\S+) not found in the list of registered CSI drivers"
             r"|CSINode \S+ does not contain driver (?P<other>\S+)"
@@ -389,7 +393,7 @@ class Recognised(Enum):
         Origin(*_ATTACHER, "pkg/controller/csi_handler.go, getNodeID"),
     )
     DRIVER_SILENT = (
-        "RBD731",
+        Code.DRIVER_DOWN_WHERE_WANTED,
         (
             r"code = Unavailable desc = connection error"
             r"|dial unix \S+: connect: (?:connection refused|no such file or directory)"
@@ -414,33 +418,33 @@ class Recognised(Enum):
         _STATUS,
     )
     SECRET_MISSING = (
-        "RBD733",
+        Code.SECRET_MISSING,
         r"failed to find the secret (?P<name>[\w.-]+) in the namespace (?P<namespace>[\w.-]+)",
         Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/volume/csi/csi_util.go, getCredentialsFromSecret"),
     )
     SECRET_WITHOUT_NAMESPACE = (
         # A PV of the in-tree plugin that was migrated to CSI (ceph-csi#4809).
-        "RBD733",
+        Code.SECRET_MISSING,
         r"SecretRef /(?P<name>[\w.-]{1,253}) failed: .{0,300}an empty namespace may not be set",
         Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, MountDevice"),
         Origin("client-go", "0.36.3", "rest/request.go, Request.Namespace"),
     )
     ATTACHERS_SECRET_MISSING = (
-        "RBD733",
+        Code.SECRET_MISSING,
         r'failed to load secret "(?P<namespace>[\w.-]+)/(?P<name>[\w.-]+)"',
         Rank.SPECIFIC,
         Origin(*_ATTACHER, "pkg/controller/csi_handler.go, getCredentialsFromPV"),
     )
     WRONG_MODE = (
-        "RBD757",
+        Code.VOLUME_MODE_MISUSED,
         r"volume (?P<name>\S+) has volumeMode (?P<mode>\w+), but is specified in (?P<list>\w+)",
         Rank.SPECIFIC,
         Origin(*_KUBE, f"{_POPULATOR}, createVolumeSpec"),
     )
     SELINUX = (
-        "RBD759",
+        Code.SELINUX_CONFLICT,
         r"conflicting SELinux labels|already mounted to a different pod with a different SELinux",
         Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/kubelet/volumemanager/cache/desired_state_of_world.go, AddPodToVolume"),
@@ -450,25 +454,25 @@ class Recognised(Enum):
         ),
     )
     SETTING_OWNERSHIP = (
-        "RBD763",
+        Code.OWNERSHIP_BEING_SET,
         r"Setting volume ownership for",
         Rank.SYMPTOM,
         Origin(*_KUBE, "pkg/volume/volume_linux.go, VolumeOwnership.monitorProgress"),
     )
     OWNERSHIP_FAILED = (
-        "RBD758",
+        Code.OWNERSHIP_NOT_SET,
         r"applyFSGroup failed",
         Rank.SYMPTOM,
         Origin(*_KUBE, "pkg/volume/csi/csi_mounter.go, csiMountMgr.SetUpAt"),
     )
     EXPANSION_FAILED = (
-        "RBD761",
+        Code.EXPAND_FAILS,
         r"while expanding volume|NodeExpandVolume failed",
         Rank.SYMPTOM,
         Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and doOnlineExpansion"),
     )
     NO_PROGRAM = (
-        "RBD762",
+        Code.MOUNT_FAILS,
         r'(?:exec: "(?P<program>[\w./-]{1,100})": )?executable file not found in \$PATH',
         Rank.SPECIFIC,
         Origin("go", "1.26", "os/exec, ErrNotFound"),
@@ -532,13 +536,13 @@ class Recognised(Enum):
         Origin(*_E2FSPROGS, "resize/main.c, main"),
     )
     NO_PLUGIN = (
-        "RBD760",
+        Code.IN_TREE_PLUGIN_GONE,
         r"no volume plugin matched",
         Rank.SPECIFIC,
         Origin(*_KUBE, "pkg/volume/plugins.go, ErrNoPluginMatched"),
     )
     SELF_LINK = (
-        "RBD608",
+        Code.PROVISIONER_TOO_OLD,
         r"selfLink was empty",
         Rank.SPECIFIC,
         Origin("client-go", "before 0.20 (github)", "tools/reference/ref.go, ErrNoSelfLink"),
@@ -549,7 +553,7 @@ class Recognised(Enum):
     DEVICE_IN_USE = (
         # The tools print this for a device that is opened exclusively. e2fsck then ends with 8,
         # which mount-utils does not report (findings/mount_utils_fsck_status.sh).
-        "RBD764",
+        Code.DEVICE_BUSY,
         (
             r"apparently in use by the system|cannot open /dev/\S+: Device or resource busy"
             r"|already mounted or mount point busy"
@@ -560,14 +564,14 @@ class Recognised(Enum):
         Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode, EBUSY"),
     )
     STRUCTURE_NEEDS_CLEANING = (
-        "RBD752",
+        Code.FILE_SYSTEM_DAMAGED,
         r"Structure needs cleaning",
         Rank.SPECIFIC,
         Origin("glibc", "2.41", "sysdeps/gnu/errlist.h, EUCLEAN"),
         Origin("linux", "6.12, 7.2", "fs/xfs/xfs_error.h, EFSCORRUPTED; fs/ext4/ext4.h"),
     )
     FSCK_FAILED = (
-        "RBD752",
+        Code.FILE_SYSTEM_DAMAGED,
         (
             r"'fsck' found errors on device (?P<device>\S+) but could not correct"
             r"(?:[\s\S]{0,2000}?(?P<beyond>Error reading block \d|physical size of the device))?"
@@ -590,14 +594,14 @@ class Recognised(Enum):
         Origin(*_KUBE, "pkg/volume/csi/csi_util.go, loadVolumeData"),
     )
     UNFORMATTED = (
-        "RBD754",
+        Code.EMPTY_IMAGE_READ_ONLY,
         r"cannot mount unformatted disk",
         Rank.SPECIFIC,
         Origin(*_MOUNT_UTILS, "mount_linux.go, formatAndMountSensitive"),
     )
     STAGED_READ_ONLY = (
         # ceph-csi changed the mode of each staging path, also of one that is read-only.
-        "RBD753",
+        Code.WRONG_FILE_SYSTEM,
         r"chmod /\S{1,300}?/globalmount/\S{1,250}: read-only file system",
         Rank.SPECIFIC,
         Origin(*_CSI_OF_OLD, "internal/rbd/nodeserver.go, stageTransaction (ceph-csi#952)"),
@@ -605,7 +609,7 @@ class Recognised(Enum):
     ANOTHER_FILE_SYSTEM = (
         # Kubernetes ran blkid: this precedes the message of mount in the same text. Since
         # Kubernetes checks before it mounts (2019), only the message of mount is in the text.
-        "RBD753",
+        Code.WRONG_FILE_SYSTEM,
         r"it already contains|unknown data, probably partitions",
         Rank.SPECIFIC,
         Origin(
@@ -615,7 +619,7 @@ class Recognised(Enum):
     )
     MOUNT_REFUSED = (
         # util-linux prints this for every EINVAL that the kernel returns.
-        "RBD753",
+        Code.WRONG_FILE_SYSTEM,
         (
             r"wrong fs type, bad option"
             r"(?:, bad superblock on (?P<device>/dev/[\w./-]{0,255}[\w/-]))?"
@@ -625,26 +629,26 @@ class Recognised(Enum):
     )
     NOT_MOUNTED_READ_ONLY = (
         # EROFS of mount(2), or EACCES for a mount that is to be read-only.
-        "RBD753",
+        Code.WRONG_FILE_SYSTEM,
         r"cannot mount (?P<device>/dev/[\w./-]{0,255}[\w/-]) read-only",
         Rank.SYMPTOM,
         Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
     )
     UNKNOWN_FILE_SYSTEM = (
         # ENODEV of mount(2). Without -t, libmount takes the type that libblkid finds on the device.
-        "RBD753",
+        Code.WRONG_FILE_SYSTEM,
         r"unknown filesystem type '(?P<type>[\w.-]{1,60})'",
         Rank.SPECIFIC,
         Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
     )
     SUPER_BLOCK_UNREADABLE = (
-        "RBD768",
+        Code.DEVICE_UNREADABLE,
         r"can't read superblock on (?P<device>/dev/[\w./-]{0,255}[\w/-])",
         Rank.SPECIFIC,
         Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
     )
     NOTHING_STAGED = (
-        "RBD769",
+        Code.NOTHING_STAGED,
         r"special device /\S{1,300}?/globalmount/\S{1,250} does not exist",
         Rank.SPECIFIC,
         Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
@@ -652,7 +656,7 @@ class Recognised(Enum):
     )
     STAGING_PATH_FAILS = (
         # IsLikelyNotMountPoint returns the error of stat(2) on the staging path.
-        "RBD768",
+        Code.DEVICE_UNREADABLE,
         r"\bl?stat /\S{1,300}?/globalmount/\S{1,250}: input/output error",
         Rank.SPECIFIC,
         Origin(*_MOUNT_UTILS, "mount_linux.go, IsLikelyNotMountPoint"),
@@ -660,7 +664,7 @@ class Recognised(Enum):
     )
     RESIZE_REFUSED = (
         # At the time of NodeStage, ceph-csi has mounted the file system.
-        "RBD761",
+        Code.EXPAND_FAILS,
         r"Device or resource busy while opening (?P<device>/dev/[\w./-]{0,255}[\w/-])",
         Rank.SPECIFIC,
         Origin(*_E2FSPROGS, "resize/main.c, main"),
@@ -668,7 +672,7 @@ class Recognised(Enum):
     )
     FORMAT_FAILED = (
         # The second text is from the mkfs that ceph-csi runs (recording 25-rollback-failing).
-        "RBD751",
+        Code.MKFS_FAILS,
         r"format of disk|desc = exit status \d{1,3}\s*$",
         Rank.SYMPTOM,
         Origin(*_MOUNT_UTILS, "mount_linux.go, formatAndMountSensitive"),
@@ -678,29 +682,34 @@ class Recognised(Enum):
     # ceph-csi -------------------------------------------------------------------------------------
 
     IN_USE = (
-        "RBD402",
+        Code.STILL_BEING_USED,
         r"is still being used",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_attach.go, waitForrbdImage"),
         Origin(*_CSI, "internal/rbd/controllerserver.go, cleanupRBDImage"),
     )
     STILL_ATTACHED = (
-        "RBD641",
+        Code.DELETION_HELD,
         r"still attached to node",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, canDeleteVolume"),
     )
     UNDER_WAY = (
-        "RBD203",
+        Code.OPERATION_HANGS,
         r"an operation with the given Volume ID \S+ already exists",
         Rank.GENERAL,
         Origin(*_CSI, "internal/util/idlocker.go, VolumeOperationAlreadyExistsFmt"),
     )
-    DEADLINE = ("RBD203", r"code = DeadlineExceeded", Rank.GENERAL, _STATUS)
-    EXHAUSTED = ("RBD703", r"code = ResourceExhausted desc = (?P<why>.+)", Rank.SYMPTOM, _STATUS)
+    DEADLINE = (Code.OPERATION_HANGS, r"code = DeadlineExceeded", Rank.GENERAL, _STATUS)
+    EXHAUSTED = (
+        Code.VOLUME_LIMIT_REACHED,
+        r"code = ResourceExhausted desc = (?P<why>.+)",
+        Rank.SYMPTOM,
+        _STATUS,
+    )
     KUBELETS_DISK = (
         # The disk of the node: image-meta.json and vol_data.json are beside the staging path.
-        "RBD762",
+        Code.MOUNT_FAILS,
         (
             r"(?:failed to create dir|failed to save volume info data|failed to open volume data "
             r"file|failed to stash JSON image metadata|desc = (?:mkdir|open) /)[^\n]{0,900}?: "
@@ -713,7 +722,7 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/rbd/nodeserver.go, createStageMountPoint"),
     )
     CONFIGURATION_UNREADABLE = (
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         (
             r"error fetching configuration for cluster ID \S{1,260}: "
             r"open (?P<path>/[^:\s]{1,250}): (?P<why>[^\n]{1,100})"
@@ -723,7 +732,7 @@ class Recognised(Enum):
     )
     CONFIGURATION_MALFORMED = (
         # The whole file follows.
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         r"unmarshal failed \((?P<why>[^\n]{1,200}?)\), raw buffer response",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
@@ -731,27 +740,27 @@ class Recognised(Enum):
     )
     NO_CLUSTER_ID = (
         # Of a PV with staticVolume: the attributes are written by hand.
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         r"clusterID must be set",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/errors.go, ErrClusterIDNotSet; genVolFromVolumeOptions"),
     )
     NO_POOL_NAMED = (
-        "RBD737",
+        Code.POOL_MISSING,
         r"empty pool name or topologyConstrainedPools to provision volume",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, genVolFromVolumeOptions"),
     )
     UNKNOWN_MOUNTER = (
         # A value with a colon needs the prefix `krbd:` or `nbd:`.
-        "RBD741",
+        Code.MAP_OPTIONS_REFUSED,
         r'unknown mounter type: "(?P<mounter>[^"\n]{0,250})", please specify mounter type',
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_attach.go, parseMapOptions"),
     )
     NO_CLUSTER = (
         # Older versions print the cluster ID in parentheses.
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         r'missing configuration for cluster ID [("]?(?P<cluster>[^\s")]*)',
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
@@ -759,20 +768,20 @@ class Recognised(Enum):
     )
     NO_MONITORS = (
         # Rook writes the cluster before its first monitor runs (rook#15078).
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         r"empty monitor list for cluster ID \((?P<cluster>[^\s)]{0,253})\)",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/csiconfig.go, Mons"),
     )
     NO_NETWORK_NAMESPACE = (
         # os.Stat repeats the path (ceph-csi#3113: a template that nothing filled in).
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         r"failed to get stat for (?P<path>.{1,300}?) stat ",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/cephcmds.go, ExecuteCommandWithNSEnter"),
     )
     FLATTENING = (
-        "RBD745",
+        Code.IMAGE_BEING_FLATTENED,
         r"flatten in progress",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/errors.go, ErrFlattenInProgress"),
@@ -784,27 +793,27 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/rbd/rbd_util.go, rbdImage.flattenRbdImage"),
     )
     NOT_PRIMARY = (
-        "RBD743",
+        Code.IMAGE_NOT_PRIMARY,
         r"cannot map image \S+ it is not primary",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, rbdImage.isInUse"),
     )
     NEEDS_RBD_NBD = (
         # Here, ceph-csi reads the imageFeatures of the PV, not the features of the image.
-        "RBD740",
+        Code.IMAGE_FEATURES_UNSUPPORTED,
         r"feature (?P<feature>[\w-]+) requires rbd-nbd for mounter",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, validateImageFeatures"),
     )
     KRBD_LACKS_FEATURE = (
-        "RBD740",
+        Code.IMAGE_FEATURES_UNSUPPORTED,
         r"image feature set mismatch|unsupported krbd Feature",
         Rank.SPECIFIC,
         Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
         Origin(*_CSI, "internal/rbd/nodeserver.go, populateRbdVol"),
     )
     POOL_GONE = (
-        "RBD737",
+        Code.POOL_MISSING,
         (
             r"(?:pool not found: )?pool "
             r"(?:ID ?\((?P<pool_id>\d{1,19})|\((?P<pool_name>[^\s)]{1,253}))\)"
@@ -819,13 +828,13 @@ class Recognised(Enum):
         # librbd answers ENOENT for a data pool or a RADOS namespace that does not exist
         # (ceph-csi#2781). For a clone, ceph-csi has opened the image of the source before
         # (genSnapFromSnapID, GenVolFromVolID).
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"failed to create rbd (?:image|clone): RBD image not found",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, createImage and cloneRbdImageFromSnapshot"),
     )
     INVALID_FEATURE = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"invalid feature\b(?: (?P<feature>[\w-]{1,60}))?|missing required parameter imageFeatures",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, validateImageFeatures"),
@@ -833,14 +842,14 @@ class Recognised(Enum):
     CREATION_REFUSED = (
         # librbd answers EINVAL for a pool of the data without overwrites, and for stripes that do
         # not fit the object size (librbd/image/CreateRequest.cc, ValidatePoolRequest.cc).
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"failed to create rbd (?:image|clone): rbd: ret=-22\b",
         Rank.SYMPTOM,
         Origin(*_CSI, "internal/rbd/rbd_util.go, createImage and cloneRbdImageFromSnapshot"),
         _GO_CEPH,
     )
     CLASS_LACKS_PARAMETER = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r"empty (?:(?P<cluster>cluster) ID|(?P<pool>pool) name)"
             r"(?: or topologyConstrainedPools)? to provision volume"
@@ -850,7 +859,7 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/rbd/rbd_util.go, genVolFromVolumeOptions"),
     )
     CLASS_PARAMETER_EMPTY = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r"empty (?:(?P<pool>datapool) name|(?P<space>namespace) name"
             r"|volume name (?P<prefix>prefix)|(?P<features>imageFeatures)) "
@@ -862,14 +871,14 @@ class Recognised(Enum):
         ),
     )
     FEATURE_NEEDS_ANOTHER = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"feature (?P<feature>[\w-]{1,60}) requires (?P<needed>[\w-]{1,60}) to be set",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, validateImageFeatures"),
     )
     ENCRYPTION_PARAMETER = (
         # `encrypted` is parsed as a boolean of Go.
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r'desc = strconv\.ParseBool: parsing "[^"\n]{0,80}": invalid syntax'
             r"|desc = invalid encryption type\b"
@@ -878,34 +887,34 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/rbd/encryption.go, ParseEncryptionOpts and initKMS"),
     )
     ENCRYPTION_OF_SOURCE_DIFFERS = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"cannot create (?P<asked>(?:un)?encrypted) volume from (?P<has>(?:un)?encrypted) volume",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, isCompatibleEncryption"),
     )
     SOURCE_NOT_IN_JOURNAL = (
         # ENOENT of the source's omap. The number alone would be that of a pool.
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"\bkey not found: (?:rados: ret=-2\b|no snap source in omap)",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/journal/omap.go, getOMapValues"),
         Origin(*_CSI, "internal/journal/voljournal.go, GetImageAttributes"),
     )
     NO_POOL_FOR_TOPOLOGY = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"none of the (?:topology constrained|configured topology) pools\b",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/topology.go, FindPoolAndTopology and MatchPoolAndTopology"),
     )
     HANDLE_OF_NO_JOURNAL = (
-        "RBD642",
+        Code.DELETION_FAILS,
         r"error decoding volume ID \([^)]{0,200}\) \((?P<handle>[^)]{1,250})\)",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/rbd_util.go, genVolFromVolID"),
     )
     HANDLE_OF_ANOTHER_FORM = (
         # Without staticVolume "true", ceph-csi reads cluster, pool and image from the handle.
-        "RBD767",
+        Code.JOURNAL_ENTRY_MISSING,
         (
             r"(?:error generating volume \S{1,250}: invalid VolumeID: |desc = )"
             r"error decoding volume ID \([^)]{0,200}\) \((?P<handle>[^)]{1,250})\)"
@@ -915,21 +924,21 @@ class Recognised(Enum):
         Origin("ceph-csi", "ceph-csi#1802", "the event of the pod"),
     )
     DRIVER_PANICKED = (
-        "RBD762",
+        Code.MOUNT_FAILS,
         r"code = Internal desc = panic (?P<why>[^\n]{1,200})",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/csi-common/utils.go, panicHandler"),
     )
     NO_STAGE_SECRET = (
         # kubelet sends no secret for a PV without nodeStageSecretRef.
-        "RBD733",
+        Code.SECRET_MISSING,
         r"stage secrets cannot be nil or empty",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/validate.go, ValidateNodeStageVolumeRequest"),
         Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, MountDevice"),
     )
     SECRET_FIELD_MISSING = (
-        "RBD733",
+        Code.SECRET_MISSING,
         r"missing (?:ID|key) field '(?P<field>\w{1,60})' in secrets",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/util/credentials.go, newCredentialsFromSecret"),
@@ -942,7 +951,7 @@ class Recognised(Enum):
         Origin("external-attacher", "4.12.0", "pkg/controller/csi_handler.go"),
     )
     NO_STAGING_PATH = (
-        "RBD731",
+        Code.DRIVER_DOWN_WHERE_WANTED,
         (
             r"staging path (?P<root>/\S{1,250}?)/plugins/kubernetes\.io/csi/\S{1,250} does not "
             r"exist on"
@@ -951,19 +960,19 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/csi-common/utils.go; ceph-csi#4382"),
     )
     IMAGE_GONE = (
-        "RBD738",
+        Code.IMAGE_NOT_FOUND,
         r"image not found",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/errors.go, ErrImageNotFound"),
     )
     ENCRYPTION_STATUS = (
-        "RBD766",
+        Code.ENCRYPTION_UNFINISHED,
         r"unexpected encryption status",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/nodeserver.go, processEncryptedDevice"),
     )
     PASSPHRASE_NOT_IN_SECRET = (
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         (
             r"missing encryption passphrase in secrets"
             r'|missing "encryptionPassphrase" in storageclass secret'
@@ -972,26 +981,26 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS and initSecretsMetadataKMS"),
     )
     TENANT_TOKEN_MISSING = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"failed fetching token from (?P<namespace>[\w.-]{1,253})/(?P<name>[\w.-]{1,253}): ",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/kms/vault_tokens.go, initVaultTokensKMS"),
     )
     TENANT_ACCOUNT_MISSING = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"failed to get ServiceAccount (?P<namespace>[\w.-]{1,253})/(?P<name>[\w.-]{1,253}): ",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/kms/vault_sa.go, getServiceAccount"),
     )
     PASSPHRASE_SECRET_GONE = (
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         r"failed to get Secret (?P<namespace>[\w.-]{1,253})/(?P<name>[\w.-]{1,253}): ",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/kms/secretskms.go, fetchEncryptionPassphrase"),
         Origin(*_CSI, "internal/kms/kmip.go, aws_metadata.go and others, getSecrets"),
     )
     VAULT_REFUSES = (
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         (
             r"Error making API request\.\s+URL: [^\n]{1,400}\s+Code: (?P<number>\d{3})\. Errors:"
             r"\s+\* (?P<why>[^\n]{1,200})"
@@ -1002,7 +1011,7 @@ class Recognised(Enum):
     )
     VAULT_UNREACHABLE = (
         # An answer of Vault is VAULT_REFUSES.
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         (
             r"failed connecting to Vault: (?:failed to get the authentication token: )?"
             r"(?P<why>[^\n]{1,300})"
@@ -1012,7 +1021,7 @@ class Recognised(Enum):
         Origin("libopenstorage/secrets", "as vendored by ceph-csi 52fcb7b", "vault/vault.go, New"),
     )
     KEY_NOT_IN_VAULT = (
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         r"No Secret Data found for Secret ID",
         Rank.SPECIFIC,
         Origin(
@@ -1023,7 +1032,7 @@ class Recognised(Enum):
     )
     NO_KMS_ENTRY = (
         # NodeStage reads the ID of the KMS from the journal, and adds no prefix.
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         (
             r'could not get KMS configuration for "(?P<kms>[^"\n]{1,253})"'
             r" \(have (?P<have>\[[^\]\n]{0,400}\])"
@@ -1032,7 +1041,7 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/kms/kms.go, GetKMS"),
     )
     KEY_NOT_DECRYPTED = (
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         r"failed to (?:decrypt|unwrap the) DEK: (?P<why>[^\n]{1,200})",
         Rank.SPECIFIC,
         Origin(
@@ -1041,7 +1050,7 @@ class Recognised(Enum):
     )
     PASSPHRASE_REFUSED = (
         # 2 is "no permission (bad passphrase)" (cryptsetup(8)). The passphrase is in no argument.
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         (
             r"\(exit status 2\) occurred while running cryptsetup args: \[luksOpen "
             r"(?P<device>/dev/[\w./-]{0,255})"
@@ -1050,7 +1059,7 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/util/cryptsetup.go, LuksOpen and execCryptsetupCommand"),
     )
     ENCRYPTION_FAILED = (
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         (
             r"passphrase|encryption kms|encryption status|failed to encrypt volume"
             r"|can not fetch DEK|KMS provider|KMS configuration|failed to initialize Vault"
@@ -1064,7 +1073,7 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/kms/vault_tokens.go and vault_sa.go, the Initializers"),
     )
     MANY_WRITERS = (
-        "RBD756",
+        Code.SHARED_FILE_SYSTEM_REFUSED,
         r"RWX access mode request is only valid|multi node access modes are only supported",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/nodeserver.go, populateRbdVol"),
@@ -1072,7 +1081,7 @@ class Recognised(Enum):
     )
     CLONE_LIMIT = (
         # The count includes snapshots and clones of the source (ceph-csi#4069).
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"code = ResourceExhausted desc = rbd image (?P<image>\S+) has (?P<count>\d+) snapshots",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/controllerserver.go, flattenTemporaryClonedImages"),
@@ -1080,7 +1089,7 @@ class Recognised(Enum):
 
     NO_RBD_SUPPORT = (
         # The module itself answers that it is not ready; for a module that is off, the mgr answers.
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r"rbd_support module is not (?:ready|running)|Module 'rbd_support' (?:is not enabled"
             r"|did not initialize in time|has experienced an error)"
@@ -1091,14 +1100,14 @@ class Recognised(Enum):
     )
     MGR_REFUSED = (
         # rbd_support runs as the mgr's own user: the error is not about the user of ceph-csi.
-        "RBD642",
+        Code.DELETION_FAILS,
         r"\[errno 1\] RBD permission error \(error retrieving image from trash\)",
         Rank.SPECIFIC,
         Origin(*_RBD, "src/pybind/rbd/rbd.pyx, RBD.trash_get"),
         Origin("ceph-csi", "issues 4112, 4518", "the event VolumeFailedDelete"),
     )
     NO_VOLUME_IN_JOURNAL = (
-        "RBD767",
+        Code.JOURNAL_ENTRY_MISSING,
         r"code = NotFound desc = volume (?P<handle>[\w.-]{1,256}) not found",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/manager.go, rbdManager.GetVolumeByID"),
@@ -1107,25 +1116,25 @@ class Recognised(Enum):
     # external-provisioner -------------------------------------------------------------------------
 
     CLASS_SECRET_MISSING = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"error getting secret (?P<name>\S+) in namespace (?P<namespace>\S+):",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getCredentials"),
     )
     CLASS_SECRET_HALF_NAMED = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"failed to get name and namespace template from params",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getSecretReference"),
     )
     READ_ONLY_WITHOUT_SOURCE = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"readOnly accessMode is supported only with content source",
         Rank.SPECIFIC,
         Origin(*_CSI, "internal/rbd/controllerserver.go, validateVolumeReq"),
     )
     NO_TOPOLOGY_FOUND = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"no available topology found",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/topology.go, GenerateAccessibilityRequirements"),
@@ -1138,7 +1147,7 @@ class Recognised(Enum):
         Origin(*_PROVISIONER, "pkg/controller/controller.go, prepareProvision"),
     )
     MODE_OF_SOURCE_DIFFERS = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r"requested volume \S{1,510} modifies the mode of the source volume"
             r"|source PVC and destination PVCs must have the same volume mode for cloning"
@@ -1147,7 +1156,7 @@ class Recognised(Enum):
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource and getPVCSource"),
     )
     SNAPSHOTS_NOT_SERVED = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r"error getting snapshot (?P<snapshot>[\w.-]{1,253}) from api server: the server could "
             r"not find the requested resource"
@@ -1156,25 +1165,25 @@ class Recognised(Enum):
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource"),
     )
     SNAPSHOT_GONE = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r'volumesnapshots\.snapshot\.storage\.k8s\.io "(?P<snapshot>[\w.-]{1,253})" not found',
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "recording provisioning-snap"),
     )
     SNAPSHOT_NOT_BOUND = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"snapshot (?P<snapshot>[\w.-]{1,253}) not bound",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource"),
     )
     SNAPSHOT_NOT_READY = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"snapshot (?P<snapshot>[\w.-]{1,253}) is not Ready",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getSnapshotSource"),
     )
     CLONE_SOURCE_GONE = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r"error getting PVC (?P<source>[\w.-]{1,253}) \(namespace \S{1,80}\) from api server: "
             r"persistentvolumeclaim \S{1,260} not found"
@@ -1183,20 +1192,20 @@ class Recognised(Enum):
         Origin(*_PROVISIONER, "recording provisioning-clone"),
     )
     CLONE_SOURCE_UNBOUND = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"the PVC DataSource (?P<source>[\w.-]{1,253}) must have a status of Bound",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getPVCSource"),
     )
     CLONE_SOURCE_REFUSED = (
         # One text for six states of the source's PV; only the log has which.
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"claim in dataSource not bound or invalid",
         Rank.SYMPTOM,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, getPVCSource"),
     )
     SNAPSHOT_OF_ANOTHER_DRIVER = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r"snapshotcontent (?P<content>[\w.-]{1,253}) for snapshot (?P<snapshot>[\w.-]{1,253}) "
             r"is not handled by CSI driver of StorageClass"
@@ -1205,13 +1214,13 @@ class Recognised(Enum):
         Origin(*_PROVISIONER, "pkg/controller/controller.go, snapshotDifferentDriver"),
     )
     UNKNOWN_CLASS_KEY = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r'found unknown parameter key "(?P<key>[^"\n]{1,300})" with reserved namespace',
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, removePrefixedParameters"),
     )
     SOURCE_IS_LARGER = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r"requested volume size (?P<asked>\d{1,20}) is less than the size (?P<least>\d{1,20}) "
             r"for the source snapshot (?P<source>[\w.-]{1,253})"
@@ -1226,14 +1235,14 @@ class Recognised(Enum):
         Origin(*_CSI, "internal/rbd/rbd_util.go, isCompabitableClone"),
     )
     NO_TOPOLOGY = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         r"no topology key found (?:on CSINode|for node) (?P<node>[a-z0-9][a-z0-9.-]*)",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/topology.go, GenerateAccessibilityRequirements"),
         Origin(*_PROVISIONER_OF_OLD, "pkg/controller/topology.go"),
     )
     NO_CSI_NODE = (
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         (
             r"error getting CSINode|failed to get selected CSINode|"
             r'nodes "[^"]*" not found|csinodes?(?:\.storage\.k8s\.io)? "[^"]*" not found'
@@ -1244,7 +1253,7 @@ class Recognised(Enum):
         Origin("apimachinery", "0.36.3", "pkg/api/errors/errors.go, NewNotFound"),
     )
     SELECTOR = (
-        "RBD620",
+        Code.SELECTOR_NOT_SUPPORTED,
         r"claim Selector is not supported",
         Rank.SPECIFIC,
         Origin(*_PROVISIONER, "pkg/controller/controller.go, prepareProvision"),
@@ -1254,13 +1263,13 @@ class Recognised(Enum):
 
     MODULE_OF_OTHER_KERNEL = (
         # The kmod of the driver's image cannot load this kernel's module (rook#1110).
-        "RBD739",
+        Code.KERNEL_MODULE_MISSING,
         r"could not insert 'rbd': Exec format error",
         Rank.SPECIFIC,
         Origin(*_KMOD, "the strings of modprobe and modinfo"),
     )
     NO_MODULE = (
-        "RBD739",
+        Code.KERNEL_MODULE_MISSING,
         (
             r"modprobe: (?:FATAL|ERROR)[^\n]{0,80}\brbd\b|failed to load rbd kernel module"
             r"|Module rbd not found"
@@ -1270,7 +1279,7 @@ class Recognised(Enum):
         Origin(*_RBD, "src/krbd.cc, map_image"),
     )
     NO_NBD_MODULE = (
-        "RBD739",
+        Code.KERNEL_MODULE_MISSING,
         r"modprobe: (?:FATAL|ERROR)[^\n]{0,80}\bnbd\b|failed to load nbd kernel module",
         Rank.SPECIFIC,
         Origin(*_KMOD, "the strings of modprobe"),
@@ -1287,13 +1296,13 @@ class Recognised(Enum):
     )
     NO_ADDRESS = (
         # rbd prints this before it calls the kernel (https://tracker.ceph.com/issues/54128).
-        "RBD748",
+        Code.MONITOR_ADDRESS_MISSING,
         r"failed to get mon address \(possible ms_mode mismatch\)",
         Rank.SPECIFIC,
         Origin(*_RBD, "src/krbd.cc, build_map_buf"),
     )
     MAP_FAILED = (
-        "RBD744",
+        Code.MAP_FAILS,
         r"rbd: map failed",
         Rank.SYMPTOM,
         Origin(*_CSI, "internal/rbd/rbd_attach.go, createPath"),
@@ -1328,8 +1337,13 @@ class Recognised(Enum):
     )
     IMAGE_NUMBER = (None, r"\brbd: ret=-(?P<number>\d{1,4})", None, _GO_CEPH)
     POOL_NUMBER = (None, r"\brados: ret=-(?P<number>\d{1,4})", None, _GO_CEPH)
-    TIMED_OUT = ("RBD735", r"(?:\(110\)|ret=-110,) Connection timed out", Rank.SYMPTOM, _STRERROR)
-    DENIED = ("RBD607", r"Permission denied", Rank.SYMPTOM, _STRERROR)
+    TIMED_OUT = (
+        Code.NO_MONITOR_SESSION,
+        r"(?:\(110\)|ret=-110,) Connection timed out",
+        Rank.SYMPTOM,
+        _STRERROR,
+    )
+    DENIED = (Code.PROVISIONING_FAILS, r"Permission denied", Rank.SYMPTOM, _STRERROR)
 
     # The logs of a node, quoted with their meaning ------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from rbdagent.codes import Code
 from rbdagent.model import NotObserved, Severity, Verdict
 from rbdagent.parse import labels
 from rbdagent.parse.foreign import bounded
@@ -40,7 +41,7 @@ object has 1.1 KiB. 1 KiB would leave out the reason, with which the answer on o
 _MOST: Final = 5
 """Maximum of findings, of mounts, and of pods, of one mapping."""
 _MOST_REASONS: Final = 3
-_HANGING: Final = "RBD203"
+_HANGING: Final = Code.OPERATION_HANGS
 """Of the volume: only the node of the mapping shows which requests hang."""
 _LONGEST_SENTENCE: Final = 300
 """Characters; a sentence is longer only if it quotes names of unusual length."""
@@ -189,7 +190,7 @@ def _finding(holder_verdict: HolderVerdict, diagnosis: Diagnosis) -> Json:
     about = [found for found in diagnosis.findings if is_not_backed or found.subject in subjects]
     codes = EXPLAINED_BY.get(verdict, ())
     lead = next((found for found in about if found.code in codes), None)
-    plain = _PLAIN.get(verdict, "RBD119")
+    plain = _PLAIN.get(verdict, Code.HOLDER_UNDETERMINED)
     if lead is None:
         lead = next((found for found in about if found.code == plain), None)
     if lead is None:
@@ -214,7 +215,11 @@ def _with_short_sentence(described: Json) -> Json:
     }
 
 
-_PLAIN: Final = {Verdict.IN_USE: "RBD100", Verdict.STAGED: "RBD120", Verdict.FOREIGN: "RBD115"}
+_PLAIN: Final = {
+    Verdict.IN_USE: Code.IN_USE,
+    Verdict.STAGED: Code.BETWEEN_STEPS,
+    Verdict.FOREIGN: Code.FOREIGN_HOLDER,
+}
 """The codes of verdicts whose answer begins with the reason, not with the text of a finding."""
 
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.model import Command, Diagnosis, Finding, NotObserved, Severity, Snapshot, Volume
+from rbdagent.model import (
+    WEIGHT,
+    Command,
+    Diagnosis,
+    Finding,
+    NotObserved,
+    Severity,
+    Snapshot,
+    Volume,
+)
 from rbdagent.rules import (
     attach_detach,
     between_steps,
@@ -108,12 +117,6 @@ ERROR_TEXTS: Final = (
 )
 """The meaning of each error text, in this order: the first that matches applies."""
 
-WEIGHT: Final = {
-    Severity.CRITICAL: 0,
-    Severity.ERROR: 1,
-    Severity.WARNING: 2,
-    Severity.INFO: 3,
-}
 MOST_COMMANDS: Final = 5
 """Maximum number of next commands: an operator reads no more at three in the morning."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl, over_ssh, template
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.volume_names import names_of_volume, node_named
@@ -78,8 +79,7 @@ if TYPE_CHECKING:
 ENTRIES: Final = (
     # The text of the event: kubernetes#138837; its backports are #139146 (1.36) and #140283 (1.35).
     Entry(
-        "RBD401",
-        "MultiAttach",
+        Code.MULTI_ATTACH,
         Severity.ERROR,
         "The attach/detach controller will not attach the volume: its cached state still lists it "
         "on another node.",
@@ -102,8 +102,7 @@ ENTRIES: Final = (
         step=LifecycleStep.ATTACH,
     ),
     Entry(
-        "RBD408",
-        "StaleAttachment",
+        Code.STALE_ATTACHMENT,
         Severity.ERROR,
         "The control plane reports the volume as attached, but the node does not hold it.",
         cause="The controller's cached state is stale, or its detach never ends "
@@ -116,8 +115,7 @@ ENTRIES: Final = (
         step=LifecycleStep.DETACH,
     ),
     Entry(
-        "RBD409",
-        "DetachFails",
+        Code.DETACH_FAILS,
         Severity.ERROR,
         "The VolumeAttachment is being deleted, and its detach fails.",
         cause="external-attacher cannot finish the detach: a secret is missing, it is not running, "
@@ -131,8 +129,7 @@ ENTRIES: Final = (
         step=LifecycleStep.DETACH,
     ),
     Entry(
-        "RBD410",
-        "AttachmentOfGoneNode",
+        Code.ATTACHMENT_OF_GONE_NODE,
         Severity.WARNING,
         "A VolumeAttachment names a node that does not exist.",
         cause="The Node object was deleted before its volumes were detached.",
@@ -148,8 +145,7 @@ ENTRIES: Final = (
         step=LifecycleStep.DETACH,
     ),
     Entry(
-        "RBD413",
-        "AttachFails",
+        Code.ATTACH_FAILS,
         Severity.ERROR,
         "The volume cannot be attached.",
         cause="external-attacher reports an error.",
@@ -164,8 +160,7 @@ ENTRIES: Final = (
         step=LifecycleStep.ATTACH,
     ),
     Entry(
-        "RBD711",
-        "AttachNotBegun",
+        Code.ATTACH_NOT_BEGUN,
         Severity.ERROR,
         "The pod has a node, but no VolumeAttachment of its volume to that node exists.",
         cause="kube-controller-manager is not running, its cached state is stale, or kubelet on "
@@ -181,8 +176,7 @@ ENTRIES: Final = (
         step=LifecycleStep.ATTACH,
     ),
     Entry(
-        "RBD712",
-        "AttachNotPickedUp",
+        Code.ATTACH_NOT_PICKED_UP,
         Severity.ERROR,
         "The VolumeAttachment exists, but external-attacher does not respond to it.",
         cause="external-attacher is not running or is not the leader. With ceph-csi it is a "
@@ -198,8 +192,7 @@ ENTRIES: Final = (
         step=LifecycleStep.ATTACH,
     ),
     Entry(
-        "RBD713",
-        "DetachNotPickedUp",
+        Code.DETACH_NOT_PICKED_UP,
         Severity.ERROR,
         "The VolumeAttachment is being deleted, but its finalizer stays and no error is reported.",
         cause="external-attacher is not running (with ceph-csi it is a container of "
@@ -216,8 +209,7 @@ ENTRIES: Final = (
         step=LifecycleStep.DETACH,
     ),
     Entry(
-        "RBD714",
-        "BeingDetached",
+        Code.BEING_DETACHED,
         Severity.INFO,
         "The volume is being detached.",
         cause="Its VolumeAttachment was deleted less than two minutes ago.",
@@ -227,8 +219,7 @@ ENTRIES: Final = (
         recovery=Recovery(actor=ATTACHER, within_s=120),
     ),
     Entry(
-        "RBD715",
-        "AttachmentIdle",
+        Code.ATTACHMENT_IDLE,
         Severity.ERROR,
         "The volume is attached to a node that no longer needs it.",
         cause="The attach/detach controller is not running, or its cached state is stale. Normally "
@@ -247,8 +238,7 @@ ENTRIES: Final = (
         step=LifecycleStep.DETACH,
     ),
     Entry(
-        "RBD716",
-        "AttachmentOfGoneVolume",
+        Code.ATTACHMENT_OF_GONE_VOLUME,
         Severity.WARNING,
         "A VolumeAttachment names a PV that does not exist.",
         cause="The PV was removed by force, or its finalizers were removed, while it was attached.",
@@ -263,8 +253,7 @@ ENTRIES: Final = (
     ),
     # Kubernetes counts an attachment as uncertain after a failed detach since kubernetes#120595.
     Entry(
-        "RBD717",
-        "TwoAttachments",
+        Code.TWO_ATTACHMENTS,
         Severity.WARNING,
         "A volume for one node is attached to two nodes: the controller does not prevent it.",
         # kubernetes#120595, with backports to 1.26, 1.27 and 1.28.
@@ -281,8 +270,7 @@ ENTRIES: Final = (
         step=LifecycleStep.DETACH,
     ),
     Entry(
-        "RBD718",
-        "KubeletDoesNotTakeIt",
+        Code.KUBELET_DOES_NOT_TAKE_IT,
         Severity.ERROR,
         "The volume is attached to the pod's node, but kubelet there does not start to mount it.",
         cause="kubelet hangs, or cannot update the status of its Node. kubelet mounts a volume "
@@ -300,7 +288,7 @@ ENTRIES: Final = (
 ERROR_TEXTS: Final = (
     ErrorText(
         (Recognised.ATTACHER_SILENT,),
-        "RBD712",
+        Code.ATTACH_NOT_PICKED_UP,
         "external-attacher does not respond",
         (template("kubectl get deployments -A -o wide"),),
     ),
@@ -367,7 +355,7 @@ def multi_attach(context: RuleContext) -> Iterator[Finding]:
     # A node that is Ready is waited for, however many others are not.
     down = lost if len(lost) == len(nodes) else []
     yield finding(
-        "RBD401",
+        Code.MULTI_ATTACH,
         f"pod {refused[0].ref if refused else events[0].event.subject}",
         f"{pods} {'wait' if len(refused) > 1 else 'waits'}: the controller will not attach "
         f"{context.name} while its cached state lists the volume on another node{where}. "
@@ -477,7 +465,7 @@ def _not_begun(pod: Pod, context: RuleContext) -> Iterator[Finding]:
     if is_exclusive(context.volume) and attached_elsewhere(context, pod.node_name):
         return
     yield finding(
-        "RBD711",
+        Code.ATTACH_NOT_BEGUN,
         f"pod {pod.ref}",
         f"{pod.ref} has been on {pod.node_name} for {age_text(waited(pod, context.snapshot))}, but "
         "no "
@@ -509,7 +497,7 @@ def _not_picked_up(
         # RBD732 reports a driver that was never installed.
         return
     yield finding(
-        "RBD712",
+        Code.ATTACH_NOT_PICKED_UP,
         f"volumeattachment {attachment.name}",
         f"{pod.ref} waits for {context.name} to be attached to {pod.node_name}: the attach was "
         f"requested {age_text(since)} ago, and external-attacher of {attachment.attacher} "
@@ -543,7 +531,7 @@ def _not_mounting(
     if since is None or since < _DETACHING or not has_waited(pod, context.snapshot, _DETACHING):
         return
     yield finding(
-        "RBD718",
+        Code.KUBELET_DOES_NOT_TAKE_IT,
         f"pod {pod.ref}",
         f"{pod.ref} waits on {node.name}: {context.name} is attached there, but kubelet has not "
         "started to mount it.",
@@ -565,7 +553,7 @@ def attach_fails(context: RuleContext) -> Iterator[Finding]:
     for attachment in failed_attachments(context):
         is_ending = Recognised.VOLUME_IS_ENDING.is_in(attachment.attach_error)
         if code_of(attachment.attach_error) is None and not is_ending:
-            yield attach_finding("RBD413", attachment, context, note=beside(context))
+            yield attach_finding(Code.ATTACH_FAILS, attachment, context, note=beside(context))
 
 
 def attach_events(context: RuleContext) -> Iterator[Finding]:
@@ -579,7 +567,7 @@ def attach_events(context: RuleContext) -> Iterator[Finding]:
     ]
     # The VolumeAttachments show more than the events.
     if unknown and isinstance(context.volume.attachments, NotObserved):
-        yield event_finding("RBD413", unknown, context)
+        yield event_finding(Code.ATTACH_FAILS, unknown, context)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -599,7 +587,7 @@ def detach_fails(context: RuleContext) -> Iterator[Finding]:
             yield from _leaving(attachment, show, context)
         if has_no_node and not (is_leaving and attachment.detach_error):
             yield finding(
-                "RBD410",
+                Code.ATTACHMENT_OF_GONE_NODE,
                 f"volumeattachment {attachment.name}",
                 f"{context.name} is attached to {attachment.node_name}, but that Node no longer "
                 "exists. Prove that the machine is off before another node gets the volume.",
@@ -609,7 +597,7 @@ def detach_fails(context: RuleContext) -> Iterator[Finding]:
             )
         if _is_of_gone_volume(attachment, context):
             yield finding(
-                "RBD716",
+                Code.ATTACHMENT_OF_GONE_VOLUME,
                 f"volumeattachment {attachment.name}",
                 f"{attachment.name} attaches {attachment.persistent_volume} to "
                 f"{attachment.node_name}, but that PV does not exist.",
@@ -625,7 +613,7 @@ def _leaving(
     if attachment.detach_error:
         gone = Recognised.VOLUME_GONE.is_in(attachment.detach_error)
         yield finding(
-            "RBD409",
+            Code.DETACH_FAILS,
             f"volumeattachment {attachment.name}",
             f"{context.name} cannot be detached from {attachment.node_name}: "
             f"{foreign(attachment.detach_error)}. Repair the cause. Never remove the finalizer by "
@@ -644,7 +632,7 @@ def _leaving(
     if since is not None and since <= _DETACHING:
         if waiting:
             yield finding(
-                "RBD714",
+                Code.BEING_DETACHED,
                 f"volumeattachment {attachment.name}",
                 f"{context.name} has been detaching from {attachment.node_name} for "
                 f"{age_text(since)}. Waiting for it: {waiting}.",
@@ -662,7 +650,7 @@ def _leaving(
         else "a finalizer of another component prevents it"
     )
     yield finding(
-        "RBD713",
+        Code.DETACH_NOT_PICKED_UP,
         f"volumeattachment {attachment.name}",
         f"The detach of {context.name} from {attachment.node_name} was requested {age_text(since)} "
         f"ago, and {reason}." + (f" Waiting for it: {waiting}." if waiting else ""),
@@ -682,7 +670,7 @@ def _without_node(
     (cc01f60d), and from the CSINode before.
     """
     return finding(
-        "RBD409",
+        Code.DETACH_FAILS,
         f"volumeattachment {attachment.name}",
         f"{context.name} cannot be detached from {attachment.node_name}, a Node that no longer "
         f"exists: {foreign(attachment.detach_error)}.",
@@ -731,7 +719,7 @@ def attachment_idle(context: RuleContext) -> Iterator[Finding]:
         long = has_any_waited(waiting, context.snapshot, LONG)
         after = f" Waiting for it: {pod_names(waiting)}." if waiting else ""
         yield finding(
-            "RBD715",
+            Code.ATTACHMENT_IDLE,
             f"volumeattachment {attachment.name}",
             f"{context.name} is attached to {name}, but no pod there uses it, and kubelet there no "
             f"longer lists it: the controller has not detached it yet.{after}",
@@ -753,7 +741,7 @@ def two_attachments(context: RuleContext) -> Iterator[Finding]:
     leaving = [attachment.node_name for attachment in found if attachment.deleting_since]
     older = f" Being detached: {', '.join(leaving)}." if leaving else ""
     yield finding(
-        "RBD717",
+        Code.TWO_ATTACHMENTS,
         context.name,
         f"{context.name} is for one node, but is attached to {' and '.join(nodes)}: the controller "
         "no longer prevents two writers, only ceph-csi's check of the watchers still "
@@ -806,7 +794,7 @@ def _stale(
             "the node's pods are gone."
         )
     return finding(
-        "RBD408",
+        Code.STALE_ATTACHMENT,
         f"node {node}",
         " ".join(message),
         evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),

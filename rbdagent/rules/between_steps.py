@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.codes import Code
 from rbdagent.model import CollectScope, Finding, Holder, Recovery, Severity, Verdict, observed_of
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.kubelet import pod_uid_of_path
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD120",
-        "BetweenSteps",
+        Code.BETWEEN_STEPS,
         Severity.INFO,
         "kubelet or the CSI driver is between two steps of this volume.",
         cause="A stage or unstage is in progress, or was until recently.",
@@ -59,7 +59,7 @@ def between_steps(context: RuleContext) -> Iterator[Finding]:
             continue
         advice = _WAIT if _is_published(context, holder) else _advice(context, holder.node)
         yield finding(
-            "RBD120",
+            Code.BETWEEN_STEPS,
             subject_of(holder_verdict.holder),
             f"{subject_of(holder_verdict.holder)} is between two steps: "
             f"{holder_verdict.reasons[0]}. {advice.sentence}",
@@ -160,7 +160,7 @@ def attached_not_mapped(context: RuleContext) -> Iterator[Finding]:
         leaving = attachment.deleting_since
         advice = _advice_without_mapping(context, node)
         yield finding(
-            "RBD120",
+            Code.BETWEEN_STEPS,
             f"node {node}",
             f"{context.name} is attached to {node}, but is not mapped there yet, or is not mapped "
             f"any more. {advice.sentence}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.codes import Code
 from rbdagent.commands import command
 from rbdagent.model import LifecycleStep, NotObserved, Recovery, Severity, Verdict, observed_of
 from rbdagent.parse.foreign import foreign, foreign_name
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD131",
-        "PoolTakesNoWrites",
+        Code.POOL_TAKES_NO_WRITES,
         Severity.WARNING,
         "Ceph takes no writes to the pool of a volume that is in use.",
         cause="The pool is at its quota, an OSD of it is full, or I/O is paused. That is no error "
@@ -45,7 +45,7 @@ def no_writes(context: RuleContext) -> Iterator[Finding]:
     reported = blocking(context, spec.pool, _WHOLE_POOL) if spec is not None and in_use else ""
     if reported:
         yield finding(
-            "RBD131",
+            Code.POOL_TAKES_NO_WRITES,
             context.name,
             f"Writes to {context.name} wait. {reported}.",
             commands=(command("ceph health detail"), command("ceph osd pool ls detail")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, line_of, over_ssh
 from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, same_client
 from rbdagent.correlate.image_identity import (
@@ -46,8 +47,7 @@ _UNMAP: Final = "Unmap the remaining mappings of the image, once nothing uses th
 
 ENTRIES: Final = (
     Entry(
-        "RBD301",
-        "ImageGone",
+        Code.IMAGE_GONE,
         Severity.ERROR,
         "The image does not exist in the cluster.",
         cause="It was deleted, or the PV names another cluster's image.",
@@ -59,8 +59,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD302",
-        "ImageInTrash",
+        Code.IMAGE_IN_TRASH,
         Severity.WARNING,
         "The image is in the trash.",
         cause="A user or ceph-csi moved the image to the trash. It stays there until its deferment "
@@ -73,8 +72,7 @@ ENTRIES: Final = (
     ),
     # kubernetes#10563 added the lock, and kubernetes#51608 replaced it by a check of the watchers.
     Entry(
-        "RBD303",
-        "LegacyKubeletLock",
+        Code.LEGACY_KUBELET_LOCK,
         Severity.ERROR,
         "An old kubelet's lock is left on the image.",
         cause="An old kubelet took a lock `kubelet_lock_magic_<node>` and ended without "
@@ -87,8 +85,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD304",
-        "LockOfFormerClient",
+        Code.LOCK_OF_FORMER_CLIENT,
         Severity.WARNING,
         "A lock belongs to a former client of the same node.",
         cause="The node reconnected as a new client, or maps with two users; the exclusive lock "
@@ -104,8 +101,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD305",
-        "WatchLingers",
+        Code.WATCH_LINGERS,
         Severity.INFO,
         "A client of this node watches the image, and no mapping here belongs to this client.",
         cause="The client ended, or its image was unmapped, a moment ago: Ceph drops a watch after "
@@ -117,8 +113,7 @@ ENTRIES: Final = (
         recovery=Recovery(actor="Ceph", within_s=30),
     ),
     Entry(
-        "RBD306",
-        "NodeOnBlocklist",
+        Code.NODE_ON_BLOCKLIST,
         Severity.WARNING,
         "The blocklist has entries for addresses of this volume's nodes.",
         cause="Left over from fencing, or from a lock that was broken.",
@@ -140,8 +135,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD307",
-        "AmbiguousImage",
+        Code.AMBIGUOUS_IMAGE,
         Severity.ERROR,
         "Several clusters have an image of this name.",
         cause="Equal pool and image names in two clusters, as with mirroring.",
@@ -165,7 +159,7 @@ def image_gone(context: RuleContext) -> Iterator[Finding]:
         yield from _gone_with_its_pool(context, image.spec, view, mappings)
     elif view.presence is ImagePresence.GONE:
         yield finding(
-            "RBD301",
+            Code.IMAGE_GONE,
             str(image.spec),
             f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{mappings}",
             evidence=(f"cluster {view.fsid} was queried for {image.spec} and has no such image",),
@@ -196,7 +190,7 @@ def _gone_with_its_pool(
     number = pool.handle.pool_id
     pools = ", ".join(str(known) for known, _ in observed_of(pool.cluster.pools))
     yield finding(
-        "RBD301",
+        Code.IMAGE_GONE,
         spec.name,
         f"Image {spec.name} does not exist in cluster {view.fsid} (any more): the cluster has no "
         f"pool {number}, which the handle of its PV names.{mappings}",
@@ -217,7 +211,7 @@ def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: 
     is_ending = _is_being_removed(context)
     if _REMOVAL not in observed_of(view.tasks):
         return finding(
-            "RBD302",
+            Code.IMAGE_IN_TRASH,
             str(spec),
             f"Image {spec} is in the trash of its pool.{mappings}",
             evidence=evidence,
@@ -226,7 +220,7 @@ def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: 
         )
     is_needed = pvs_of(context.volume) != () and not is_ending
     return finding(
-        "RBD302",
+        Code.IMAGE_IN_TRASH,
         str(spec),
         f"Image {spec} was deleted and is in the trash of its pool: Ceph's manager removes it."
         f"{_NEEDED if is_needed else ''}{_kept_by(view)}{mappings}",
@@ -325,7 +319,7 @@ def legacy_lock(context: RuleContext) -> Iterator[Finding]:
             continue
         node = locker.lock_id.removeprefix(_LEGACY)
         yield finding(
-            "RBD303",
+            Code.LEGACY_KUBELET_LOCK,
             str(image.spec),
             f"A lock of an old kubelet on node {node} is left on {image.spec}. Its client no "
             "longer watches the image.",
@@ -353,7 +347,7 @@ def lock_of_former_client(context: RuleContext) -> Iterator[Finding]:
         if not _is_former(locker, own) or locker.client in watching:
             continue
         yield finding(
-            "RBD304",
+            Code.LOCK_OF_FORMER_CLIENT,
             subject_of(local[0]),
             f"The exclusive lock belongs to client.{locker.client}, a former client of "
             f"{context.here} itself: the same address, another nonce.",
@@ -380,7 +374,7 @@ def watch_lingers(context: RuleContext) -> Iterator[Finding]:
         if holder.kind is not HolderKind.KRBD or "lingers" not in holder_verdict.reasons[0]:
             continue
         yield finding(
-            "RBD305",
+            Code.WATCH_LINGERS,
             subject_of(holder),
             f"{subject_of(holder)} watches the image, and {holder.node} has no such mapping (any "
             "more). The watch of a client that ended expires after 30 s: run rbdagent again then.",
@@ -408,7 +402,7 @@ def node_on_blocklist(context: RuleContext) -> Iterator[Finding]:
         ends = f" until {entry.until}" if entry.until else ""
         is_former = devices == ()
         yield finding(
-            "RBD306",
+            Code.NODE_ON_BLOCKLIST,
             f"node {node}",
             f"{node} is on the blocklist{ends}: {'range ' if entry.is_range else ''}{entry} "
             f"matches {_what_is_hit(devices, index=index)}.{hosts}",
@@ -534,7 +528,7 @@ def ambiguous(context: RuleContext) -> Iterator[Finding]:
         if holder_verdict.holder.mapping is not None
     ]
     yield finding(
-        "RBD307",
+        Code.AMBIGUOUS_IMAGE,
         str(image.spec),
         f"{len(fsids)} clusters have an image {image.spec}. Which of these images is meant is "
         "unknown. The holders of all of them are shown.",

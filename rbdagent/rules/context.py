@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl, over_ssh
 from rbdagent.correlate.index import KubeIndex, kube_index
 from rbdagent.model import (
+    WEIGHT,
     CollectScope,
     Command,
     Finding,
@@ -32,7 +34,9 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.verdicts.volume_verdict import fresh_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rbdagent.rules.entry import Entry
 
 
 class Rule(NamedTuple):
@@ -105,26 +109,27 @@ class RuleContext(Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-_NO_HOLDER: Final = "RBD118"
-"""Of a volume that no client holds: never of a mapping."""
+def entries() -> Mapping[str, Entry]:
+    """Return the entry of each code of a finding: the families import this module."""
+    from rbdagent.rules import FINDINGS
+
+    return FINDINGS
 
 
 def reported_finding(holder: Holder, snapshot: Snapshot) -> PublishedFinding | None:
     """Return the finding that the agent of another node reports for its verdict, if it is fresh."""
-    from rbdagent.rules import FINDINGS
-
     found = _reported(holder, snapshot)
-    if found is None or found.code not in FINDINGS or found.code == _NO_HOLDER:
+    known = None if found is None else entries().get(found.code)
+    # RBD118 is of a volume that no client holds, never of a mapping.
+    if found is None or known is None or known.code == Code.NO_HOLDER:
         return None
-    return replace(found, message=found.message or FINDINGS[found.code].summary)
+    return replace(found, message=found.message or known.summary)
 
 
 def unknown_finding(holder: Holder, snapshot: Snapshot) -> PublishedFinding | None:
     """Return the finding of another node's agent if this version of rbdagent does not know it."""
-    from rbdagent.rules import FINDINGS
-
     found = _reported(holder, snapshot)
-    return None if found is None or found.code in FINDINGS else found
+    return None if found is None or found.code in entries() else found
 
 
 def _reported(holder: Holder, snapshot: Snapshot) -> PublishedFinding | None:
@@ -134,14 +139,12 @@ def _reported(holder: Holder, snapshot: Snapshot) -> PublishedFinding | None:
 
 def at_least(least: Severity, reported: str) -> Severity:
     """Return the severity that another node's agent reports, or the least one that counts here."""
-    from rbdagent.rules import WEIGHT
-
     known = [severity for severity in Severity if severity == reported]
     return min([least, *known], key=WEIGHT.__getitem__)
 
 
 def finding(
-    code: str,
+    code: Code,
     subject: str,
     message: str,
     *,
@@ -152,10 +155,7 @@ def finding(
     recovery: Recovery | None = None,
 ) -> Finding:
     """Return a finding; arguments that are not given are taken from the catalogue."""
-    # The families import this module.
-    from rbdagent.rules import FINDINGS
-
-    known = FINDINGS[code]
+    known = entries()[code]
     return Finding(
         code=code,
         severity=severity or known.severity,
@@ -278,7 +278,7 @@ def pod_by_uid(uid: str | None, context: RuleContext) -> Pod | None:
 
 
 def agent_findings(
-    code: str, message: str, subject: Callable[[Holder], str], context: RuleContext
+    code: Code, message: str, subject: Callable[[Holder], str], context: RuleContext
 ) -> Iterator[Finding]:
     """Yield a code that the agents of other nodes report: only their reports show it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.index import ceph_index
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD901",
-        "NodeNotObserved",
+        Code.NODE_NOT_OBSERVED,
         Severity.WARNING,
         "This node was not observed.",
         cause="A missing permission, a missing mount of the host's /sys or /proc, or --no-node.",
@@ -28,8 +28,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD902",
-        "CephNotObserved",
+        Code.CEPH_NOT_OBSERVED,
         Severity.WARNING,
         "Ceph could not be queried.",
         cause="No route to the monitors, a wrong key, or insufficient caps.",
@@ -39,8 +38,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD903",
-        "KubernetesNotObserved",
+        Code.KUBERNETES_NOT_OBSERVED,
         Severity.WARNING,
         "The Kubernetes API could not be queried.",
         cause="No kubeconfig, an expired token, missing permissions, or the server is down.",
@@ -50,8 +48,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD904",
-        "FactNotObserved",
+        Code.FACT_NOT_OBSERVED,
         Severity.WARNING,
         "A source was observed only in part.",
         cause="A capability, a cap or a permission is missing.",
@@ -61,8 +58,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD905",
-        "CephDidNotAnswer",
+        Code.CEPH_DID_NOT_ANSWER,
         Severity.WARNING,
         "Ceph did not answer in time about this volume's image.",
         cause="The monitors have no quorum or cannot be reached from here, or the image's "
@@ -77,8 +73,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD907",
-        "NotThisNode",
+        Code.NOT_THIS_NODE,
         Severity.WARNING,
         "This machine is not the Node whose name rbdagent was given.",
         cause="--node-name (or NODE_NAME) has the name of another node; two machines have "
@@ -101,7 +96,7 @@ _BOOT_ID: Final = "jsonpath={.status.nodeInfo.bootID}"
 CODES: Final = CODES_OF_GAPS
 """Codes of findings about the whole snapshot, whatever the target is."""
 
-OF_ONE_VOLUME: Final = frozenset({"RBD905"})
+OF_ONE_VOLUME: Final = frozenset({Code.CEPH_DID_NOT_ANSWER})
 """Codes for the effect on one volume; with many volumes, the findings about the whole snapshot
 report it once."""
 
@@ -110,12 +105,17 @@ def sources(context: RuleContext) -> Iterator[Finding]:
     """Report RBD901 to RBD903: a whole source was not observed; INFO if skipped on purpose."""
     states = context.snapshot.sources
     if context.snapshot.other_machine is None:
-        yield from _source("RBD901", "This node", states.node, "mappings here")
-    yield from _source("RBD902", "Ceph", states.ceph, "holders on other nodes")
-    yield from _source("RBD903", "The Kubernetes API", states.kubernetes, "pods and attachments")
+        yield from _source(Code.NODE_NOT_OBSERVED, "This node", states.node, "mappings here")
+    yield from _source(Code.CEPH_NOT_OBSERVED, "Ceph", states.ceph, "holders on other nodes")
+    yield from _source(
+        Code.KUBERNETES_NOT_OBSERVED,
+        "The Kubernetes API",
+        states.kubernetes,
+        "pods and attachments",
+    )
 
 
-def _source(code: str, name: str, source: Source, hidden: str) -> Iterator[Finding]:
+def _source(code: Code, name: str, source: Source, hidden: str) -> Iterator[Finding]:
     if source.state is SourceState.OBSERVED:
         return
     skipped = source.state is SourceState.SKIPPED
@@ -138,7 +138,7 @@ def other_machine(context: RuleContext) -> Iterator[Finding]:
         return
     show = kubectl("get node", other.is_node or other.node_name, options=("-o", _BOOT_ID))
     yield finding(
-        "RBD907",
+        Code.NOT_THIS_NODE,
         f"Node {other.is_node or other.node_name}",
         f"{other.reason[0].upper()}{other.reason[1:]}. Its mappings count as not observed.",
         evidence=(
@@ -160,7 +160,7 @@ def clusters(context: RuleContext) -> Iterator[Finding]:
         ):
             continue
         yield finding(
-            "RBD902",
+            Code.CEPH_NOT_OBSERVED,
             f"cluster {cluster.name}",
             f"Ceph cluster {cluster.name} could not be queried: its watchers were not observed"
             f"{f' ({cluster.source.reason})' if cluster.source.reason else ''}.",
@@ -179,7 +179,7 @@ def silence(context: RuleContext) -> Iterator[Finding]:
     if image is None or late is None:
         return
     yield finding(
-        "RBD905",
+        Code.CEPH_DID_NOT_ANSWER,
         f"image {image.spec}",
         f"Ceph did not answer about {image.spec} in time ({late.reason}). Its holders on other "
         "nodes are unknown: do not treat the image as free. Its I/O may hang too.",
@@ -225,7 +225,7 @@ def gaps(context: RuleContext) -> Iterator[Finding]:
     ]
     for name, gap in found:
         yield finding(
-            "RBD904",
+            Code.FACT_NOT_OBSERVED,
             name,
             f"Not observed: {gap.fact} ({gap.reason}).",
             evidence=(gap.reason,),

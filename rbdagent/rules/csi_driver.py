@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl, template
 from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.correlate.volume_names import node_named
@@ -53,8 +54,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD731",
-        "DriverDownWhereWanted",
+        Code.DRIVER_DOWN_WHERE_WANTED,
         Severity.ERROR,
         "The CSI driver does not respond on the node where the pod waits.",
         cause="The pod of the node plugin is missing there (nodeSelector, taint), is not Ready, or "
@@ -68,8 +68,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD732",
-        "DriverNotInstalled",
+        Code.DRIVER_NOT_INSTALLED,
         Severity.ERROR,
         "No CSI driver with the name that the volume requires is installed in this cluster.",
         cause="The YAML is from another cluster (Rook puts its namespace before the driver's "
@@ -83,8 +82,7 @@ ENTRIES: Final = (
         step=LifecycleStep.ATTACH,
     ),
     Entry(
-        "RBD733",
-        "SecretMissing",
+        Code.SECRET_MISSING,
         Severity.ERROR,
         "The secret that the driver needs for this volume is missing, or may not be read.",
         cause="The secret was deleted or renamed, or its namespace was, or a static PV names none. "
@@ -97,8 +95,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD734",
-        "ClusterNotConfigured",
+        Code.CLUSTER_NOT_CONFIGURED,
         Severity.ERROR,
         "ceph-csi has no configuration for the clusterID that the volume names.",
         cause="config.json in the ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config) lacks "
@@ -146,20 +143,20 @@ _MOVE_KUBELET_BACK: Final = (
 DRIVER_TEXTS: Final = (
     ErrorText(
         (Recognised.DRIVER_NOT_REGISTERED,),
-        "RBD731",
+        Code.DRIVER_DOWN_WHERE_WANTED,
         "the CSI driver {driver} is not registered with kubelet there",
         (NODE_PODS, _DAEMON_SETS, template("kubectl describe node", "{node}")),
         _NO_NODE_PLUGIN,
     ),
     ErrorText(
         (Recognised.DRIVER_SILENT,),
-        "RBD731",
+        Code.DRIVER_DOWN_WHERE_WANTED,
         "the CSI driver {driver} does not respond there",
         (NODE_PODS, CSI_NODE),
     ),
     ErrorText(
         (Recognised.SECRET_FIELD_MISSING,),
-        "RBD733",
+        Code.SECRET_MISSING,
         "the secret that the PV names for the node has no field {field}",
         (STAGE_SECRET,),
         NEEDED_FIELDS,
@@ -168,7 +165,7 @@ DRIVER_TEXTS: Final = (
     ErrorText(
         # kubelet sends an empty map for a PV without the reference (MountDevice, csi_attacher.go).
         (Recognised.NO_STAGE_SECRET,),
-        "RBD733",
+        Code.SECRET_MISSING,
         "the driver gets no secret for the node: the PV has no nodeStageSecretRef, or the secret "
         "that it names has no fields",
         (STAGE_SECRET,),
@@ -180,7 +177,7 @@ DRIVER_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.NO_STAGING_PATH,),
-        "RBD731",
+        Code.DRIVER_DOWN_WHERE_WANTED,
         "kubelet has its directories at {root}, and the CSI node plugin does not see them there",
         (_DAEMON_SETS, NODE_PODS),
         _KUBELET_DIR,
@@ -190,7 +187,7 @@ DRIVER_TEXTS: Final = (
                 is_only_node,
                 ErrorText(
                     (),
-                    "RBD731",
+                    Code.DRIVER_DOWN_WHERE_WANTED,
                     "kubelet has its directories at {root}, and the CSI node plugin does not see "
                     "them there",
                     (_DAEMON_SETS, NODE_PODS),
@@ -202,13 +199,13 @@ DRIVER_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.SECRET_MISSING, Recognised.ATTACHERS_SECRET_MISSING),
-        "RBD733",
+        Code.SECRET_MISSING,
         "the driver needs the secret {namespace}/{name}, but cannot read it",
         (_SHOW_ACCESS,),
     ),
     ErrorText(
         (Recognised.SECRET_WITHOUT_NAMESPACE,),
-        "RBD733",
+        Code.SECRET_MISSING,
         "the PV names the secret {name} without its namespace",
         (field_of_volume("rbd.secretRef"), STAGE_SECRET),
         "A PV of the in-tree plugin may leave the namespace out, and CSI needs it. The secretRef "
@@ -217,13 +214,13 @@ DRIVER_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.NO_CLUSTER,),
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         "ceph-csi's configuration does not contain the cluster {cluster}",
         CONFIG_MAPS,
     ),
     ErrorText(
         (Recognised.CONFIGURATION_UNREADABLE,),
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         "the CSI node plugin cannot read ceph-csi's configuration {path}: {why}",
         (*CONFIG_MAPS, _DAEMON_SETS),
         "Restore the ConfigMap, and mount it into the pods of the node plugin at "
@@ -233,7 +230,7 @@ DRIVER_TEXTS: Final = (
     ErrorText(
         # The mapping is read for a static PV, and after an image or its pool was not found.
         (Recognised.CONFIGURATION_MALFORMED,),
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         "ceph-csi's configuration there (config.json, or cluster-mapping.json) is not valid "
         "JSON, or not of the expected form: {why}",
         CONFIG_MAPS,
@@ -244,7 +241,7 @@ DRIVER_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.NO_CLUSTER_ID,),
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         "the PV has staticVolume and no clusterID in its volumeAttributes",
         (field_of_volume("csi.volumeAttributes"), *CONFIG_MAPS),
         "Set the PV to Retain and create it again with the clusterID of the cluster that has the "
@@ -255,14 +252,14 @@ DRIVER_TEXTS: Final = (
 MONITORS_TEXTS: Final = (
     ErrorText(
         (Recognised.NO_MONITORS,),
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         "ceph-csi's configuration contains the cluster {cluster}, and no monitors of it",
         CONFIG_MAPS,
         NO_MONITORS_REMEDY,
     ),
     ErrorText(
         (Recognised.NO_NETWORK_NAMESPACE,),
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         "ceph-csi's configuration sends the map into the network namespace {path}, and that path "
         "does not exist there",
         CONFIG_MAPS,
@@ -272,7 +269,7 @@ MONITORS_TEXTS: Final = (
     ),
     ErrorText(
         failed_calls(Fault.NO_CONFIGURATION),
-        "RBD734",
+        Code.CLUSTER_NOT_CONFIGURED,
         "the CSI driver has no monitors or no keyring for the volume's cluster",
         CONFIG_MAPS,
         "Add the monitors of the volume's clusterID to ceph-csi's configuration, and check the "
@@ -323,7 +320,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
     if is_not_installed(driver, context):
         known = _known_drivers(context)
         yield finding(
-            "RBD732",
+            Code.DRIVER_NOT_INSTALLED,
             f"pod {without[0].ref}",
             f"{pods} cannot start: {context.name} requires the CSI driver {driver}, which is not "
             f"installed in this cluster. Installed drivers: {', '.join(known) or 'none'}.",
@@ -337,7 +334,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
     elsewhere = _other_root(context) if nodes == [context.here_if_known] else ""
     if elsewhere:
         yield finding(
-            "RBD731",
+            Code.DRIVER_DOWN_WHERE_WANTED,
             f"pod {without[0].ref}",
             f"{place} not registered there, and the directory of kubelet is "
             f"{foreign_name(elsewhere)}: a node plugin that is deployed for {_ROOT} does not reach "
@@ -352,7 +349,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         return
     if _is_on_no_node(driver, context):
         yield finding(
-            "RBD731",
+            Code.DRIVER_DOWN_WHERE_WANTED,
             f"pod {without[0].ref}",
             f"{place} registered on no node. Look at the DaemonSet of its node plugin and at its "
             "operator, not at this node.",
@@ -368,7 +365,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         return
     if nodes == [context.here_if_known] and _lacks_module(context):
         yield finding(
-            "RBD731",
+            Code.DRIVER_DOWN_WHERE_WANTED,
             f"pod {without[0].ref}",
             f"{place} not registered there, and the kernel has not loaded the module rbd: the node "
             "plugin loads it when it starts, and does not start without it.",
@@ -383,7 +380,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         )
         return
     yield finding(
-        "RBD731",
+        Code.DRIVER_DOWN_WHERE_WANTED,
         f"pod {without[0].ref}",
         f"{place} not registered there. Its node plugin is not running on that node, or did not "
         "reach kubelet.",
@@ -500,7 +497,7 @@ def unregistered_driver(context: RuleContext) -> Iterator[Finding]:
         named = {match["driver"] for match in Recognised.NO_DRIVER.all_in(pod.unschedulable)}
         for driver in sorted(named if context.volume.persistent_volume is None else named & {own}):
             yield finding(
-                "RBD731",
+                Code.DRIVER_DOWN_WHERE_WANTED,
                 f"pod {pod.ref}",
                 f"{pod.ref} gets no node: the CSI driver {driver} is not registered on nodes that "
                 "could run the pod.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, over_ssh
 from rbdagent.correlate.holders import is_terminated
 from rbdagent.correlate.image_identity import are_watchers_observed
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD105",
-        "MappingUnwatched",
+        Code.MAPPING_UNWATCHED,
         Severity.CRITICAL,
         "The image is mapped read-write without a watch: the mapping works, and Ceph does not "
         "show it.",
@@ -69,8 +69,7 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
     Entry(
-        "RBD106",
-        "VolumeConflict",
+        Code.VOLUME_CONFLICT,
         Severity.CRITICAL,
         "Two nodes have the image mapped read-write, and no access mode allows that.",
         cause="A mapping that lost its watch, a node that was declared fenced and still runs, a "
@@ -84,8 +83,7 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
     Entry(
-        "RBD107",
-        "NodeReturnedDirty",
+        Code.NODE_RETURNED_DIRTY,
         Severity.CRITICAL,
         "A node that was taken out of service runs and still holds the volume.",
         cause="The out-of-service taint was set on a node that was not off: its volumes were "
@@ -97,8 +95,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNSTAGE,
     ),
     Entry(
-        "RBD108",
-        "VolumeNotBacked",
+        Code.VOLUME_NOT_BACKED,
         Severity.CRITICAL,
         "A container writes to the node's own disk instead of the volume.",
         cause="The volume was unmounted by hand, or the container started before the volume was "
@@ -111,8 +108,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PUBLISH,
     ),
     Entry(
-        "RBD109",
-        "PodLostByAPI",
+        Code.POD_LOST_BY_API,
         Severity.ERROR,
         "A container uses the volume, and its pod is no longer in the API.",
         cause="The pod was deleted with --force --grace-period=0 while kubelet was down or could "
@@ -126,8 +122,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
-        "RBD416",
-        "RunningWithoutMapping",
+        Code.RUNNING_WITHOUT_MAPPING,
         Severity.ERROR,
         "A pod runs with the volume, but its node shows no mapping or watch of the image.",
         cause="The mapping lost its watch (RBD105), the volume was unmounted under the running pod "
@@ -148,7 +143,7 @@ def not_backed(context: RuleContext) -> Iterator[Finding]:
         name = str(pod.ref) if pod is not None else unbacked.pod_uid
         path = foreign_name(unbacked.path)
         yield finding(
-            "RBD108",
+            Code.VOLUME_NOT_BACKED,
             f"pod {name}",
             f"Pod {name} writes to {context.here}'s own disk: {path} is not on "
             f"{context.name}. Do not delete the pod: that destroys the data that it wrote.",
@@ -190,7 +185,7 @@ def conflict(context: RuleContext) -> Iterator[Finding]:
         else "No observation shows which of them is right: stop all of them."
     )
     yield finding(
-        "RBD106",
+        Code.VOLUME_CONFLICT,
         context.name,
         f"{context.name} is held read-write on {nodes} at the same time, and its access mode "
         f"allows one node ({modes}). Two writers destroy the file system. {advice}",
@@ -277,7 +272,7 @@ def unwatched(context: RuleContext) -> Iterator[Finding]:
         again = query_on_node(context, str(holder.node)) if is_elsewhere else query_again(context)
         act = (*cordon(holder), *(delete_pod(pod) for pod in pods))
         yield finding(
-            "RBD105",
+            Code.MAPPING_UNWATCHED,
             subject_of(holder),
             f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Nothing "
             "keeps another node from mapping the image too. Stop the volume there before it starts "
@@ -294,7 +289,7 @@ def returned_dirty(context: RuleContext) -> Iterator[Finding]:
     for holder_verdict in context.observed_with(Verdict.RETURNED_DIRTY):
         node = holder_verdict.holder.node
         yield finding(
-            "RBD107",
+            Code.NODE_RETURNED_DIRTY,
             f"node {node}",
             f"{node} was taken out of service, but it runs and still holds {context.name}. Stop "
             "the workloads on it and reboot it before you remove the taint.",
@@ -335,7 +330,7 @@ def lost_pod(context: RuleContext) -> Iterator[Finding]:
         start = _start_kubelet(context, holder)
         forgotten = alive and not start
         yield finding(
-            "RBD109",
+            Code.POD_LOST_BY_API,
             subject_of(holder),
             f"{what} {subject_of(holder)}, and its pod ({uids}) is no longer in the API: it was "
             f"force-deleted.{_FORGOTTEN if forgotten else ''} Stop its containers first. Never "
@@ -372,7 +367,7 @@ def lost_pod_elsewhere(context: RuleContext) -> Iterator[Finding]:
         "in the API: it was force-deleted. Stop its containers first. Never unmap the device under "
         "them."
     )
-    yield from agent_findings("RBD109", message, subject_of, context)
+    yield from agent_findings(Code.POD_LOST_BY_API, message, subject_of, context)
 
 
 def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
@@ -393,7 +388,7 @@ def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
             continue
         what = "no mapping of it" if holder.is_local else "no watch from that node"
         yield finding(
-            "RBD416",
+            Code.RUNNING_WITHOUT_MAPPING,
             f"node {holder.node}",
             f"{pod_names(running)} runs on {holder.node} with {context.name}, but there is {what}. "
             "Observe that node before any other node gets the volume.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.correlate.blocklist import removal_of
 from rbdagent.correlate.directories import observed_mounts, pod_uids_on
 from rbdagent.model import (
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD103",
-        "ClientBlocklisted",
+        Code.CLIENT_BLOCKLISTED,
         Severity.CRITICAL,
         "The node's Ceph client is on the blocklist: the mapping is unusable.",
         cause="Ceph, an operator or a fencing tool blocklisted the client. This often follows a "
@@ -58,8 +58,7 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
     Entry(
-        "RBD104",
-        "NbdProcessGone",
+        Code.NBD_PROCESS_GONE,
         Severity.ERROR,
         "The process of an rbd-nbd device no longer exists.",
         cause="The rbd-nbd process died, or the CSI node plugin restarted and ended the process.",
@@ -95,7 +94,7 @@ def blocklisted(context: RuleContext) -> Iterator[Finding]:
             else ""
         )
         yield finding(
-            "RBD103",
+            Code.CLIENT_BLOCKLISTED,
             subject_of(holder),
             f"{_client_of(holder)} is blocklisted: writes there fail (-108), and every new map on "
             f"{holder.node or 'that machine'} fails too.{shared}{expiry} {_removal_advice(entry)}",
@@ -156,7 +155,7 @@ def dead_nbd(context: RuleContext) -> Iterator[Finding]:
             else "Nothing uses it. The device is harmless, and a reboot removes it."
         )
         yield finding(
-            "RBD104",
+            Code.NBD_PROCESS_GONE,
             subject_of(holder),
             f"The rbd-nbd process of {subject_of(holder)} no longer exists: I/O on it hangs, then "
             f"fails. {advice}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import template
 from rbdagent.model import LifecycleStep, Recovery, Severity
 from rbdagent.parse.recognised import Recognised
@@ -21,8 +22,7 @@ from rbdagent.rules.facts import is_plain
 
 ENTRIES: Final = (
     Entry(
-        "RBD746",
-        "EncryptionFails",
+        Code.ENCRYPTION_FAILS,
         Severity.ERROR,
         "The passphrase of the encrypted volume is not available, or does not open the volume.",
         cause="The key management service (KMS) does not respond or no longer has the key, its "
@@ -34,8 +34,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD766",
-        "EncryptionUnfinished",
+        Code.ENCRYPTION_UNFINISHED,
         Severity.ERROR,
         "The metadata of the image marks it neither as encrypted nor as to be encrypted.",
         cause="The provisioner ended before it wrote the metadata (ceph-csi#3402), or the image is "
@@ -52,7 +51,7 @@ ENTRIES: Final = (
 )
 _NOT_ENCRYPTED: Final = ErrorText(
     (),
-    "RBD746",
+    Code.ENCRYPTION_FAILS,
     "the driver asks for a passphrase, although the PV is not encrypted: a defect of the driver",
     (NODE_PODS, field_of_volume("csi.volumeAttributes")),
     "Compare the version of ceph-csi: 3.8.0 does this (ceph-csi#3759). Update it, or go back to "
@@ -62,13 +61,13 @@ _NOT_ENCRYPTED: Final = ErrorText(
 ENCRYPTION_TEXTS: Final = (
     ErrorText(
         (Recognised.ENCRYPTION_STATUS,),
-        "RBD766",
+        Code.ENCRYPTION_UNFINISHED,
         "the metadata of the image marks it neither as encrypted nor as to be encrypted",
         (template("rbd image-meta list", "{image}"),),
     ),
     ErrorText(
         (Recognised.PASSPHRASE_NOT_IN_SECRET,),
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         "the secret of the volume has no encryptionPassphrase",
         (STAGE_SECRET,),
         "Add the key encryptionPassphrase, with the passphrase that the volume was created with, "
@@ -77,7 +76,7 @@ ENCRYPTION_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.PASSPHRASE_SECRET_GONE,),
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         ENCRYPTION_MEANS,
         (SHOW_SECRET,),
         "Restore that secret as it was when the volume was created: another passphrase does not "
@@ -85,13 +84,13 @@ ENCRYPTION_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.VAULT_REFUSES,),
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         VAULT_MEANS,
         remedy=VAULT_REMEDY,
     ),
     ErrorText(
         (Recognised.VAULT_UNREACHABLE,),
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         "the CSI node plugin cannot log in to Vault: {why}",
         (NODE_PODS,),
         "Test the connection from the network of the plugin's pod on that node: the name and port "
@@ -102,7 +101,7 @@ ENCRYPTION_TEXTS: Final = (
     ErrorText(
         # The key is vaultPassphrasePath, and the handle of the volume (vaultKMS.FetchDEK).
         (Recognised.KEY_NOT_IN_VAULT,),
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         "Vault has no passphrase of the volume where ceph-csi looks for it",
         (field_of_volume("csi.volumeHandle"), field_of_volume("csi.volumeAttributes")),
         "Compare vaultBackendPath, vaultNamespace and vaultPassphrasePath of the KMS entry with "
@@ -113,7 +112,7 @@ ENCRYPTION_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.NO_KMS_ENTRY,),
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         "ceph-csi's configuration of key management services has no entry {kms}; it has {have}",
         (field_of_volume("csi.volumeAttributes"),),
         "Restore that entry as it was when the volume was created, in the ConfigMap that the "
@@ -125,7 +124,7 @@ ENCRYPTION_TEXTS: Final = (
     ErrorText(
         # secretskms.go: the passphrase and the handle of the volume make the key (generateCipher).
         (Recognised.KEY_NOT_DECRYPTED,),
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         "the KMS does not decrypt the key in the metadata of the image: {why}",
         (template("rbd image-meta list", "{image}"), field_of_volume("csi.volumeAttributes")),
         "Restore the passphrase or the master key that the KMS had when the volume was created. "
@@ -135,7 +134,7 @@ ENCRYPTION_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.PASSPHRASE_REFUSED,),
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         "the passphrase that ceph-csi has does not open the LUKS device on {device}",
         (STAGE_SECRET, field_of_volume("csi.volumeAttributes")),
         "Restore the passphrase that the volume was created with, in the secret "
@@ -144,7 +143,7 @@ ENCRYPTION_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.ENCRYPTION_FAILED,),
-        "RBD746",
+        Code.ENCRYPTION_FAILS,
         "the passphrase of the encrypted volume is not available",
         causes=((is_plain, _NOT_ENCRYPTED),),
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -10,10 +9,11 @@ from msgspec import Struct
 from rbdagent.addresses import RUNBOOKS
 
 if TYPE_CHECKING:
+    from rbdagent.codes import Code
     from rbdagent.model import LifecycleStep, Recovery, Sentence, Severity
 
-_WORD: Final = r"(?<=[a-z])(?=[A-Z])|(?<=CSI)(?=[A-Z])|(?<=RBD)(?=[A-Z])"
-"""Matches between two words of a name, also after an abbreviation."""
+_ABBREVIATIONS: Final = frozenset({"API", "CSI", "RBD"})
+_SPELLED: Final = {"SELINUX": "SELinux"}
 
 
 def runbook(name: str) -> str:
@@ -24,9 +24,7 @@ def runbook(name: str) -> str:
 class Entry(Struct, frozen=True):
     """Holds the documentation of one code."""
 
-    code: str
-    name: str
-    """CamelCase: the name that an alert or an event uses."""
+    code: Code
     severity: Severity
     summary: str
     """One sentence."""
@@ -41,8 +39,17 @@ class Entry(Struct, frozen=True):
     """The step of the volume lifecycle that the fault blocks."""
 
     @property
+    def name(self) -> str:
+        """The name that an alert or an Event uses: ``MappingOrphaned``."""
+        return "".join(map(_capitalized, self.code.name.split("_")))
+
+    @property
     def words(self) -> str:
         """The name in words, for a table without room for the summary: ``Mapping orphaned``."""
-        first, *others = re.split(_WORD, self.name)
-        lower = (word if word[:2].isupper() else word.lower() for word in others)
-        return " ".join((first, *lower))
+        first, *others = self.code.name.split("_")
+        lower = (word if word in _ABBREVIATIONS else word.lower() for word in others)
+        return " ".join((_capitalized(first), *lower))
+
+
+def _capitalized(word: str) -> str:
+    return word if word in _ABBREVIATIONS else _SPELLED.get(word, word.capitalize())

@@ -31,6 +31,8 @@ from rbdagent.verdicts.volume_verdict import driver_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rbdagent.codes import Code
+
     Fact = Callable[[RuleContext, dict[str, str]], bool]
 
 
@@ -38,7 +40,7 @@ class ErrorText(NamedTuple):
     """Holds the meaning of an error text."""
 
     kinds: tuple[Kind, ...]
-    code: str | None
+    code: Code | None
     """None: another rule reports it, based on more than the text."""
     means: str = ""
     """Follows "cannot start on NODE: "; may contain fields of the pattern and of `fields_of`."""
@@ -143,7 +145,7 @@ def decided(pod_event: PodEvent, context: RuleContext) -> tuple[ErrorText, dict[
     return next(by_fact, general), names
 
 
-def code_of(text: str) -> str | None:
+def code_of(text: str) -> Code | None:
     """Return the code that a text leads to; None if it leads to none."""
     meant = meaning_of(text)
     return meant[0].code if meant is not None else None
@@ -154,12 +156,12 @@ def code_of(text: str) -> str | None:
 # --------------------------------------------------------------------------------------------------
 
 
-def events_by_code(own: tuple[ErrorText, ...], context: RuleContext) -> dict[str, list[PodEvent]]:
+def events_by_code(own: tuple[ErrorText, ...], context: RuleContext) -> dict[Code, list[PodEvent]]:
     """Return the newest events of waiting pods with one of these texts, by its code.
 
     A failed attach is omitted if VolumeAttachments were observed: they have the same error.
     """
-    found: dict[str, list[PodEvent]] = {}
+    found: dict[Code, list[PodEvent]] = {}
     has_objects = not isinstance(context.volume.attachments, NotObserved)
     for pod_event in decisive_pod_events(context):
         meant = meaning_of(pod_event.text)
@@ -183,7 +185,7 @@ def unrecognised_events(context: RuleContext) -> list[PodEvent]:
 
 
 def event_finding(
-    code: str,
+    code: Code,
     pod_events: list[PodEvent],
     context: RuleContext,
     *,
@@ -261,7 +263,7 @@ def failed_attachments(context: RuleContext) -> tuple[VolumeAttachment, ...]:
 
 def attach_errors(
     own: tuple[ErrorText, ...], context: RuleContext
-) -> Iterator[tuple[str, VolumeAttachment]]:
+) -> Iterator[tuple[Code, VolumeAttachment]]:
     """Yield each VolumeAttachment whose attachError is one of these texts, with its code."""
     for attachment in failed_attachments(context):
         meant = meaning_of(attachment.attach_error)
@@ -270,7 +272,7 @@ def attach_errors(
 
 
 def attach_finding(
-    code: str,
+    code: Code,
     attachment: VolumeAttachment,
     context: RuleContext,
     *,

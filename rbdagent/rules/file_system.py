@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, filled, template
 from rbdagent.correlate.holders import runs
 from rbdagent.model import (
@@ -60,8 +61,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD751",
-        "MkfsFails",
+        Code.MKFS_FAILS,
         Severity.ERROR,
         "Creating the file system on the new image fails.",
         cause="mkfsOptions that mkfs does not know, an image that is too small for them, a Ceph "
@@ -74,8 +74,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD752",
-        "FileSystemDamaged",
+        Code.FILE_SYSTEM_DAMAGED,
         Severity.ERROR,
         "The file system has errors that fsck does not correct automatically.",
         cause="Two nodes wrote at the same time, a node was cut off while it wrote, or Ceph lost "
@@ -88,8 +87,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD753",
-        "WrongFileSystem",
+        Code.WRONG_FILE_SYSTEM,
         Severity.ERROR,
         "The file system on the image cannot be mounted as the PV specifies.",
         cause="A mount option that the file system does not know; the fsType of a static PV "
@@ -111,8 +109,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD754",
-        "EmptyImageReadOnly",
+        Code.EMPTY_IMAGE_READ_ONLY,
         Severity.ERROR,
         "The image is empty and is to be mounted read-only: it contains no file system to mount.",
         cause="ReadOnlyMany, readOnly or the mount option ro on an image that was never written.",
@@ -127,8 +124,7 @@ ENTRIES: Final = (
     # lstat (internal/rbd/nodeserver.go@52fcb7b, NodeUnpublishVolume and NodeUnstageVolume;
     # MountedFast in moby/sys/mountinfo): EIO for each path of an XFS that was shut down.
     Entry(
-        "RBD755",
-        "TurnedReadOnly",
+        Code.TURNED_READ_ONLY,
         Severity.ERROR,
         "The file system became read-only while its pods were running.",
         cause="I/O errors: the kernel stops writing. Possible reasons are a client on the "
@@ -150,8 +146,7 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
     Entry(
-        "RBD764",
-        "DeviceBusy",
+        Code.DEVICE_BUSY,
         Severity.ERROR,
         "mkfs or mount finds the device in use on that node.",
         cause="Something on the node uses the device: a mount in another namespace, a process, "
@@ -171,8 +166,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD768",
-        "DeviceUnreadable",
+        Code.DEVICE_UNREADABLE,
         Severity.ERROR,
         "The device of the volume cannot be read, so its file system cannot be mounted.",
         cause="Every read fails: the node's client is on the blocklist, the image was shrunk below "
@@ -209,19 +203,19 @@ _REPLAY: Final = (
 )
 _SHRUNK: Final = ErrorText(
     (),
-    "RBD753",
+    Code.WRONG_FILE_SYSTEM,
     "the image was shrunk, and the file system is larger than its device",
     (IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
     _GROW_BACK,
     Recovery(note="a shrunk image does not grow back"),
 )
 _CUT_OFF: Final = _SHRUNK._replace(
-    code="RBD752",
+    code=Code.FILE_SYSTEM_DAMAGED,
     means="the image was shrunk, and fsck reports the missing end of its file system",
 )
 _SMALLER_AND_DAMAGED: Final = ErrorText(
     (),
-    "RBD752",
+    Code.FILE_SYSTEM_DAMAGED,
     "its file system has errors that fsck does not correct automatically, and the image is smaller "
     "than the PV: it was shrunk, or rolled back to an earlier snapshot",
     (
@@ -235,7 +229,7 @@ _SMALLER_AND_DAMAGED: Final = ErrorText(
 )
 _SMALLER: Final = ErrorText(
     (),
-    "RBD753",
+    Code.WRONG_FILE_SYSTEM,
     "mount refuses a mount option, the type ({fs_type}), or the file system, and the image is "
     "smaller than the PV: the file system may be larger than its device",
     (_FS_LOG, IMAGE, field_of_volume("mountOptions")),
@@ -244,7 +238,7 @@ _SMALLER: Final = ErrorText(
 )
 _MOUNTED_TWICE: Final = ErrorText(
     (),
-    "RBD753",
+    Code.WRONG_FILE_SYSTEM,
     "that node has the XFS file system of this image mounted already, on another mapping, and "
     "mounts it only once",
     (template("rbdagent who-holds", "pv/{volume}", node="{node}"), _FS_LOG),
@@ -254,7 +248,7 @@ _MOUNTED_TWICE: Final = ErrorText(
 )
 _EMPTY_FOR_READERS: Final = ErrorText(
     (),
-    "RBD754",
+    Code.EMPTY_IMAGE_READ_ONLY,
     "the image is empty, and its access modes contain ReadOnlyMany: the driver then mounts it "
     "read-only and does not format it",
     (field_of_volume("accessModes"),),
@@ -264,7 +258,7 @@ _EMPTY_FOR_READERS: Final = ErrorText(
 )
 _OPTION_RO: Final = ErrorText(
     (),
-    "RBD753",
+    Code.WRONG_FILE_SYSTEM,
     "its PV has the mount option ro, and this ceph-csi cannot stage a file system that is "
     "read-only",
     (field_of_volume("mountOptions"),),
@@ -273,7 +267,7 @@ _OPTION_RO: Final = ErrorText(
 )
 _DUPLICATE_UUID: Final = ErrorText(
     (),
-    "RBD753",
+    Code.WRONG_FILE_SYSTEM,
     "that node has mounted another XFS file system with the same UUID: this image is a clone or a "
     "copy of it",
     (_FS_LOG, field_of_volume("mountOptions")),
@@ -283,7 +277,7 @@ _DUPLICATE_UUID: Final = ErrorText(
 )
 _NEWER_FEATURE: Final = ErrorText(
     (),
-    "RBD753",
+    Code.WRONG_FILE_SYSTEM,
     "the XFS file system has features that this kernel does not know",
     (KERNEL_VERSION, _FS_LOG),
     "A newer mkfs.xfs made the file system. Run the pod on a node with a newer kernel. The file "
@@ -292,7 +286,7 @@ _NEWER_FEATURE: Final = ErrorText(
 )
 _XFS_REFUSED: Final = ErrorText(
     (),
-    "RBD753",
+    Code.WRONG_FILE_SYSTEM,
     "mount refuses the XFS file system, for one of two usual reasons: that node has mounted "
     "another one with the same UUID (a clone), or it has features that are newer than the kernel",
     (_FS_LOG, KERNEL_VERSION, field_of_volume("mountOptions")),
@@ -301,7 +295,7 @@ _XFS_REFUSED: Final = ErrorText(
 )
 _LUKS_REFUSED: Final = ErrorText(
     (),
-    "RBD753",
+    Code.WRONG_FILE_SYSTEM,
     "mount refuses what is on the LUKS device {device}: a mount option, the type ({fs_type}), or "
     "the file system in it",
     (_FS_LOG, field_of_volume("mountOptions"), _FS_TYPE),
@@ -311,20 +305,20 @@ _LUKS_REFUSED: Final = ErrorText(
 FILE_SYSTEM_TEXTS: Final = (
     ErrorText(
         (Recognised.DEVICE_IN_USE,),
-        "RBD764",
+        Code.DEVICE_BUSY,
         "something on that node already uses the device",
         (template("rbdagent who-holds", "pv/{volume}", node="{node}"),),
     ),
     ErrorText(
         (Recognised.FSCK_FAILED,),
-        "RBD752",
+        Code.FILE_SYSTEM_DAMAGED,
         "its file system has errors that fsck does not correct automatically",
         (template("rbd snap create", "{image}@before-fsck"),),
         causes=((is_cut_off, _CUT_OFF), (is_shrunk, _SMALLER_AND_DAMAGED)),
     ),
     ErrorText(
         (Recognised.STRUCTURE_NEEDS_CLEANING,),
-        "RBD752",
+        Code.FILE_SYSTEM_DAMAGED,
         "the metadata of its file system ({fs_type}) is damaged (Structure needs cleaning)",
         (_FS_LOG, template("rbd snap create", "{image}@before-repair")),
         "Scale the workload to zero, take a snapshot of the image, and only then repair the file "
@@ -334,13 +328,13 @@ FILE_SYSTEM_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.UNFORMATTED,),
-        "RBD754",
+        Code.EMPTY_IMAGE_READ_ONLY,
         "the image is empty and is to be mounted read-only",
         causes=((asks_for_many_readers, _EMPTY_FOR_READERS),),
     ),
     ErrorText(
         (Recognised.STAGED_READ_ONLY,),
-        "RBD753",
+        Code.WRONG_FILE_SYSTEM,
         "its file system is read-only there, and this ceph-csi cannot stage one that is",
         (_FS_LOG, field_of_volume("mountOptions")),
         "The kernel log on that node decides: after an error of the file system, repair its cause "
@@ -349,7 +343,7 @@ FILE_SYSTEM_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.ANOTHER_FILE_SYSTEM,),
-        "RBD753",
+        Code.WRONG_FILE_SYSTEM,
         "the image does not contain the requested file system ({fs_type})",
         (_FS_TYPE,),
         "Check what is on the image (`blkid` on a read-only mapping; it prints nothing also for a "
@@ -359,7 +353,7 @@ FILE_SYSTEM_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.UNKNOWN_FILE_SYSTEM,),
-        "RBD753",
+        Code.WRONG_FILE_SYSTEM,
         "its kernel knows no file system {type}",
         (template("cat /proc/filesystems", node="{node}"), KERNEL_VERSION, _FS_TYPE),
         "Load the kernel module of that file system on that node, or install the package that has "
@@ -371,7 +365,7 @@ FILE_SYSTEM_TEXTS: Final = (
                 is_no_file_system,
                 ErrorText(
                     (),
-                    "RBD753",
+                    Code.WRONG_FILE_SYSTEM,
                     "the image contains {type}, which is no file system that can be mounted",
                     (_FS_TYPE, field_of_volume("csi.volumeAttributes")),
                     "Compare the PV with the one that the data was written with: crypto_LUKS needs "
@@ -386,7 +380,7 @@ FILE_SYSTEM_TEXTS: Final = (
     ErrorText(
         # ReadOnlyMany: ceph-csi maps with --read-only, and mount-utils runs no fsck.
         (Recognised.NOT_MOUNTED_READ_ONLY,),
-        "RBD753",
+        Code.WRONG_FILE_SYSTEM,
         "its file system cannot be mounted from a device that is read-only: most likely its "
         "journal has to be replayed, as after a snapshot of a volume in use",
         (_FS_LOG, field_of_volume("accessModes")),
@@ -397,7 +391,7 @@ FILE_SYSTEM_TEXTS: Final = (
                 kernel_says(Recognised.RECOVERY_NEEDS_WRITES),
                 ErrorText(
                     (),
-                    "RBD753",
+                    Code.WRONG_FILE_SYSTEM,
                     "the journal of its file system has to be replayed, and the device is "
                     "read-only: the image is a copy of a volume that was in use",
                     (_FS_LOG, field_of_volume("accessModes")),
@@ -409,7 +403,7 @@ FILE_SYSTEM_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.SUPER_BLOCK_UNREADABLE,),
-        "RBD768",
+        Code.DEVICE_UNREADABLE,
         "the super block of {device} cannot be read: each read of the device fails",
         (_FS_LOG, IMAGE, template("ceph osd blocklist ls")),
         causes=(
@@ -417,7 +411,7 @@ FILE_SYSTEM_TEXTS: Final = (
                 is_on_the_blocklist,
                 ErrorText(
                     (),
-                    "RBD768",
+                    Code.DEVICE_UNREADABLE,
                     "each read of {device} fails, because the client of that node is on the "
                     "blocklist",
                     (template("ceph osd blocklist ls"),),
@@ -428,7 +422,7 @@ FILE_SYSTEM_TEXTS: Final = (
                 is_shrunk,
                 ErrorText(
                     (),
-                    "RBD768",
+                    Code.DEVICE_UNREADABLE,
                     "the super block of {device} cannot be read, and the image is smaller than the "
                     "PV: most likely it was shrunk, and the end of the file system is missing",
                     (IMAGE, template("kubectl get pv", "{volume}"), _FS_LOG),
@@ -440,7 +434,7 @@ FILE_SYSTEM_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.STAGING_PATH_FAILS,),
-        "RBD768",
+        Code.DEVICE_UNREADABLE,
         "each access to the file system at its staging path there fails (input/output error): its "
         "device cannot be read, or the kernel has stopped the file system",
         (_FS_LOG, template("ceph osd blocklist ls"), template("ceph health detail")),
@@ -449,7 +443,7 @@ FILE_SYSTEM_TEXTS: Final = (
                 is_stopped_there,
                 ErrorText(
                     (),
-                    "RBD768",
+                    Code.DEVICE_UNREADABLE,
                     "the kernel has stopped its file system after I/O errors, and it is still "
                     "mounted at the staging path there",
                     (_FS_LOG, template("ceph health detail"), NODE_PODS),
@@ -465,7 +459,7 @@ FILE_SYSTEM_TEXTS: Final = (
 )
 MOUNT_REFUSED: Final = ErrorText(
     (Recognised.MOUNT_REFUSED,),
-    "RBD753",
+    Code.WRONG_FILE_SYSTEM,
     "mount refuses a mount option, the type ({fs_type}), or the file system: its superblock, "
     "or a feature that is newer than that node's kernel",
     (field_of_volume("mountOptions"), _FS_TYPE, _FS_LOG),
@@ -481,7 +475,7 @@ MOUNT_REFUSED: Final = ErrorText(
 )
 FORMAT_FAILED: Final = ErrorText(
     (Recognised.FORMAT_FAILED,),
-    "RBD751",
+    Code.MKFS_FAILS,
     "no file system can be created on the image",
 )
 
@@ -514,7 +508,7 @@ def turned_read_only(context: RuleContext) -> Iterator[Finding]:
         certain = bool(read_only) or any(begun and entry.at > begun for entry in stops)
         what = subject_of(holder_verdict.holder)
         yield finding(
-            "RBD755",
+            Code.TURNED_READ_ONLY,
             what,
             f"The file system of {what} has become read-only: writes of {users} fail.{refused}"
             if certain

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.codes import Code
 from rbdagent.commands import Template, filled, kubectl, template
 from rbdagent.model import (
     Command,
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD613",
-        "ClaimProtected",
+        Code.CLAIM_PROTECTED,
         Severity.WARNING,
         "The claim is being deleted, and waits until its pods are gone.",
         cause="The finalizer pvc-protection keeps a claim as long as a pod on a node names it, "
@@ -60,8 +60,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RELEASE,
     ),
     Entry(
-        "RBD614",
-        "VolumeProtected",
+        Code.VOLUME_PROTECTED,
         Severity.WARNING,
         "The PV is being deleted before its claim.",
         cause="A bound PV was deleted. The finalizer pv-protection keeps it while its phase is "
@@ -76,8 +75,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RECLAIM,
     ),
     Entry(
-        "RBD650",
-        "ClaimIsSource",
+        Code.CLAIM_IS_SOURCE,
         Severity.WARNING,
         "The claim is being deleted, and a clone or a snapshot of it is not complete.",
         cause="Its finalizer keeps it until the clone or the snapshot is complete. One that has "
@@ -95,8 +93,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RELEASE,
     ),
     Entry(
-        "RBD651",
-        "VolumeHeldByAttachment",
+        Code.VOLUME_HELD_BY_ATTACHMENT,
         Severity.WARNING,
         "The PV is being deleted, and is still attached.",
         cause="external-attacher keeps a PV as long as a VolumeAttachment names it.",
@@ -107,8 +104,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RECLAIM,
     ),
     Entry(
-        "RBD652",
-        "HeldByFinalizer",
+        Code.HELD_BY_FINALIZER,
         Severity.WARNING,
         "A claim or PV is being deleted, and a finalizer that is not from Kubernetes holds it.",
         cause="A backup program or an operator has set the finalizer, to finish its work first.",
@@ -120,8 +116,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RELEASE,
     ),
     Entry(
-        "RBD653",
-        "FinalizerLeft",
+        Code.FINALIZER_LEFT,
         Severity.ERROR,
         "A claim or PV is being deleted, and a finalizer remains although its reason is gone.",
         cause="The controller that removes the finalizer does not work: kube-controller-manager "
@@ -136,8 +131,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RELEASE,
     ),
     Entry(
-        "RBD654",
-        "PodHeldByFinalizer",
+        Code.POD_HELD_BY_FINALIZER,
         Severity.WARNING,
         "A pod has ended, and a finalizer holds its object.",
         cause="A program has set the finalizer, to finish its work first.",
@@ -221,7 +215,7 @@ def _claim_used(context: RuleContext, claim: PersistentVolumeClaim, pods: list[P
     )
     left = [pod for pod in finished if pod not in going] if all_finished else []
     return finding(
-        "RBD613",
+        Code.CLAIM_PROTECTED,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} is being deleted, and remains until its pods are gone: {named}{more}."
         + (" These pods have ended, but their objects were not removed." if all_finished else "")
@@ -243,7 +237,7 @@ def _is(pods: list[Pod]) -> str:
 def _source(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     made = [kind for kind in _MADE if kind.finalizer in claim.finalizers]
     return finding(
-        "RBD650",
+        Code.CLAIM_IS_SOURCE,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} is being deleted, and {' and '.join(kind.state for kind in made)}. The "
         f"claim remains until that ends, or until {' and '.join(kind.name for kind in made)} "
@@ -298,7 +292,7 @@ def _remaining(
     """Report RBD653: the finalizer is no longer needed, and its controller has not removed it."""
     subject, what, show = _named(held)
     return finding(
-        "RBD653",
+        Code.FINALIZER_LEFT,
         subject,
         f"{what} is being deleted, and its finalizer {finalizer} remains although nothing needs "
         f"it: {controller} removes it, and seems not to work.",
@@ -316,7 +310,7 @@ def _foreign(
     sets = f": {owner} has set it, and removes it with its {kind}" if kind else ""
     view = context.volume.image_view
     return finding(
-        "RBD652",
+        Code.HELD_BY_FINALIZER,
         subject,
         f"{what} is being deleted, and the finalizer {finalizer} holds it{sets}.",
         evidence=(
@@ -406,7 +400,7 @@ def _before_its_claim(context: RuleContext, volume: PersistentVolume) -> Finding
     else:
         fate = "Its image is left behind: no controller will delete it."
     return finding(
-        "RBD614",
+        Code.VOLUME_PROTECTED,
         f"pv {volume.name}",
         f"{volume.name} is being deleted while claim {volume.claim} is bound to it. A deletion "
         f"cannot be undone: the PV remains as long as that claim does. {fate}",
@@ -463,7 +457,7 @@ def _attached(
         else f"has a VolumeAttachment for {nodes}, which was never attached"
     )
     return finding(
-        "RBD651",
+        Code.VOLUME_HELD_BY_ATTACHMENT,
         f"pv {volume.name}",
         f"{volume.name} is being deleted and {state}.",
         evidence=(
@@ -500,7 +494,7 @@ def _ended_pods(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[
         if not is_over(SILENT, pod.deleting_since, context):
             continue
         yield finding(
-            "RBD654",
+            Code.POD_HELD_BY_FINALIZER,
             f"pod {pod.ref}",
             f"Pod {pod.ref} is being deleted, all its containers have ended, and finalizers hold "
             f"it: {', '.join(pod.finalizers)}. It no longer uses its volumes. Its replacement "

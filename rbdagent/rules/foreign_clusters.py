@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import metadata_of, overlay_node_at
 from rbdagent.correlate.volume_names import node_named
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD771",
-        "HeldFromOutside",
+        Code.HELD_FROM_OUTSIDE,
         Severity.ERROR,
         "A machine that is not a node of this cluster has the image mapped.",
         cause="Another Kubernetes cluster has a PV of the same image: restored YAML, a migration "
@@ -60,8 +60,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD772",
-        "ImageNamesAnotherVolume",
+        Code.IMAGE_NAMES_ANOTHER_VOLUME,
         Severity.INFO,
         "The image's ceph-csi metadata names a PV that is not in this cluster.",
         cause="Another cluster provisioned the image; or its PV was deleted and left it (Retain), "
@@ -77,8 +76,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RECLAIM,
     ),
     Entry(
-        "RBD773",
-        "SharedWithOutside",
+        Code.SHARED_WITH_OUTSIDE,
         Severity.INFO,
         "A machine that is not a node of this cluster has the image mapped, and the PV allows "
         "that.",
@@ -89,8 +87,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD774",
-        "TwoClustersWrite",
+        Code.TWO_CLUSTERS_WRITE,
         Severity.CRITICAL,
         "A pod here uses the image, and a machine outside this cluster has it mapped as well.",
         cause="The causes of RBD771. ceph-csi's own check did not find the other client: its watch "
@@ -120,14 +117,17 @@ def from_outside(context: RuleContext) -> Iterator[Finding]:
     head = f"{context.name} is mapped by a machine that, by its address, is no node here: {who}."
     if not is_exclusive(context.volume):
         yield finding(
-            "RBD773", context.name, f"{head} Its access modes allow that.", evidence=evidence
+            Code.SHARED_WITH_OUTSIDE,
+            context.name,
+            f"{head} Its access modes allow that.",
+            evidence=evidence,
         )
         return
     users = _local_users(context)
     if users:
         nodes = ", ".join(sorted({str(user.holder.node) for user in users}))
         yield finding(
-            "RBD774",
+            Code.TWO_CLUSTERS_WRITE,
             context.name,
             f"{head} It is in use on {nodes} here as well: two clusters write to one image. Stop "
             "one side, now.",
@@ -137,7 +137,7 @@ def from_outside(context: RuleContext) -> Iterator[Finding]:
         return
     waiting = pod_names(waiters(context))
     yield finding(
-        "RBD771",
+        Code.HELD_FROM_OUTSIDE,
         context.name,
         f"{head} Another cluster uses the same image, or an administrator mapped it manually."
         + (f" {waiting} waits for it: ceph-csi waits while it has a watcher." if waiting else ""),
@@ -249,7 +249,7 @@ def pv_of_other_cluster(context: RuleContext) -> Iterator[Finding]:
         return
     volumes = ", ".join(volume.name for volume in pvs_of(context.volume))
     yield finding(
-        "RBD772",
+        Code.IMAGE_NAMES_ANOTHER_VOLUME,
         context.name,
         f"The metadata of the image of {volumes} names PV {_metadata(context)[_PV]}, which is not "
         f"in this cluster: another cluster may have, or may have had, a PV of this image."
@@ -265,7 +265,7 @@ def _without_volume(context: RuleContext) -> Finding:
     claim = "/".join(filter(None, (known.get(key) for key in _CLAIM)))
     of_claim = f" of claim {foreign_name(claim)}" if claim else ""
     return finding(
-        "RBD772",
+        Code.IMAGE_NAMES_ANOTHER_VOLUME,
         context.name,
         f"No PV in this cluster has {context.name}. ceph-csi made it for PV "
         f"{foreign_name(known[_PV])}{of_claim}: that PV was deleted and left its image (Retain), "

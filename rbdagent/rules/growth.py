@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import runs
 from rbdagent.correlate.image_identity import are_watchers_observed
@@ -65,8 +66,7 @@ with external-resizer 2.2.0)."""
 
 ENTRIES: Final = (
     Entry(
-        "RBD775",
-        "NoResizer",
+        Code.NO_RESIZER,
         Severity.WARNING,
         "The claim was enlarged, and no external-resizer acts on it.",
         cause="The driver's controller has no container csi-resizer, or it does not run, or is not "
@@ -82,8 +82,7 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
     Entry(
-        "RBD776",
-        "GrowthRefused",
+        Code.GROWTH_REFUSED,
         Severity.WARNING,
         "The claim was enlarged, and the driver does not enlarge the image.",
         cause="The cause is in the event of external-resizer: a driver that cannot grow this "
@@ -101,8 +100,7 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
     Entry(
-        "RBD777",
-        "FileSystemNotGrown",
+        Code.FILE_SYSTEM_NOT_GROWN,
         Severity.WARNING,
         "The image has grown, and the file system on the node has not.",
         cause="The node's resize2fs or xfs_growfs fails: the file system has recorded an error, "
@@ -120,8 +118,7 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
     Entry(
-        "RBD778",
-        "FileSystemGrowthWaits",
+        Code.FILE_SYSTEM_GROWTH_WAITS,
         Severity.INFO,
         "The image has grown, and the file system grows when a pod uses it read-write.",
         cause="No pod runs with the volume, or only pods that mount it read-only: kubelet grows a "
@@ -136,8 +133,7 @@ ENTRIES: Final = (
     ),
     # rook#4062; recording 31-grow-device-larger-than-file-system.
     Entry(
-        "RBD779",
-        "ImageLargerThanVolume",
+        Code.IMAGE_LARGER_THAN_VOLUME,
         Severity.WARNING,
         "The image is larger than its PV and its claim: it was enlarged past Kubernetes.",
         cause="`rbd resize` by hand: the device follows, the file system, the PV and the claim do "
@@ -188,7 +184,7 @@ def _image_ahead(
     if not is_settled or claim.requested_bytes != has or view.size_bytes - has <= _ROUNDED:
         return
     yield finding(
-        "RBD779",
+        Code.IMAGE_LARGER_THAN_VOLUME,
         f"pvc {claim.ref}",
         f"The image of claim {claim.ref} has {size_text(view.size_bytes)}, and its PV and claim "
         f"have {size_text(has)}: it was enlarged past Kubernetes"
@@ -236,7 +232,7 @@ def _behind_controller(
         yield _static(context, claim, volume, (sizes, *newest_events(context, claim)))
         return
     yield finding(
-        "RBD775",
+        Code.NO_RESIZER,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} was enlarged {age_text(waited)} ago, and no external-resizer for its "
         "driver acts on it.",
@@ -289,7 +285,7 @@ def _refused(
         show = kubectl("get secret", missing["name"], namespace=missing["namespace"])
         commands = (show, *commands)
     return finding(
-        "RBD776",
+        Code.GROWTH_REFUSED,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} was enlarged, and the image is not: {why}",
         evidence=evidence,
@@ -330,7 +326,7 @@ def _static(
     if grown is not None:
         commands = (*_growth_of_image(context, asked), *grown, _growth_of_volume(volume, asked))
     return finding(
-        "RBD776",
+        Code.GROWTH_REFUSED,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} was enlarged, and the {behind} is not: {volume.name} is a static "
         f"volume ({_sign_of_static(volume)}), and ceph-csi grows only images that it has made.",
@@ -508,7 +504,7 @@ def _pending(
     else:
         why = f"no pod runs with it. kubelet {does} when one starts"
     yield finding(
-        "RBD778",
+        Code.FILE_SYSTEM_GROWTH_WAITS,
         f"pvc {claim.ref}",
         f"The image of claim {claim.ref} has grown, and {what} has not: {why}.",
         severity=Severity.WARNING if running else None,
@@ -521,7 +517,7 @@ def _not_grown(
     context: RuleContext, claim: PersistentVolumeClaim, pod: Pod, text: str, evidence: str
 ) -> Finding:
     return finding(
-        "RBD777",
+        Code.FILE_SYSTEM_NOT_GROWN,
         f"pod {pod.ref}",
         f"The image of claim {claim.ref} has grown, and the file system under {pod.ref} on "
         f"{pod.node_name} has not: {_meaning(text)}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import kubectl
 from rbdagent.correlate.holders import have_containers_ended, runs
 from rbdagent.model import Finding, HolderVerdict, LifecycleStep, Pod, Recovery, Severity, Verdict
@@ -11,6 +12,7 @@ from rbdagent.rules.context import (
     Rule,
     RuleContext,
     at_least,
+    entries,
     finding,
     identity_lines,
     placed_pod,
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD100",
-        "InUse",
+        Code.IN_USE,
         Severity.INFO,
         "A pod uses the volume, and the volume is mapped on the pod's node as expected.",
         cause="A pod runs with the volume.",
@@ -45,8 +46,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD114",
-        "VolumeShared",
+        Code.VOLUME_SHARED,
         Severity.INFO,
         "Several nodes hold the volume, and its access mode allows that.",
         cause="ReadOnlyMany, ReadWriteMany on a raw block device, or a live migration.",
@@ -57,8 +57,7 @@ ENTRIES: Final = (
     ),
     # kubevirt#11375: a second machine starts on a ReadWriteMany disk without a word.
     Entry(
-        "RBD128",
-        "TwoMachinesOnOneDisk",
+        Code.TWO_MACHINES_ON_ONE_DISK,
         Severity.WARNING,
         "Several virtual machines use one disk, and it is no migration of one machine.",
         cause="Two VirtualMachines name one claim, or a machine was restored or cloned beside its "
@@ -87,12 +86,12 @@ def reported(context: RuleContext) -> Iterator[Finding]:
             continue
         is_leading = found.code == NOT_BACKED or holder_verdict.reported is not None
         # Ceph shows here too that the image was renamed, and which image the name leads to.
-        is_shown = found.code == "RBD123" and subject_of(holder) in {
+        is_shown = found.code == Code.IMAGE_RENAMED and subject_of(holder) in {
             one.subject for one in renamed(context)
         }
         if is_leading and not is_shown:
             yield finding(
-                found.code,
+                Code(found.code),
                 subject_of(holder),
                 f"{found.message}{then_starts(context, holder.node)}",
                 evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
@@ -105,7 +104,7 @@ def reported(context: RuleContext) -> Iterator[Finding]:
         for code in holder.published.findings:
             if code in _ALSO_REPORTED and not (is_leading and code == found.code):
                 yield finding(
-                    code,
+                    Code(code),
                     subject_of(holder),
                     f"{holder.published.device} on {holder.node} has another problem, {code}, as "
                     f"the agent there reports.{then_starts(context, holder.node)}",
@@ -116,13 +115,11 @@ def reported(context: RuleContext) -> Iterator[Finding]:
 
 def _least_severity(code: str, holder_verdict: HolderVerdict, context: RuleContext) -> Severity:
     """Return the least severity that the rule of a code gives, whatever another agent reports."""
-    from rbdagent.rules import FINDINGS
-
-    if code == "RBD104":
+    if code == Code.NBD_PROCESS_GONE:
         is_unused = is_left_behind(holder_verdict) and not pods_of_dead_nbd(holder_verdict, context)
-        return Severity.WARNING if is_unused else FINDINGS[code].severity
+        return Severity.WARNING if is_unused else entries()[code].severity
     # Of RBD123, it is that of a PV whose image does not exist.
-    return Severity.ERROR if code == "RBD123" else FINDINGS[code].severity
+    return Severity.ERROR if code == Code.IMAGE_RENAMED else entries()[code].severity
 
 
 def _recovery_elsewhere(holder_verdict: HolderVerdict) -> Recovery | None:
@@ -136,7 +133,16 @@ def _recovery_elsewhere(holder_verdict: HolderVerdict) -> Recovery | None:
             return None
 
 
-_ALSO_REPORTED: Final = frozenset({"RBD101", "RBD102", "RBD103", "RBD104", "RBD105", "RBD110"})
+_ALSO_REPORTED: Final = frozenset(
+    {
+        Code.MAPPING_ORPHANED,
+        Code.MAPPING_PINNED,
+        Code.CLIENT_BLOCKLISTED,
+        Code.NBD_PROCESS_GONE,
+        Code.MAPPING_UNWATCHED,
+        Code.STAGING_LEFT_MOUNTED,
+    }
+)
 """Codes of a mapping that are shown beside the one that explains the verdict of its agent."""
 
 
@@ -155,7 +161,7 @@ def shared(context: RuleContext) -> Iterator[Finding]:
     if len(machines) > 1:
         named = ", ".join(f"{name} ({placed_pod(pod)})" for name, pod in machines.items())
         yield finding(
-            "RBD128",
+            Code.TWO_MACHINES_ON_ONE_DISK,
             context.name,
             f"{len(machines)} virtual machines use one disk: {named}. Only the migration of one "
             "machine has two pods on its disk, and these are different machines: stop one of them, "
@@ -168,7 +174,7 @@ def shared(context: RuleContext) -> Iterator[Finding]:
         )
         return
     yield finding(
-        "RBD114",
+        Code.VOLUME_SHARED,
         context.name,
         f"{context.name} is in use on {nodes}; its access mode ({modes}) allows that.",
         evidence=tuple(
@@ -207,7 +213,7 @@ def in_use(context: RuleContext) -> Iterator[Finding]:
             continue
         has_ended = have_containers_ended(evidence_of(holder_verdict.holder).running)
         yield finding(
-            "RBD100",
+            Code.IN_USE,
             subject_of(holder_verdict.holder),
             f"{subject_of(holder_verdict.holder)} is {'not free yet' if has_ended else 'in use'}: "
             f"{holder_verdict.reasons[0]}.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.codes import Code
 from rbdagent.commands import command
 from rbdagent.model import DeviceKind, ImagePresence, LifecycleStep, NotObserved, Recovery, Severity
 from rbdagent.parse.foreign import foreign_name
@@ -26,8 +27,7 @@ _MIGRATING: Final = "migrating"
 
 ENTRIES: Final = (
     Entry(
-        "RBD129",
-        "DemotedWhileMapped",
+        Code.DEMOTED_WHILE_MAPPED,
         Severity.ERROR,
         "The image was demoted while it is mapped read-write, and the kernel writes on.",
         cause="`rbd mirror image demote` succeeds while a kernel has the image mapped, unless it "
@@ -42,8 +42,7 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
     Entry(
-        "RBD130",
-        "ObjectMapDisabled",
+        Code.OBJECT_MAP_DISABLED,
         Severity.ERROR,
         "The object map of the image was disabled while it is mapped: each read and write fails.",
         cause="`rbd feature disable` of object-map or fast-diff: the mapping still uses the object "
@@ -57,8 +56,7 @@ ENTRIES: Final = (
         step=LifecycleStep.USE,
     ),
     Entry(
-        "RBD132",
-        "MappingWithoutItsData",
+        Code.MAPPING_WITHOUT_ITS_DATA,
         Severity.ERROR,
         "Reads of the mapping return zeros or other data, without an error.",
         cause="The mapped snapshot was removed: a read-only mapping has no watch, so `rbd snap rm` "
@@ -84,7 +82,7 @@ def demoted(context: RuleContext) -> Iterator[Finding]:
         if view is None or view.primary is not False:
             continue
         yield finding(
-            "RBD129",
+            Code.DEMOTED_WHILE_MAPPED,
             subject_of(holder_verdict.holder),
             f"{subject_of(holder_verdict.holder)} can write to {view.spec}, which is not primary "
             "in this cluster any more. What is written now is lost with a resync: stop its pods "
@@ -104,7 +102,7 @@ def without_object_map(context: RuleContext) -> Iterator[Finding]:
         if mapping is None or not mapping.has_object_map or view is None or not _lacks_it(view):
             continue
         yield finding(
-            "RBD130",
+            Code.OBJECT_MAP_DISABLED,
             subject_of(holder_verdict.holder),
             f"{mapping.device} uses the object map of {view.spec}, which was disabled while it is "
             "mapped: each read and write of the device fails. Enable the feature again.",
@@ -126,7 +124,7 @@ def without_its_data(context: RuleContext) -> Iterator[Finding]:
         if why is None:
             continue
         yield finding(
-            "RBD132",
+            Code.MAPPING_WITHOUT_ITS_DATA,
             subject_of(holder_verdict.holder),
             f"{mapping.device} reads as {why.reads}, without an error: {why.cause}. Do not copy "
             "from it.",

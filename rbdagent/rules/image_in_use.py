@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import filled
 from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.model import (
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD402",
-        "StillBeingUsed",
+        Code.STILL_BEING_USED,
         Severity.ERROR,
         "ceph-csi refuses to stage the volume: the image has another watcher.",
         cause="A client has the image open: a forgotten mapping, a node that was detached by "
@@ -60,8 +60,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD742",
-        "BlocklistForbidden",
+        Code.BLOCKLIST_FORBIDDEN,
         Severity.ERROR,
         "The driver's user may not put the former owner of the lock on the blocklist.",
         cause="The driver's user has custom caps without `profile rbd` for the monitors: it cannot "
@@ -100,7 +99,7 @@ def still_being_used(context: RuleContext) -> Iterator[Finding]:
     continues = _has_no_watcher(context) or _is_adopted(watching, pod_event.node, context)
     unknown = None if continues else _of_unknown_machine(watching, context)
     yield finding(
-        "RBD402",
+        Code.STILL_BEING_USED,
         f"pod {pod_event.event.subject}",
         f"{pod_event.event.subject} waits: ceph-csi will not stage {context.name} while the "
         "image has "
@@ -213,7 +212,7 @@ def lock_not_broken(context: RuleContext) -> Iterator[Finding]:
     (owner, *_) = _gone_owners(context)
     fields = fields_of(pod_event.node, context, user_in(pod_event.text))
     yield finding(
-        "RBD742",
+        Code.BLOCKLIST_FORBIDDEN,
         f"pod {pod_event.event.subject}",
         f"{waiters_text([pod_event])}: the exclusive lock of {fields['image']} belongs to "
         f"client.{owner.client}, which no longer watches the image, and Ceph refuses to put that "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command
 from rbdagent.correlate.directories import observed_mounts
 from rbdagent.correlate.image_identity import identity_of_mapping, volume_image
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD123",
-        "ImageRenamed",
+        Code.IMAGE_RENAMED,
         Severity.CRITICAL,
         "The device that serves the volume is not of the image to which the PV leads today.",
         cause="The image was renamed while it was mapped, and another image may have its former "
@@ -140,7 +140,7 @@ def _renamed(
     severity = Severity.ERROR if is_gone else Severity.WARNING if is_unused else None
     shown = [command("rbd info", str(spec)) for spec in (now, None if is_gone else named) if spec]
     return finding(
-        "RBD123",
+        Code.IMAGE_RENAMED,
         subject,
         f"{what} serves {context.name} and is {image}. {context.name} names {leads_to}.",
         evidence=(

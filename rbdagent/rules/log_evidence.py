@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from rbdagent.codes import Code
 from rbdagent.correlate.log_names import log_names_of
 from rbdagent.model import (
     LifecycleStep,
@@ -38,9 +39,9 @@ _Logs = tuple[tuple[str, LogExcerpt | NotObserved], ...]
 
 _BACK: Final = frozenset({LifecycleStep.UNPUBLISH, LifecycleStep.UNSTAGE})
 _THERE: Final = frozenset({LifecycleStep.STAGE, LifecycleStep.PUBLISH})
-_EITHER: Final = frozenset({"RBD120", "RBD203"})
+_EITHER: Final = frozenset({Code.BETWEEN_STEPS, Code.OPERATION_HANGS})
 """A volume between two steps, or with a hanging step, may be on the attach or the detach path."""
-_OF_THE_HOLDER: Final = frozenset({"RBD401"})
+_OF_THE_HOLDER: Final = frozenset({Code.MULTI_ATTACH})
 """A pod on another node waits for a step of this node."""
 _DETACH_CALLS: Final = r"\b(?:Node)?Un(?:mount|map|stage|publish)"
 """``NodeUnstageVolume``, ``UnmountDevice``, ``UnmapVolume.TearDownVolume``."""

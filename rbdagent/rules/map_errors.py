@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, filled, template
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.model import Finding, LifecycleStep, NotObserved, Recovery, Severity
@@ -54,8 +55,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD308",
-        "MapRefusedByBlocklist",
+        Code.MAP_REFUSED_BY_BLOCKLIST,
         Severity.ERROR,
         "A map failed with 108: the node's shared Ceph client is blocklisted.",
         cause="New mappings share the client of blocklisted mappings of that node. Or the "
@@ -73,8 +73,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD735",
-        "NoMonitorSession",
+        Code.NO_MONITOR_SESSION,
         Severity.ERROR,
         "The node's kernel gets no session with Ceph's monitors.",
         cause="The monitors are not reached (network, firewall, addresses that have changed), they "
@@ -90,8 +89,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD736",
-        "CephRefusesUser",
+        Code.CEPH_REFUSES_USER,
         Severity.ERROR,
         "Ceph refuses the driver's user: its key is wrong, or its caps are not sufficient.",
         cause="The key in the secret is not the user's key (any more), the user does not exist, or "
@@ -107,8 +105,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD737",
-        "PoolMissing",
+        Code.POOL_MISSING,
         Severity.ERROR,
         "The pool of the image does not exist in the Ceph cluster that the driver uses.",
         cause="The pool was deleted or renamed, the clusterID leads to another Ceph cluster, or a "
@@ -121,8 +118,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD738",
-        "ImageNotFound",
+        Code.IMAGE_NOT_FOUND,
         Severity.ERROR,
         "The driver does not find the image.",
         cause="The image was deleted or renamed or is in the trash, or the PV leads to another "
@@ -137,8 +133,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD739",
-        "KernelModuleMissing",
+        Code.KERNEL_MODULE_MISSING,
         Severity.ERROR,
         "The node's kernel has no rbd module, or may not load it.",
         cause="A minimal kernel without the module, a package of additional modules that is not "
@@ -152,8 +147,7 @@ ENTRIES: Final = (
     ),
     # deep-flatten: Linux 5.1, commit b9f6d447a6f6.
     Entry(
-        "RBD740",
-        "ImageFeaturesUnsupported",
+        Code.IMAGE_FEATURES_UNSUPPORTED,
         Severity.ERROR,
         "The image has features that the node's kernel does not know.",
         cause="The imageFeatures of the StorageClass, or features of images that were created with "
@@ -172,8 +166,7 @@ ENTRIES: Final = (
     # image of ceph-csi since ceph-csi#5856. The limit of 16 parents is RBD_MAX_PARENT_CHAIN_LEN in
     # drivers/block/rbd.c.
     Entry(
-        "RBD741",
-        "MapOptionsRefused",
+        Code.MAP_OPTIONS_REFUSED,
         Severity.ERROR,
         "The node's kernel rejects the map options, or the parents of the image.",
         cause="mapOptions of the StorageClass or PV that this kernel does not know (ms_mode, "
@@ -195,8 +188,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD743",
-        "ImageNotPrimary",
+        Code.IMAGE_NOT_PRIMARY,
         Severity.ERROR,
         "The image is a non-primary mirror image: only the primary image can be mapped.",
         cause="Mirroring: the primary is in the other Ceph cluster, or was demoted and no image "
@@ -211,8 +203,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD744",
-        "MapFails",
+        Code.MAP_FAILS,
         Severity.ERROR,
         "Mapping the image fails on the pod's node.",
         cause="See the error in the event.",
@@ -223,8 +214,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD745",
-        "ImageBeingFlattened",
+        Code.IMAGE_BEING_FLATTENED,
         Severity.INFO,
         "The image is being flattened before it can be mapped or cloned.",
         cause="The image is a clone with more parents than ceph-csi maps, or with features that "
@@ -239,8 +229,7 @@ ENTRIES: Final = (
     ),
     # aes256k: Linux 7.0, commit b7cc142dbafe; ceph-csi#6493.
     Entry(
-        "RBD747",
-        "CephKeyUnusable",
+        Code.CEPH_KEY_UNUSABLE,
         Severity.ERROR,
         "The node's kernel or the CSI driver cannot use the CephX key of the driver's user.",
         cause="A key of type aes256k, which Ceph 19.2.6 and 20.2.4 create by default "
@@ -260,8 +249,7 @@ ENTRIES: Final = (
     ),
     # The default of rbd before Ceph 20: ceph#64635; of the kernel: commit 00498b994113.
     Entry(
-        "RBD748",
-        "MonitorAddressMissing",
+        Code.MONITOR_ADDRESS_MISSING,
         Severity.ERROR,
         "No monitor has an address for the ms_mode of the map.",
         cause="ms_mode=legacy needs a v1 address of the monitors (port 6789), and every other "
@@ -288,14 +276,14 @@ _OF_THE_KERNEL: Final = (Call.ADD_KEY, Call.MAP)
 """What the kernel does; all other calls are librados' and librbd's, in the plugin or in rbd."""
 NOT_PRIMARY: Final = ErrorText(
     (),
-    "RBD743",
+    Code.IMAGE_NOT_PRIMARY,
     "the image is a non-primary mirror image",
     (template("rbd mirror image status", "{image}"),),
 )
 _DEFAULT_MAP_OPTIONS: Final = template("ceph config get client rbd_default_map_options")
 _KERNEL_TOO_OLD: Final = ErrorText(
     (),
-    "RBD735",
+    Code.NO_MONITOR_SESSION,
     "Ceph's monitors refuse its kernel, which is too old: it lacks features that the cluster "
     "requires",
     (KERNEL_LOG, KERNEL_VERSION),
@@ -305,7 +293,7 @@ _KERNEL_TOO_OLD: Final = ErrorText(
 )
 _OTHER_CLUSTER: Final = ErrorText(
     (),
-    "RBD735",
+    Code.NO_MONITOR_SESSION,
     "another Ceph cluster answers at the addresses of the monitors",
     (KERNEL_LOG, _MONITORS),
     "Compare the addresses in the driver's configuration with `ceph mon dump` of the cluster that "
@@ -314,7 +302,7 @@ _OTHER_CLUSTER: Final = ErrorText(
 )
 _NOT_REACHED: Final = ErrorText(
     (),
-    "RBD735",
+    Code.NO_MONITOR_SESSION,
     "its kernel does not reach Ceph: its connections to the monitors or OSDs fail",
     (KERNEL_LOG, _MONITORS),
     "Test the addresses and ports that the kernel's lines name from that node: 3300 and 6789 of "
@@ -329,7 +317,7 @@ _NO_SESSION: Final = (
 """What the kernel logs while a map waits for its session, whatever number it returns then."""
 _TOO_MANY_PARENTS: Final = ErrorText(
     (),
-    "RBD741",
+    Code.MAP_OPTIONS_REFUSED,
     "the image is most likely a clone with more than 16 parents, which is the most that krbd "
     "follows",
     (IMAGE, KERNEL_LOG, _TASKS),
@@ -339,7 +327,7 @@ _TOO_MANY_PARENTS: Final = ErrorText(
 )
 _UNKNOWN_OPTION: Final = ErrorText(
     (),
-    "RBD741",
+    Code.MAP_OPTIONS_REFUSED,
     "its kernel most likely does not know an option of the map: the kernel log names it",
     (
         KERNEL_LOG,
@@ -353,7 +341,7 @@ _UNKNOWN_OPTION: Final = ErrorText(
 def mirrored_here(pod_event: PodEvent, context: RuleContext) -> Finding:
     """Return RBD743 for a pod that waits for an image to which only rbd-mirror writes."""
     return finding(
-        "RBD743",
+        Code.IMAGE_NOT_PRIMARY,
         f"pod {pod_event.event.subject}",
         f"{pod_event.event.subject} cannot start: the image of {context.name} is not primary "
         "in this cluster, and rbd-mirror writes to it.",
@@ -372,7 +360,7 @@ def being_flattened(subject: str, message: str, evidence: tuple[str, ...], actor
         actor: who retries then.
     """
     return finding(
-        "RBD745",
+        Code.IMAGE_BEING_FLATTENED,
         subject,
         message,
         evidence=evidence,
@@ -385,7 +373,7 @@ def being_flattened(subject: str, message: str, evidence: tuple[str, ...], actor
 
 NO_POOL_NAMED: Final = ErrorText(
     (Recognised.NO_POOL_NAMED,),
-    "RBD737",
+    Code.POOL_MISSING,
     "the PV has staticVolume and no pool in its volumeAttributes",
     (field_of_volume("csi.volumeAttributes"), template("ceph osd pool ls")),
     "Set the PV to Retain and create it again with the pool that has the image: the attributes "
@@ -395,19 +383,19 @@ NO_POOL_NAMED: Final = ErrorText(
 MAP_TEXTS: Final = (
     ErrorText(
         (Recognised.FLATTENING,),
-        "RBD745",
+        Code.IMAGE_BEING_FLATTENED,
         "Ceph's manager is flattening the image first",
         (_TASKS,),
     ),
     ErrorText(
         (Recognised.NOT_PRIMARY,),
-        "RBD743",
+        Code.IMAGE_NOT_PRIMARY,
         NOT_PRIMARY.means,
         NOT_PRIMARY.commands,
     ),
     ErrorText(
         (Recognised.MODULE_OF_OTHER_KERNEL,),
-        "RBD739",
+        Code.KERNEL_MODULE_MISSING,
         "the CSI node plugin's container cannot load the rbd module of its kernel",
         (template("modprobe rbd", node="{node}"),),
         "Load the module on the node itself: `modprobe rbd` there, and rbd in "
@@ -415,13 +403,13 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.NO_MODULE,),
-        "RBD739",
+        Code.KERNEL_MODULE_MISSING,
         "its kernel has no rbd module",
         (template("modprobe rbd", node="{node}"),),
     ),
     ErrorText(
         (Recognised.NO_NBD_MODULE,),
-        "RBD739",
+        Code.KERNEL_MODULE_MISSING,
         "its kernel has no nbd module, which the mounter rbd-nbd needs",
         (template("modprobe nbd", node="{node}"),),
         "Install the package with the kernel module nbd on that node and load it, or run the pods "
@@ -430,7 +418,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.NEEDS_RBD_NBD,),
-        "RBD740",
+        Code.IMAGE_FEATURES_UNSUPPORTED,
         "the volume asks for the image feature {feature}, which ceph-csi maps only with rbd-nbd",
         (field_of_volume("csi.volumeAttributes"), IMAGE),
         "The attributes of a PV cannot be changed: set Retain and create the PV again, with "
@@ -441,7 +429,7 @@ MAP_TEXTS: Final = (
     ErrorText(
         # parseMapOptions takes what is before the first colon for the mounter.
         (Recognised.UNKNOWN_MOUNTER,),
-        "RBD741",
+        Code.MAP_OPTIONS_REFUSED,
         "the mapOptions or unmapOptions of the PV begin with {mounter}, and ceph-csi knows the "
         "prefixes krbd and nbd only",
         (field_of_volume("csi.volumeAttributes"),),
@@ -452,7 +440,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.KRBD_LACKS_FEATURE, *failed_calls(Fault.FEATURES)),
-        "RBD740",
+        Code.IMAGE_FEATURES_UNSUPPORTED,
         "its kernel does not support all features of the image",
         (
             IMAGE,
@@ -465,7 +453,7 @@ MAP_TEXTS: Final = (
                 is_migrating,
                 ErrorText(
                     (),
-                    "RBD740",
+                    Code.IMAGE_FEATURES_UNSUPPORTED,
                     "the image is the target of a migration that is not committed, and no kernel "
                     "maps such an image",
                     (IMAGE,),
@@ -478,7 +466,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         failed_calls(Fault.KEY_TYPE),
-        "RBD747",
+        Code.CEPH_KEY_UNUSABLE,
         "its kernel cannot use the key of {user} ({number}); kernels before 7.0 do not know keys "
         "of type aes256k",
         (KERNEL_VERSION, STAGE_SECRET, KERNEL_LOG, _MONITORS),
@@ -486,7 +474,7 @@ MAP_TEXTS: Final = (
     ErrorText(
         # The kernel's keyring refuses: seccomp without add_key(2), or the user's key quota.
         (Recognised.KEY_NOT_ADDED,),
-        "RBD744",
+        Code.MAP_FAILS,
         "its kernel does not accept the key of {user} ({number})",
         (KERNEL_LOG,),
         "Check the seccomp profile of the CSI node plugin, which must allow add_key(2), and "
@@ -495,7 +483,7 @@ MAP_TEXTS: Final = (
     ErrorText(
         # From the librados of ceph-csi, which passes the key as keyfile (measured with 16.2, 18.2).
         failed_calls(Fault.UNUSABLE),
-        "RBD747",
+        Code.CEPH_KEY_UNUSABLE,
         "the CSI driver cannot read the key of its Ceph user: the key is of a type that the "
         "driver's librados does not support (aes256k), or is not a key; or the name of a monitor "
         "cannot be resolved",
@@ -508,7 +496,7 @@ MAP_TEXTS: Final = (
     ErrorText(
         # Kernels support ms_mode since 00498b994113 (5.11).
         (Recognised.NO_ADDRESS,),
-        "RBD748",
+        Code.MONITOR_ADDRESS_MISSING,
         "the monitors have no address for the ms_mode of the map",
         (_MONITORS, _MAP_OPTIONS, _DEFAULT_MAP_OPTIONS, KERNEL_VERSION),
         causes=(
@@ -516,7 +504,7 @@ MAP_TEXTS: Final = (
                 needs_ms_mode,
                 ErrorText(
                     (),
-                    "RBD748",
+                    Code.MONITOR_ADDRESS_MISSING,
                     "all monitors have port 3300 only (msgr2), and the PV has no ms_mode in its "
                     "mapOptions: the map uses the former protocol",
                     (_MONITORS, _DEFAULT_MAP_OPTIONS, KERNEL_VERSION),
@@ -531,7 +519,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         failed_calls(Fault.TIMED_OUT, *_OF_THE_KERNEL),
-        "RBD735",
+        Code.NO_MONITOR_SESSION,
         "its kernel got no session with Ceph's monitors in time (110): they are not reached from "
         "there, or they refuse this kernel",
         (KERNEL_LOG, _MONITORS, template("ceph health detail")),
@@ -542,7 +530,7 @@ MAP_TEXTS: Final = (
             *failed_calls(Fault.TIMED_OUT, *(call for call in Call if call not in _OF_THE_KERNEL)),
             Recognised.TIMED_OUT,
         ),
-        "RBD735",
+        Code.NO_MONITOR_SESSION,
         "the CSI node plugin there got no answer from Ceph in time (110): its monitors or OSDs are "
         "not reached from the network of the plugin's pod, or do not answer",
         (_MONITORS, template("ceph health detail"), NODE_PODS),
@@ -550,7 +538,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         failed_calls(Fault.DENIED, Call.CONNECT),
-        "RBD736",
+        Code.CEPH_REFUSES_USER,
         "Ceph refuses the driver's user",
         (USERS,),
         causes=(
@@ -558,7 +546,7 @@ MAP_TEXTS: Final = (
                 is_client_too_old,
                 ErrorText(
                     (),
-                    "RBD736",
+                    Code.CEPH_REFUSES_USER,
                     "Ceph refuses the login of the driver: the client of its version of ceph-csi "
                     "is too old for monitors that forbid insecure global_id reclaim, or its user "
                     "or key is wrong",
@@ -571,13 +559,13 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         failed_calls(Fault.DENIED),
-        "RBD736",
+        Code.CEPH_REFUSES_USER,
         "Ceph refuses the driver's user",
         (USERS,),
     ),
     ErrorText(
         (Recognised.POOL_GONE,),
-        "RBD737",
+        Code.POOL_MISSING,
         "the image's pool does not exist in the Ceph cluster that the driver uses",
         (template("ceph fsid"), template("ceph osd pool ls")),
         causes=(
@@ -585,7 +573,7 @@ MAP_TEXTS: Final = (
                 is_pool_there,
                 ErrorText(
                     (),
-                    "RBD737",
+                    Code.POOL_MISSING,
                     "the driver does not find the image's pool, and rbdagent finds it, with the "
                     "image: the driver asks another Ceph cluster",
                     (field_of_volume("csi.volumeAttributes"), *CONFIG_MAPS),
@@ -599,7 +587,7 @@ MAP_TEXTS: Final = (
                 is_pool_gone,
                 ErrorText(
                     (),
-                    "RBD737",
+                    Code.POOL_MISSING,
                     "the Ceph cluster has no pool with the id in the PV's handle: the pool was "
                     "deleted there, and the image with it, or the clusterID leads to another "
                     "cluster than that of the image",
@@ -615,7 +603,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.IMAGE_GONE, *failed_calls(Fault.NO_IMAGE)),
-        "RBD738",
+        Code.IMAGE_NOT_FOUND,
         "the driver does not find the image",
         (IMAGE, template("rbd trash ls --all --pool", "{pool}")),
         causes=(
@@ -623,7 +611,7 @@ MAP_TEXTS: Final = (
                 is_present,
                 ErrorText(
                     (),
-                    "RBD738",
+                    Code.IMAGE_NOT_FOUND,
                     "the driver does not find the image, and rbdagent finds {image}: the driver "
                     "looks in another cluster, pool or namespace, or the image was restored since",
                     (IMAGE, field_of_volume("csi.volumeAttributes"), *CONFIG_MAPS),
@@ -638,7 +626,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         failed_calls(Fault.NOT_TAKEN),
-        "RBD741",
+        Code.MAP_OPTIONS_REFUSED,
         "its kernel rejects the map ({number}): an option that the kernel does not know, or a "
         "chain of parents that is too long or is being flattened",
         (KERNEL_LOG, _MAP_OPTIONS, IMAGE),
@@ -647,7 +635,7 @@ MAP_TEXTS: Final = (
                 is_being_flattened,
                 ErrorText(
                     (),
-                    "RBD745",
+                    Code.IMAGE_BEING_FLATTENED,
                     "Ceph's manager is flattening the image, and its kernel does not map it "
                     "meanwhile ({number})",
                     (_TASKS,),
@@ -659,7 +647,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         ((Call.MAP, Fault.BUSY),),
-        "RBD744",
+        Code.MAP_FAILS,
         "its kernel cannot take the lock of the image ({number})",
         (LOCKS, KERNEL_LOG),
         "See who has the lock (`rbd lock ls`), and the kernel log on that node: `locked by "
@@ -669,7 +657,7 @@ MAP_TEXTS: Final = (
                 has_lock_by_hand,
                 ErrorText(
                     (),
-                    "RBD744",
+                    Code.MAP_FAILS,
                     "the image was locked by hand (`rbd lock add`), and its kernel does not break "
                     "such a lock ({number})",
                     (LOCKS,),
@@ -684,7 +672,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         ((Call.MAP, Fault.READ_ONLY),),
-        "RBD744",
+        Code.MAP_FAILS,
         "the map is refused as read-only ({number}): either the owner of the exclusive lock keeps "
         "it, or /sys is read-only in the container of the CSI node plugin",
         (LOCKS, KERNEL_LOG),
@@ -696,7 +684,7 @@ MAP_TEXTS: Final = (
                 is_locked,
                 ErrorText(
                     (),
-                    "RBD744",
+                    Code.MAP_FAILS,
                     "the client that has the exclusive lock of the image does not release it "
                     "({number})",
                     (LOCKS,),
@@ -709,7 +697,7 @@ MAP_TEXTS: Final = (
                 is_released,
                 ErrorText(
                     (),
-                    "RBD744",
+                    Code.MAP_FAILS,
                     "/sys is most likely read-only in the container of the CSI node plugin, and "
                     "the kernel was not asked ({number}): no client holds the image now",
                     (NODE_PODS,),
@@ -724,7 +712,7 @@ MAP_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.MAP_FAILED,),
-        "RBD744",
+        Code.MAP_FAILS,
         "the image cannot be mapped",
         (KERNEL_LOG,),
         causes=_NO_SESSION,
@@ -742,7 +730,7 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
     entry = entry_of_host(context, pod_event.node)
     if entry is not None:
         yield finding(
-            "RBD308",
+            Code.MAP_REFUSED_BY_BLOCKLIST,
             f"pod {pod_event.event.subject}",
             f"{waits}: {pod_event.node} is on Ceph's blocklist by {entry_text(entry)}, so every "
             "client there is refused, also a new one. Find out who fenced the node, and why.",
@@ -754,7 +742,7 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
         return
     if _is_of_plugin(pod_event.text):
         yield finding(
-            "RBD308",
+            Code.MAP_REFUSED_BY_BLOCKLIST,
             f"pod {pod_event.event.subject}",
             f"{waits}: the Ceph client of the CSI node plugin on {pod_event.node} was blocklisted, "
             "and stays refused after the entry is gone.",
@@ -771,7 +759,7 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
         )
         return
     yield finding(
-        "RBD308",
+        Code.MAP_REFUSED_BY_BLOCKLIST,
         f"pod {pod_event.event.subject}",
         f"{waits}: the {place} is blocklisted, and every new map there fails."
         + (_EVICT if _may_have_mappings(context, pod_event.node) else ""),

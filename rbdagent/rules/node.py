@@ -6,6 +6,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.codes import Code
 from rbdagent.commands import command
 from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, same_image
 from rbdagent.correlate.index import kube_index, node_index
@@ -59,8 +60,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD201",
-        "CSIDriverDown",
+        Code.CSI_DRIVER_DOWN,
         Severity.ERROR,
         "The CSI driver does not answer on the node that holds the volume.",
         cause="The node plugin's pod was evicted, crashed, or cannot start.",
@@ -75,8 +75,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNSTAGE,
     ),
     Entry(
-        "RBD202",
-        "KubeletDown",
+        Code.KUBELET_DOWN,
         Severity.ERROR,
         "kubelet does not run on this node.",
         cause="It was stopped, or fails to start.",
@@ -88,8 +87,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
-        "RBD203",
-        "OperationHangs",
+        Code.OPERATION_HANGS,
         Severity.ERROR,
         "An operation on this volume hangs.",
         cause="One of four: Ceph answers no client; an OSD or a PG of this client's requests does "
@@ -114,8 +112,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD204",
-        "DeviceNodeMissing",
+        Code.DEVICE_NODE_MISSING,
         Severity.WARNING,
         "The mapping is in sysfs, but its device node is missing from /dev.",
         cause="The device node was removed, or /dev is not the host's devtmpfs, as in a container.",
@@ -127,8 +124,7 @@ ENTRIES: Final = (
         recovery=Recovery(note="no component creates the device node again"),
     ),
     Entry(
-        "RBD205",
-        "PodDirectoryLeft",
+        Code.POD_DIRECTORY_LEFT,
         Severity.WARNING,
         "A pod's directory of the volume is left, the pod is not in the API, and nothing is "
         "mounted there.",
@@ -141,8 +137,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
-        "RBD206",
-        "StagingWithoutVolumeData",
+        Code.STAGING_WITHOUT_VOLUME_DATA,
         Severity.WARNING,
         "The volume is staged, and its vol_data.json is missing.",
         cause="A crash, or a race between the clean-up of ceph-csi and of kubelet "
@@ -154,8 +149,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNSTAGE,
     ),
     Entry(
-        "RBD207",
-        "SameNameElsewhere",
+        Code.SAME_NAME_ELSEWHERE,
         Severity.INFO,
         "Another image of the same name is mapped on this node.",
         cause="Two clusters with equal pool and image names, or an image that was deleted and "
@@ -179,7 +173,7 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
         hanging_pods = _hanging_pods(holder_verdict)
         stuck = f" {pod_names(hanging_pods)} cannot end until then." if hanging_pods else ""
         yield finding(
-            "RBD201",
+            Code.CSI_DRIVER_DOWN,
             f"node {holder.node}",
             f"The CSI driver does not answer on {holder.node}, so nothing can be unmounted there. "
             f"Bring its node plugin back: kubelet then continues automatically.{stuck}"
@@ -193,18 +187,19 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
 def down_elsewhere(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD201, RBD202 and RBD203 of another node: only its agent's report shows them."""
     for code, message in _DOWN_ELSEWHERE.items():
-        if code == "RBD203" and _hanging_event(context) is not None:
+        if code == Code.OPERATION_HANGS and _hanging_event(context) is not None:
             # The event shows it here, too.
             continue
         yield from agent_findings(code, message, lambda holder: f"node {holder.node}", context)
 
 
 _DOWN_ELSEWHERE: Final = {
-    "RBD201": "The CSI driver does not answer on {node}, so nothing can be unmounted there. Bring "
-    "its node plugin back, as the agent there reports.",
-    "RBD202": "kubelet does not run on {node}. Containers keep running, and nothing is unmounted "
-    "until kubelet is back, as the agent there reports.",
-    "RBD203": "An operation on {volume} hangs. The agent on {node} shows it: run rbdagent there.",
+    Code.CSI_DRIVER_DOWN: "The CSI driver does not answer on {node}, so nothing can be unmounted "
+    "there. Bring its node plugin back, as the agent there reports.",
+    Code.KUBELET_DOWN: "kubelet does not run on {node}. Containers keep running, and nothing is "
+    "unmounted until kubelet is back, as the agent there reports.",
+    Code.OPERATION_HANGS: "An operation on {volume} hangs. The agent on {node} shows it: run "
+    "rbdagent there.",
 }
 
 
@@ -249,7 +244,7 @@ def _is_down(kubelet: KubeletView) -> bool:
 
 def _without_kubelet(kubelet: KubeletView, node: str, severity: Severity | None) -> Finding:
     return finding(
-        "RBD202",
+        Code.KUBELET_DOWN,
         f"node {node}",
         f"kubelet does not run on {node}. Containers keep running, and nothing is unmounted until "
         "kubelet is back.",
@@ -277,7 +272,7 @@ def of_node(snapshot: Snapshot) -> Iterator[Finding]:
     for plugin in observed_of(kubelet.sockets):
         if plugin.listening is False and plugin.driver in drivers:
             yield finding(
-                "RBD201",
+                Code.CSI_DRIVER_DOWN,
                 f"node {node.node_name}",
                 f"The CSI driver {plugin.driver} does not answer on {node.node_name}, so nothing "
                 "can be mounted or unmounted there. Bring its node plugin back.",
@@ -315,7 +310,7 @@ def hanging(context: RuleContext) -> Iterator[Finding]:
     is_certain = event is not None or hang.is_certain or bool(stuck)
     side = _side(context, hang, stuck)
     yield finding(
-        "RBD203",
+        Code.OPERATION_HANGS,
         context.name,
         f"{side.message} Do not kill the processes.",
         evidence=(
@@ -665,7 +660,7 @@ def device_node_missing(context: RuleContext) -> Iterator[Finding]:
         if mapping is None or mapping.device_node_present is not False:
             continue
         yield finding(
-            "RBD204",
+            Code.DEVICE_NODE_MISSING,
             subject_of(holder_verdict.holder),
             f"{mapping.device} is mapped on {holder_verdict.holder.node}, and its device node "
             "is missing "
@@ -693,7 +688,7 @@ def pod_directories_left(context: RuleContext) -> Iterator[Finding]:
     for leftover in context.volume.leftovers:
         is_moving = _just_changed(leftover, context)
         yield finding(
-            "RBD205",
+            Code.POD_DIRECTORY_LEFT,
             f"pod {leftover.pod_uid}",
             f"A directory of pod {leftover.pod_uid} is left on {context.here}. The pod is not in "
             f"the API, and nothing is mounted in the directory.{_AT_WORK if is_moving else ''}",
@@ -730,7 +725,7 @@ def staged_without_volume_data(context: RuleContext) -> Iterator[Finding]:
             if not any(mount.path.startswith(directory.path) for mount in mounted):
                 continue
             yield finding(
-                "RBD206",
+                Code.STAGING_WITHOUT_VOLUME_DATA,
                 subject_of(holder_verdict.holder),
                 f"{subject_of(holder_verdict.holder)} is staged, and the vol_data.json beside "
                 "it is "
@@ -756,7 +751,7 @@ def same_name_other_image(context: RuleContext) -> Iterator[Finding]:
         if not difference:
             continue
         yield finding(
-            "RBD207",
+            Code.SAME_NAME_ELSEWHERE,
             f"{mapping.device} on {context.here}",
             f"{mapping.device} on {context.here} is another image of the same name: {difference}. "
             "Use the device in commands, never the name.",

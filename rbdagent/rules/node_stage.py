@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import template
 from rbdagent.model import CollectScope, Finding, InTreeRbdSource, LifecycleStep, Recovery, Severity
 from rbdagent.parse.foreign import foreign
@@ -62,8 +63,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD756",
-        "SharedFileSystemRefused",
+        Code.SHARED_FILE_SYSTEM_REFUSED,
         Severity.ERROR,
         "The claim requests a file system on many nodes, which RBD does not support.",
         cause="ReadWriteMany with volumeMode Filesystem.",
@@ -77,8 +77,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD757",
-        "VolumeModeMisused",
+        Code.VOLUME_MODE_MISUSED,
         Severity.ERROR,
         "The pod uses a raw block volume as a directory, or a file system as a device.",
         cause="volumeMounts name a claim with volumeMode Block, or volumeDevices one with "
@@ -90,8 +89,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PUBLISH,
     ),
     Entry(
-        "RBD758",
-        "OwnershipNotSet",
+        Code.OWNERSHIP_NOT_SET,
         Severity.ERROR,
         "kubelet cannot change the group of the volume's files to the pod's fsGroup.",
         cause="fsGroup on a volume that is read-only or returns errors.",
@@ -103,8 +101,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PUBLISH,
     ),
     Entry(
-        "RBD759",
-        "SELinuxConflict",
+        Code.SELINUX_CONFLICT,
         Severity.ERROR,
         "Two pods use the volume on one node with different SELinux labels.",
         cause="Their securityContext differs, and the volume is mounted with one label for all "
@@ -117,8 +114,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PUBLISH,
     ),
     Entry(
-        "RBD760",
-        "InTreePluginGone",
+        Code.IN_TREE_PLUGIN_GONE,
         Severity.ERROR,
         "The volume uses the in-tree RBD plugin, which this version of Kubernetes does not have.",
         cause="`rbd:` in a pod or PV; the plugin and its migration to CSI were removed in 1.31.",
@@ -130,8 +126,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD761",
-        "ExpandFails",
+        Code.EXPAND_FAILS,
         Severity.ERROR,
         "The file system cannot be expanded to the volume's new size.",
         cause="The image is not larger yet, the file system has errors, or the mapping does not "
@@ -144,8 +139,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PUBLISH,
     ),
     Entry(
-        "RBD762",
-        "MountFails",
+        Code.MOUNT_FAILS,
         Severity.ERROR,
         "kubelet cannot map or mount the volume.",
         cause="rbdagent does not recognise this error; see the event.",
@@ -157,8 +151,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD763",
-        "OwnershipBeingSet",
+        Code.OWNERSHIP_BEING_SET,
         Severity.INFO,
         "kubelet is changing the group of the volume's files to the pod's fsGroup, file by file.",
         cause="fsGroup on a volume with very many files.",
@@ -171,8 +164,7 @@ ENTRIES: Final = (
     ),
     # omap: what Velero and `kubectl apply` of saved PVs do not restore; velero#6864.
     Entry(
-        "RBD767",
-        "JournalEntryMissing",
+        Code.JOURNAL_ENTRY_MISSING,
         Severity.ERROR,
         "ceph-csi's journal has no entry for the volume, so the driver does not find its image.",
         cause="The PV was restored or copied without the omap entry of ceph-csi in the pool "
@@ -190,8 +182,7 @@ ENTRIES: Final = (
     # SetUp runs after MountDevice, or if kubelet has the device as globally mounted
     # (pkg/volume/util/operationexecutor/operation_generator.go, GenerateMountVolumeFunc).
     Entry(
-        "RBD769",
-        "NothingStaged",
+        Code.NOTHING_STAGED,
         Severity.ERROR,
         "kubelet takes the volume for staged on that node, and nothing is at its staging path.",
         cause="Something else than kubelet has unmounted the volume there and removed the "
@@ -221,7 +212,7 @@ ERROR_TEXTS: Final = (
     *ENCRYPTION_TEXTS,
     ErrorText(
         (Recognised.NO_PROGRAM,),
-        "RBD762",
+        Code.MOUNT_FAILS,
         "a program is missing in the image of the CSI node plugin (for {fs_type}: mkfs.{fs_type} "
         "or fsck.{fs_type})",
         (NODE_PODS,),
@@ -232,7 +223,7 @@ ERROR_TEXTS: Final = (
                 names_a_program,
                 ErrorText(
                     (),
-                    "RBD762",
+                    Code.MOUNT_FAILS,
                     "the program {program} is missing where the CSI node plugin, or kubelet, runs "
                     "it",
                     (NODE_PODS,),
@@ -244,7 +235,7 @@ ERROR_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.KUBELETS_DISK,),
-        "RBD762",
+        Code.MOUNT_FAILS,
         "the directory of kubelet there cannot be written ({why}): the disk of the node, not the "
         "volume",
         (
@@ -258,7 +249,7 @@ ERROR_TEXTS: Final = (
     *FILE_SYSTEM_TEXTS,
     ErrorText(
         (Recognised.NOTHING_STAGED,),
-        "RBD769",
+        Code.NOTHING_STAGED,
         "kubelet takes the volume for staged there, and nothing is at its staging path",
         (NODE_PODS, template("rbdagent who-holds", "pv/{volume}", node="{node}")),
         causes=(
@@ -266,7 +257,7 @@ ERROR_TEXTS: Final = (
                 is_unmapped_there,
                 ErrorText(
                     (),
-                    "RBD769",
+                    Code.NOTHING_STAGED,
                     "kubelet takes the volume for staged there, and nothing is at its staging "
                     "path: that node has not mapped the image",
                     (NODE_PODS,),
@@ -276,7 +267,7 @@ ERROR_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.RESIZE_REFUSED,),
-        "RBD761",
+        Code.EXPAND_FAILS,
         "the file system is smaller than its image, and resize2fs cannot open {device}: this "
         "kernel forbids writes to a device that is mounted",
         (KERNEL_VERSION, IMAGE),
@@ -288,7 +279,7 @@ ERROR_TEXTS: Final = (
     ErrorText(
         # parseBoolOption takes a value such as "yes" for false, and only logs that.
         (Recognised.HANDLE_OF_ANOTHER_FORM,),
-        "RBD767",
+        Code.JOURNAL_ENTRY_MISSING,
         "the handle {handle} of the PV is not one that ceph-csi has made, and the PV has no "
         'staticVolume "true"',
         (field_of_volume("csi.volumeHandle"), field_of_volume("csi.volumeAttributes")),
@@ -299,7 +290,7 @@ ERROR_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.DRIVER_PANICKED,),
-        "RBD762",
+        Code.MOUNT_FAILS,
         "the CSI driver has a defect that this call meets: it panicked ({why})",
         (NODE_PODS,),
         "Read the log of the CSI node plugin on that node: its lines before `panic occurred` show "
@@ -309,7 +300,7 @@ ERROR_TEXTS: Final = (
     ),
     ErrorText(
         (Recognised.NO_VOLUME_IN_JOURNAL,),
-        "RBD767",
+        Code.JOURNAL_ENTRY_MISSING,
         "ceph-csi's journal in the pool has no volume {handle}",
         (IMAGE, template("rados ls --pool", "{pool}")),
         causes=(
@@ -317,7 +308,7 @@ ERROR_TEXTS: Final = (
                 is_present,
                 ErrorText(
                     (),
-                    "RBD767",
+                    Code.JOURNAL_ENTRY_MISSING,
                     "ceph-csi's journal in the pool has no volume {handle}, although rbdagent "
                     "finds its image: the PV was restored without its journal entry, or the driver "
                     "looks in another cluster or pool",
@@ -329,39 +320,39 @@ ERROR_TEXTS: Final = (
     MOUNT_REFUSED,
     ErrorText(
         (Recognised.MANY_WRITERS,),
-        "RBD756",
+        Code.SHARED_FILE_SYSTEM_REFUSED,
         "RBD does not support a file system on many nodes (ReadWriteMany)",
     ),
     ErrorText(
         (Recognised.WRONG_MODE,),
-        "RBD757",
+        Code.VOLUME_MODE_MISUSED,
         "its volume {name} has volumeMode {mode}, but the pod names it in {list}",
     ),
     ErrorText(
         (Recognised.SELINUX,),
-        "RBD759",
+        Code.SELINUX_CONFLICT,
         "another pod there uses the volume with a different SELinux label",
         (NODE_PODS,),
     ),
     ErrorText(
         (Recognised.SETTING_OWNERSHIP,),
-        "RBD763",
+        Code.OWNERSHIP_BEING_SET,
         "kubelet is changing the group of the volume's files to the pod's fsGroup",
     ),
     ErrorText(
         (Recognised.OWNERSHIP_FAILED,),
-        "RBD758",
+        Code.OWNERSHIP_NOT_SET,
         "kubelet cannot change the group of the volume's files to the pod's fsGroup",
     ),
     ErrorText(
         (Recognised.EXPANSION_FAILED,),
-        "RBD761",
+        Code.EXPAND_FAILS,
         "the file system cannot be expanded",
         (template("kubectl describe pvc", "{claim_name}", namespace="{claim_namespace}"), IMAGE),
     ),
     ErrorText(
         (Recognised.NO_PLUGIN,),
-        "RBD760",
+        Code.IN_TREE_PLUGIN_GONE,
         "its kubelet no longer has a plugin for this volume",
     ),
     FORMAT_FAILED,
@@ -377,13 +368,13 @@ def mount_failed(context: RuleContext) -> Iterator[Finding]:
     Pods with the same error share one finding.
     """
     for code, pod_events in events_by_code(ERROR_TEXTS, context).items():
-        if code == "RBD731" and any(
+        if code == Code.DRIVER_DOWN_WHERE_WANTED and any(
             lacks_driver(pod_event.node, context) for pod_event in pod_events
         ):
             continue
-        if code == "RBD738" and _image_is_known_gone(context):
+        if code == Code.IMAGE_NOT_FOUND and _image_is_known_gone(context):
             continue
-        if code == "RBD760" and not _may_be_in_tree(context):
+        if code == Code.IN_TREE_PLUGIN_GONE and not _may_be_in_tree(context):
             # The volume without a plugin is another volume of the pod.
             continue
         yield _mount_failure(code, pod_events, context)
@@ -393,7 +384,7 @@ def mount_failed(context: RuleContext) -> Iterator[Finding]:
     added = plugin_adds(unknown[0], context) if unknown else ""
     if added:
         yield finding(
-            "RBD762",
+            Code.MOUNT_FAILS,
             f"pod {unknown[0].event.subject}",
             f"{waiters_text(unknown)}: {foreign(added)}. The log of the CSI node plugin has this "
             "after the error of the event.",
@@ -401,11 +392,13 @@ def mount_failed(context: RuleContext) -> Iterator[Finding]:
             commands=(list_pods_on(str(unknown[0].node)),),
         )
     elif unknown:
-        yield event_finding("RBD762", unknown, context, note=beside(context, unknown[0].node))
+        yield event_finding(
+            Code.MOUNT_FAILS, unknown, context, note=beside(context, unknown[0].node)
+        )
 
 
-def _mount_failure(code: str, pod_events: list[PodEvent], context: RuleContext) -> Finding:
-    without = code == "RBD731"
+def _mount_failure(code: Code, pod_events: list[PodEvent], context: RuleContext) -> Finding:
+    without = code == Code.DRIVER_DOWN_WHERE_WANTED
     if without and all(is_back(waiter, context) for waiter in pod_events):
         return event_finding(
             code,
@@ -417,7 +410,7 @@ def _mount_failure(code: str, pod_events: list[PodEvent], context: RuleContext) 
         )
     is_new = without and all(has_just_come(waiter.node, context) for waiter in pod_events)
     # RBD742 reports what Ceph refuses; if Ceph was not queried, only RBD736 is known.
-    is_explained = code == "RBD736" and is_for_lock(pod_events[0], context)
+    is_explained = code == Code.CEPH_REFUSES_USER and is_for_lock(pod_events[0], context)
     severity = Severity.INFO if is_new or is_explained else None
     return event_finding(code, pod_events, context, severity=severity)
 
@@ -436,7 +429,7 @@ def _is_failed_mount(pod_event: PodEvent) -> bool:
 def attach_refused(context: RuleContext) -> Iterator[Finding]:
     """Report what the attachError of a VolumeAttachment means, if it is an error of the driver."""
     for code, attachment in attach_errors(ERROR_TEXTS, context):
-        if code == "RBD731" and is_attacher_back(attachment, context):
+        if code == Code.DRIVER_DOWN_WHERE_WANTED and is_attacher_back(attachment, context):
             yield attach_finding(
                 code,
                 attachment,
@@ -446,7 +439,7 @@ def attach_refused(context: RuleContext) -> Iterator[Finding]:
                 recovery=Recovery(actor=ATTACHER, within_s=RETRY_S),
             )
             continue
-        is_new = code == "RBD731" and is_attachment_new(attachment, context)
+        is_new = code == Code.DRIVER_DOWN_WHERE_WANTED and is_attachment_new(attachment, context)
         yield attach_finding(code, attachment, context, severity=Severity.INFO if is_new else None)
 
 
@@ -475,7 +468,7 @@ def ownership_being_set(context: RuleContext) -> Iterator[Finding]:
         return
     begun, pod = found
     yield finding(
-        "RBD763",
+        Code.OWNERSHIP_BEING_SET,
         f"pod {pod.ref}",
         f"{pod.ref} waits on {pod.node_name}: kubelet is changing the group of the volume's files "
         f"to the pod's fsGroup. Its log has that since {begun.at}.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.correlate.holders import cluster_with, is_ceph_daemon
 from rbdagent.model import (
     Finding,
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD115",
-        "ForeignHolder",
+        Code.FOREIGN_HOLDER,
         Severity.WARNING,
         "A client that is not a mapping of a Kubernetes node holds the image.",
         cause="qemu or another librbd program, an `rbd` shell, a mapping made by hand, another "
@@ -51,8 +51,7 @@ ENTRIES: Final = (
         step=LifecycleStep.STAGE,
     ),
     Entry(
-        "RBD116",
-        "CephDaemonWatches",
+        Code.CEPH_DAEMON_WATCHES,
         Severity.INFO,
         "A Ceph daemon watches the image as part of its work.",
         cause="mgr tasks (flatten, trash, snapshots) or mirroring.",
@@ -71,8 +70,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD117",
-        "WatchPassedBy",
+        Code.WATCH_PASSED_BY,
         Severity.INFO,
         "A watch was present in one observation and gone in the next.",
         cause="ceph-csi opens the image read-write for about 0.15 s to check whether it is in use, "
@@ -83,8 +81,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD125",
-        "ClientOnTwoNodes",
+        Code.CLIENT_ON_TWO_NODES,
         Severity.ERROR,
         "Several nodes have the same client, by reports or by its address, and it is on one node.",
         cause="An agent reports a client that is not its own: it, or its node, is compromised. Or "
@@ -112,7 +109,7 @@ def client_on_two_nodes(context: RuleContext) -> Iterator[Finding]:
     for client, holder in clients.items():
         nodes = holder.claimed_by
         yield finding(
-            "RBD125",
+            Code.CLIENT_ON_TWO_NODES,
             client,
             f"{' and '.join(nodes)} have the same client {client} according to its address and "
             "what agents report, and a client is on one node. A report is wrong, or the address is "
@@ -136,21 +133,21 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
         holder = holder_verdict.holder
         if holder.transient:
             yield finding(
-                "RBD117",
+                Code.WATCH_PASSED_BY,
                 subject_of(holder),
                 f"{subject_of(holder)} opened the image for a moment: it does not hold it.",
                 evidence=holder_verdict.reasons,
             )
         elif is_ceph_daemon(holder):
             yield finding(
-                "RBD116",
+                Code.CEPH_DAEMON_WATCHES,
                 subject_of(holder),
                 f"{subject_of(holder)} is {holder_verdict.reasons[0]}: this is expected.",
                 evidence=holder_verdict.reasons,
             )
         elif holder.probable_kind is not None:
             yield finding(
-                "RBD116",
+                Code.CEPH_DAEMON_WATCHES,
                 subject_of(holder),
                 f"{subject_of(holder)} is {supposed(holder, context.volume)}. Any other librbd "
                 "client would look the same.",
@@ -162,7 +159,7 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
             blocks = bool(context.volume.waiting_pods)
             is_librbd = holder.kind is HolderKind.LIBRBD
             yield finding(
-                "RBD115",
+                Code.FOREIGN_HOLDER,
                 subject_of(holder),
                 f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
                 f"its owner{(is_librbd and _unknown_daemon(context)) or _NOT_OURS}"

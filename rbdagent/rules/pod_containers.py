@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import kubectl
 from rbdagent.correlate.holders import is_finished, past_mount
 from rbdagent.model import LifecycleStep, Recovery, Severity, Verb
@@ -24,8 +25,7 @@ ENTRIES: Final = (
     # creates a container (pkg/kubelet/kubelet.go@v1.36.3). It tries again after five minutes at
     # most (MaxContainerBackOff).
     Entry(
-        "RBD727",
-        "ContainerDoesNotRun",
+        Code.CONTAINER_DOES_NOT_RUN,
         Severity.INFO,
         "The volume is mounted for a pod, and a container of the pod does not run.",
         cause="What the container's state names: its program ends again and again, its image "
@@ -65,7 +65,7 @@ def container_does_not_run(context: RuleContext) -> Iterator[Finding]:
             else f"{name} does not run, and {where}: {foreign_name(container.reason)}."
         )
         yield finding(
-            "RBD727",
+            Code.CONTAINER_DOES_NOT_RUN,
             str(pod.ref),
             what,
             evidence=(_state(container),),

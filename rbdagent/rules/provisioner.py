@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, filled, kubectl
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
@@ -66,8 +67,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD605",
-        "BeingProvisioned",
+        Code.BEING_PROVISIONED,
         Severity.INFO,
         "The claim's volume is being provisioned.",
         cause="The claim was handed to its provisioner less than a minute ago, or the provisioner "
@@ -79,8 +79,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD606",
-        "ProvisionerReportsNothing",
+        Code.PROVISIONER_REPORTS_NOTHING,
         Severity.ERROR,
         "The claim waits for its provisioner, which has reported nothing about it.",
         cause="The provisioner runs under another name than the class states (--drivername), may "
@@ -95,8 +94,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD607",
-        "ProvisioningFails",
+        Code.PROVISIONING_FAILS,
         Severity.ERROR,
         "The provisioner fails to create the volume.",
         cause="The cause is in its event: a missing pool or secret, a wrong clusterID or key, or "
@@ -115,8 +113,7 @@ ENTRIES: Final = (
     # csi-provisioner 1.4: kubernetes-csi/external-provisioner#323. selfLink: kubernetes#80978; not
     # set by default since 1.20, never set since 1.24 (kubernetes/enhancements#1164).
     Entry(
-        "RBD608",
-        "ProvisionerTooOld",
+        Code.PROVISIONER_TOO_OLD,
         Severity.ERROR,
         "The provisioner needs selfLink, which Kubernetes no longer sets.",
         cause="The provisioner was built with client libraries from before 2020: csi-provisioner "
@@ -134,8 +131,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD617",
-        "ProvisionerMissing",
+        Code.PROVISIONER_MISSING,
         Severity.ERROR,
         "The cluster has no provisioner with the name that the storage class states.",
         cause="The driver was never installed, or has another name: Rook puts its operator's "
@@ -148,8 +144,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD618",
-        "ProvisionerDown",
+        Code.PROVISIONER_DOWN,
         Severity.ERROR,
         "The provisioner is not running.",
         cause="Its pods, or the node that they are on, are gone or not ready.",
@@ -161,8 +156,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD619",
-        "ProvisioningHangs",
+        Code.PROVISIONING_HANGS,
         Severity.ERROR,
         "The provisioner has started to create the volume, and its call to Ceph does not return.",
         cause="Ceph does not answer it: no monitor or OSD can be reached from the plugin's pod, a "
@@ -179,8 +173,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD620",
-        "SelectorNotSupported",
+        Code.SELECTOR_NOT_SUPPORTED,
         Severity.ERROR,
         "The claim selects its PV by labels, but its class provisions volumes. The two exclude "
         "each other.",
@@ -197,8 +190,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD621",
-        "ModeNotProvisioned",
+        Code.MODE_NOT_PROVISIONED,
         Severity.ERROR,
         "The claim requests a file system that several nodes can write to, and RBD has none.",
         cause="ReadWriteMany with volumeMode Filesystem: two kernels that use one ext4 or xfs "
@@ -213,8 +205,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD622",
-        "SelectedNodeStuck",
+        Code.SELECTED_NODE_STUCK,
         Severity.ERROR,
         "The volume must be provisioned for a node where this is not possible.",
         cause="The scheduler chose a node (WaitForFirstConsumer). That node was removed, or "
@@ -230,8 +221,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD628",
-        "WaitsForPopulator",
+        Code.WAITS_FOR_POPULATOR,
         Severity.WARNING,
         "The claim has a data source that a populator reads, and no volume yet.",
         cause="spec.dataSourceRef names an object that external-provisioner does not read: it "
@@ -320,7 +310,7 @@ def _under_way(
     context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, begun: str | None
 ) -> Finding:
     return finding(
-        "RBD605",
+        Code.BEING_PROVISIONED,
         f"pvc {claim.ref}",
         f"{found.provisioner} has been creating the volume of claim {claim.ref} for "
         f"{age_text(since(begun, context))}.",
@@ -347,7 +337,7 @@ def _left_to_populator(
             "ended."
         )
     return finding(
-        "RBD628",
+        Code.WAITS_FOR_POPULATOR,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} has waited {age_text(since(asked, context))} for a populator, which "
         f"fills it from {source}: {found.provisioner} creates no volume for it.{because} Without a "
@@ -428,7 +418,7 @@ def _unsupported_request(
     error, young = _error_of(event), weight(context, claim.created_at)
     if Recognised.SELECTOR.is_in(error) and _is_restored_by_velero(claim):
         return finding(
-            "RBD620",
+            Code.SELECTOR_NOT_SUPPORTED,
             f"pvc {claim.ref}",
             f"Velero restores claim {claim.ref} into another claim, and binds the result to this "
             "one: its selector keeps the driver away until then.",
@@ -442,7 +432,7 @@ def _unsupported_request(
         )
     if Recognised.SELECTOR.is_in(error):
         return finding(
-            "RBD620",
+            Code.SELECTOR_NOT_SUPPORTED,
             f"pvc {claim.ref}",
             f"Claim {claim.ref} selects its PV by labels, and {found.provisioner} creates no "
             f"volume for such a claim.{_made_by(context, claim)}",
@@ -454,7 +444,7 @@ def _unsupported_request(
     if Recognised.MANY_WRITERS.is_in(error):
         modes = f"access modes {', '.join(claim.access_modes)}"
         return finding(
-            "RBD621",
+            Code.MODE_NOT_PROVISIONED,
             f"pvc {claim.ref}",
             f"Claim {claim.ref} requests a file system that several nodes can write to. RBD has "
             "none.",
@@ -523,7 +513,7 @@ def _hanging_call(
     if claim.has_data_source and not is_over(GRACE, begun, context):
         return _under_way(context, claim, found, begun)
     return finding(
-        "RBD619",
+        Code.PROVISIONING_HANGS,
         f"pvc {claim.ref}",
         f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
         f"does not return{_what_it_waits_for(context, found)}",
@@ -610,7 +600,7 @@ def _failed_call(
         }
         meant = general.decided(context, names)
         return finding(
-            "RBD607",
+            Code.PROVISIONING_FAILS,
             f"pvc {claim.ref}",
             f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
             f"{meant.means.format(**(quoted_names(names) | of_class))}."
@@ -622,7 +612,7 @@ def _failed_call(
             recovery=_recovery(event, meant.recovery),
         )
     return finding(
-        "RBD607",
+        Code.PROVISIONING_FAILS,
         f"pvc {claim.ref}",
         f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
         f"{foreign(Recognised.OF_DATA_SOURCE.left_out_of(error))}"
@@ -712,7 +702,7 @@ def _selected_node_stuck(
     )
     alone = not users and are_users_observed(context, claim)
     return finding(
-        "RBD622",
+        Code.SELECTED_NODE_STUCK,
         f"pvc {claim.ref}",
         f"The volume of claim {claim.ref} must be created for node {claim.selected_node}, and {why}"
         f"{waiting}.",
@@ -759,7 +749,7 @@ def _too_old(
     commands: tuple[Command, ...],
 ) -> Finding:
     return finding(
-        "RBD608",
+        Code.PROVISIONER_TOO_OLD,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} waits for {provisioner} that is too old for this cluster: it needs the "
         "claim's selfLink, which Kubernetes has not set since 1.20.",
@@ -789,7 +779,7 @@ def _unreported(
     # A lease can be left from before leader election was turned off, so a ready pod counts.
     if not any(pod.ready for pod in pods) and (pods or lapsed(lease, context)):
         return finding(
-            "RBD618",
+            Code.PROVISIONER_DOWN,
             f"pvc {claim.ref}",
             f"{waits}, and {name} does not run.",
             evidence=(*seen, *newest_events(context, claim)),
@@ -797,7 +787,7 @@ def _unreported(
         )
     if lease is None and not pods and _is_missing(context, name):
         return finding(
-            "RBD617",
+            Code.PROVISIONER_MISSING,
             f"pvc {claim.ref}",
             f"{waits}, and no provisioner in this cluster has that name."
             f"{_similar_names(context, name)}",
@@ -822,7 +812,7 @@ def _unreported(
         silence = f"What {name} has reported was not observed"
     differs = claim.provisioner not in (None, name)
     return finding(
-        "RBD606",
+        Code.PROVISIONER_REPORTS_NOTHING,
         f"pvc {claim.ref}",
         f"{waits}. {silence}.",
         evidence=(
@@ -839,7 +829,7 @@ def _begun_long_ago(
 ) -> Finding:
     """Return the finding for a creation that was begun, without an error since."""
     return finding(
-        "RBD619",
+        Code.PROVISIONING_HANGS,
         f"pvc {claim.ref}",
         f"{name} has started to create the volume of claim {claim.ref}, and has reported nothing "
         f"since: its call does not return{_what_it_waits_for(context, found)}",

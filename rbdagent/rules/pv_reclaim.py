@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, filled
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
@@ -75,8 +76,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD405",
-        "VolumeReleased",
+        Code.VOLUME_RELEASED,
         Severity.INFO,
         "The PV is Released: its claim is gone, and its reclaim policy keeps the PV.",
         cause="Its claim was deleted, or the PV was restored without its claim. Retain keeps the "
@@ -91,8 +91,7 @@ ENTRIES: Final = (
     ),
     # The race: kubernetes#95909.
     Entry(
-        "RBD406",
-        "ReleasedButClaimLives",
+        Code.RELEASED_BUT_CLAIM_LIVES,
         Severity.ERROR,
         "The PV is Released although its claim exists.",
         cause="The PV controller was stopped in the middle of its work, or a webhook rejects its "
@@ -105,8 +104,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD611",
-        "VolumeReserved",
+        Code.VOLUME_RESERVED,
         Severity.INFO,
         "The PV is reserved for a claim that does not exist.",
         cause="A claimRef was written into the PV, and the claim was not created yet.",
@@ -120,8 +118,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD612",
-        "ReclaimFailed",
+        Code.RECLAIM_FAILED,
         Severity.ERROR,
         "The PV is Failed: Kubernetes has no plugin that can reclaim it.",
         cause="The PV has an in-tree source (spec.rbd) and reclaim policy Delete, and its plugin "
@@ -135,8 +132,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RECLAIM,
     ),
     Entry(
-        "RBD640",
-        "DeletionUnderWay",
+        Code.DELETION_UNDER_WAY,
         Severity.INFO,
         "The PV is Released, and its image is being deleted.",
         cause="Its claim was deleted, and its reclaim policy is Delete.",
@@ -147,8 +143,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RECLAIM,
     ),
     Entry(
-        "RBD641",
-        "DeletionHeld",
+        Code.DELETION_HELD,
         Severity.ERROR,
         "The PV is to be deleted, and its image is still in use.",
         cause="A mapping that was left behind, another cluster, a running backup, or rbd-mirror "
@@ -164,8 +159,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RECLAIM,
     ),
     Entry(
-        "RBD642",
-        "DeletionFails",
+        Code.DELETION_FAILS,
         Severity.ERROR,
         "The PV is to be deleted, and the deletion of its image fails.",
         cause="The cause is in the event: most often the provisioner's secret was deleted with "
@@ -184,8 +178,7 @@ ENTRIES: Final = (
     # external-provisioner 3.5 has sig-storage-lib-external-provisioner 9: shouldDelete() in its
     # controller/controller.go no longer requires the annotation provisioned-by.
     Entry(
-        "RBD643",
-        "NoProvisionerDeletes",
+        Code.NO_PROVISIONER_DELETES,
         Severity.ERROR,
         "The PV is to be deleted, and no provisioner deletes it.",
         cause="The provisioner does not run. Or the PV belongs to another provisioner: "
@@ -200,8 +193,7 @@ ENTRIES: Final = (
         step=LifecycleStep.RECLAIM,
     ),
     Entry(
-        "RBD644",
-        "BoundElsewhere",
+        Code.BOUND_ELSEWHERE,
         Severity.ERROR,
         "The PV names a claim that is bound to another PV.",
         cause="Two PVs were created for one claim, for example in a race between a static PV and "
@@ -231,7 +223,7 @@ def reserved(context: RuleContext) -> Iterator[Finding]:
     if claim_named(volume.claim, context) is not None:
         return
     yield finding(
-        "RBD611",
+        Code.VOLUME_RESERVED,
         f"pv {volume.name}",
         f"{volume.name} is reserved for claim {volume.claim}, which does not exist. No other claim "
         "gets it.",
@@ -250,7 +242,7 @@ def failed(context: RuleContext) -> Iterator[Finding]:
     reason = volume.reason or (message_of(events[-1]) if events else "")
     why = foreign(reason) if reason else "its status has no reason"
     yield finding(
-        "RBD612",
+        Code.RECLAIM_FAILED,
         f"pv {volume.name}",
         f"{volume.name} is Failed: {why}. Its image is untouched.",
         evidence=(
@@ -294,7 +286,7 @@ def _of_existing_claim(
     if overdue and not recovery.condition:
         recovery = binder(context, "it works again")
     yield finding(
-        "RBD406",
+        Code.RELEASED_BUT_CLAIM_LIVES,
         f"pv {volume.name}",
         f"{volume.name} has been Released for {age_text(since(volume.phase_since, context))} "
         f"although its claim {claim.ref} exists. Do not delete the PV."
@@ -331,7 +323,7 @@ def _bound_to_other_claim(
 ) -> Finding:
     loses_image = volume.reclaim_policy == "Delete" and volume.provisioner is not None
     return finding(
-        "RBD644",
+        Code.BOUND_ELSEWHERE,
         f"pv {volume.name}",
         f"{volume.name} is {volume.phase} for claim {claim.ref}, but that claim is bound to "
         f"{claim.volume_name}."
@@ -355,14 +347,14 @@ def _bound_to_other_claim(
 def _of_deleted_claim(context: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
     if volume.reclaim_policy == "Delete":
         found = _to_be_deleted(context, volume)
-        if found.code != "RBD643" or not _is_held_by_attachment(context, volume):
+        if found.code != Code.NO_PROVISIONER_DELETES or not _is_held_by_attachment(context, volume):
             yield found
         return
     if volume.deleting_since is not None:
         # The object is deleted and the image stays. Finalizers report what holds the object.
         return
     yield finding(
-        "RBD405",
+        Code.VOLUME_RELEASED,
         f"pv {volume.name}",
         f"{volume.name} is Released: its claim {volume.claim} is gone, and its reclaim policy "
         f"({volume.reclaim_policy or 'unknown'}) keeps the PV and its data.",
@@ -414,7 +406,7 @@ def _to_be_deleted(context: RuleContext, volume: PersistentVolume) -> Finding:
             else " Whether a provisioner is deleting it is unknown: events were not observed."
         )
         return finding(
-            "RBD640",
+            Code.DELETION_UNDER_WAY,
             f"pv {volume.name}",
             f"{volume.name} has been Released for {age_text(since(volume.phase_since, context))}, "
             f"and its image is to be deleted.{unseen}",
@@ -457,7 +449,7 @@ def _still_attached(
     are_gone = all(node_named(node, context.snapshot) is None for node in nodes)
     how = "a Node that no longer exists" if are_gone else "whose kubelet releases it first"
     return finding(
-        "RBD641",
+        Code.DELETION_HELD,
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted. external-provisioner waits until it is "
         f"detached from {where}, {how}.",
@@ -520,7 +512,7 @@ def _held(context: RuleContext, volume: PersistentVolume, event: KubeEvent | Non
     )
     transient = not stays and not is_over(_UNSTAGING, volume.phase_since, context)
     return finding(
-        "RBD641",
+        Code.DELETION_HELD,
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted. The deletion waits until no client has "
         f"its image open.{holders}{mirror}",
@@ -559,7 +551,7 @@ def _deletion_fails(context: RuleContext, volume: PersistentVolume, event: KubeE
     why = foreign(text) if meant is None else _filled(meant.means, fields)
     made = filled((meant.command,) if meant is not None and meant.command else (), fields)
     return finding(
-        "RBD642",
+        Code.DELETION_FAILS,
         f"pv {volume.name}",
         f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
         f"{why}.{beside(context) if meant is None else ''}",
@@ -576,7 +568,7 @@ def _deletion_hangs(
     """Return what a call waits for that does not return: its event names no cause."""
     blocked = blocking(context, pool)
     return finding(
-        "RBD642",
+        Code.DELETION_FAILS,
         f"pv {volume.name}",
         f"{volume.name} is to be deleted, but the call that deletes its image does not return: "
         f"{blocked or 'it waits for Ceph'}.",
@@ -677,7 +669,7 @@ def _not_deleted(
         return _finalizer_left(context, volume)
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else volume.provisioner
     return finding(
-        "RBD643",
+        Code.NO_PROVISIONER_DELETES,
         f"pv {volume.name}",
         f"{volume.name} has been Released and to be deleted for "
         f"{age_text(since(volume.phase_since, context))}, and no provisioner deletes it"
@@ -712,7 +704,7 @@ def _finalizer_left(context: RuleContext, volume: PersistentVolume) -> Finding:
     """
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else volume.provisioner
     return finding(
-        "RBD643",
+        Code.NO_PROVISIONER_DELETES,
         f"pv {volume.name}",
         f"The image of {volume.name} is deleted, and external-provisioner has not removed its "
         "finalizer: the PV remains.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.pv_matching import is_reserved_for
 from rbdagent.model import (
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD404",
-        "ClaimLost",
+        Code.CLAIM_LOST,
         Severity.ERROR,
         "The claim names a PV, but the PV's claimRef does not match the claim.",
         cause="The PV's claimRef contains the uid of another claim. Most often YAML was restored "
@@ -69,8 +69,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD630",
-        "ReferenceLost",
+        Code.REFERENCE_LOST,
         Severity.ERROR,
         "The claim is marked as bound, and names no PV.",
         cause="It was created from YAML with the annotation pv.kubernetes.io/bind-completed and "
@@ -84,8 +83,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD631",
-        "VolumeGone",
+        Code.VOLUME_GONE,
         Severity.ERROR,
         "The PV of a bound claim no longer exists.",
         cause="The PV was deleted by force (its finalizer was removed), or a backup was restored "
@@ -101,8 +99,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD632",
-        "ClaimedTwice",
+        Code.CLAIMED_TWICE,
         Severity.ERROR,
         "Two existing claims name the same PV.",
         cause="A claim was copied under another name, with its volumeName and annotations.",
@@ -115,8 +112,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD633",
-        "OlderVolumeLeft",
+        Code.OLDER_VOLUME_LEFT,
         Severity.INFO,
         "The claim is bound, and another PV still names a claim with the same name.",
         cause="The claim was created again, and a provisioner was faster than the PV that was "
@@ -171,7 +167,7 @@ def _without_volume_name(context: RuleContext, claim: PersistentVolumeClaim) -> 
         rebind = () if _has_uid_of(claim, volume) else hand_over(context, claim, volume)
         fix = (*rebind, patch_claim(claim, {"volumeName": volume.name}))
     return finding(
-        "RBD630",
+        Code.REFERENCE_LOST,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} is marked as bound but names no PV."
         + (f" PVs that name it: {', '.join(volume.name for volume in named)}." if named else "")
@@ -188,7 +184,7 @@ def _without_volume_name(context: RuleContext, claim: PersistentVolumeClaim) -> 
 def _gone(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding:
     """Report RBD631: deleting a PV object deletes no data, whatever the event states."""
     return finding(
-        "RBD631",
+        Code.VOLUME_GONE,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. That alone deletes "
         "no image: whether it exists decides what to do."
@@ -254,7 +250,7 @@ def _misbound(
         and is_reserved_for(other, volume)
     ):
         return finding(
-            "RBD632",
+            Code.CLAIMED_TWICE,
             f"pvc {claim.ref}",
             f"Claims {claim.ref} and {other.ref} both name {volume.name}, which belongs to "
             f"{other.ref}.{running_pods_text(context, claim)}",
@@ -271,7 +267,7 @@ def _misbound(
         else ""
     )
     return finding(
-        "RBD404",
+        Code.CLAIM_LOST,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} names {volume.name}, but the PV's claimRef contains "
         f"{contained}.{restored}{danger}"
@@ -314,7 +310,7 @@ def older_volumes(context: RuleContext) -> Iterator[Finding]:
         for volume in older:
             uid = volume.claim.uid if volume.claim else None
             yield finding(
-                "RBD633",
+                Code.OLDER_VOLUME_LEFT,
                 f"pv {volume.name}",
                 f"Claim {claim.ref} is bound to {claim.volume_name}. {volume.name} is "
                 f"{volume.phase} and names a claim with the same name. Data that is missing in one "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.index import kube_index, once
 from rbdagent.correlate.pv_matching import is_reserved_for, objections, refusals
@@ -75,8 +76,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD403",
-        "ClaimUnbound",
+        Code.CLAIM_UNBOUND,
         Severity.ERROR,
         "The claim is not bound, and the reason was not observed.",
         cause="No PV fits, the storage class does not exist, its provisioner fails, the class "
@@ -92,8 +92,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD601",
-        "StorageClassMissing",
+        Code.STORAGE_CLASS_MISSING,
         Severity.ERROR,
         "The claim's storage class does not exist.",
         cause="The name is misspelled, the class was deleted or renamed, or the YAML comes from "
@@ -108,8 +107,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD602",
-        "NoVolumeFits",
+        Code.NO_VOLUME_FITS,
         Severity.ERROR,
         "No PersistentVolume fits the claim, and no provisioner creates one.",
         cause="The claim requests no storage class, or one without a provisioner. Every PV is "
@@ -126,8 +124,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD603",
-        "WaitsForFirstPod",
+        Code.WAITS_FOR_FIRST_POD,
         Severity.INFO,
         "The claim has no volume because no pod uses it yet.",
         cause="Its storage class binds a claim only when the first pod uses it "
@@ -139,8 +136,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD604",
-        "FirstPodNotScheduled",
+        Code.FIRST_POD_NOT_SCHEDULED,
         Severity.ERROR,
         "The claim waits for its first pod, and the scheduler finds no node for that pod.",
         cause="No node meets the pod's requirements: resources, taints, affinity, or the "
@@ -153,8 +149,7 @@ ENTRIES: Final = (
         step=LifecycleStep.SCHEDULE,
     ),
     Entry(
-        "RBD609",
-        "NamedVolumeMissing",
+        Code.NAMED_VOLUME_MISSING,
         Severity.ERROR,
         "The claim requests a PV by name, and that PV does not exist.",
         cause="The name is misspelled, the PV was deleted, or YAML was restored without its PV.",
@@ -167,8 +162,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD610",
-        "NamedVolumeRefused",
+        Code.NAMED_VOLUME_REFUSED,
         Severity.ERROR,
         "The claim requests a PV by name, and that PV does not meet its requirements.",
         cause="The PV has another size, class, access mode, volumeMode or "
@@ -185,8 +179,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD615",
-        "ClaimWithoutClass",
+        Code.CLAIM_WITHOUT_CLASS,
         Severity.ERROR,
         "The claim names no storage class, no class is the default, and no PV fits.",
         cause="storageClassName is not set, and no class is marked as the default. Or a class "
@@ -202,8 +195,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD616",
-        "PluginRemoved",
+        Code.PLUGIN_REMOVED,
         Severity.ERROR,
         "The claim's storage class names a plugin that Kubernetes has removed.",
         cause="Kubernetes removed its in-tree plugins; kubernetes.io/rbd with 1.31.",
@@ -217,8 +209,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD623",
-        "PodPastScheduler",
+        Code.POD_PAST_SCHEDULER,
         Severity.ERROR,
         "The claim waits for the scheduler, but its pod was assigned to a node without the "
         "scheduler.",
@@ -233,8 +224,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD624",
-        "NamedVolumeTaken",
+        Code.NAMED_VOLUME_TAKEN,
         Severity.ERROR,
         "The claim requests a PV by name, and that PV belongs to another claim.",
         cause="The PV belongs to another claim. Or it still names an older claim with the same "
@@ -249,8 +239,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD625",
-        "KeptVolumeRefused",
+        Code.KEPT_VOLUME_REFUSED,
         Severity.ERROR,
         "A PV is reserved for the claim and does not fit it.",
         cause="The PV's claimRef names the claim, but its size, access modes, volumeMode or "
@@ -267,8 +256,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD626",
-        "BindingDue",
+        Code.BINDING_DUE,
         Severity.WARNING,
         "The claim and the PV fit each other, but are not bound yet.",
         cause="One of them was changed just now, or the PV controller does not run.",
@@ -280,8 +268,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD627",
-        "ControllerDown",
+        Code.CONTROLLER_DOWN,
         Severity.ERROR,
         "The PV controller is not working: what it normally does within seconds is not done.",
         cause="kube-controller-manager is down, has no leader, or was started without its "
@@ -351,7 +338,7 @@ def _unexplained(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     why = f" {foreign(events[-1].message)}" if events else ""
     storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
     return finding(
-        "RBD403",
+        Code.CLAIM_UNBOUND,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} is {claim.phase or 'new'} and has no volume yet. There is no image "
         f"that a client could hold.{why}",
@@ -373,7 +360,7 @@ def volume_not_observed(
     """Report RBD403: the claim is Lost, and its PV was not observed."""
     show = kubectl("get pv", str(claim.volume_name), options=("-o", "yaml"))
     return finding(
-        "RBD403",
+        Code.CLAIM_UNBOUND,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} is Lost, and its PV was not "
         f"observed.{running_pods_text(context, claim)}",
@@ -398,7 +385,7 @@ def _named(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Ite
         yield _unexplained(context, claim)
     elif volume is None:
         yield finding(
-            "RBD609",
+            Code.NAMED_VOLUME_MISSING,
             f"pvc {claim.ref}",
             f"Claim {claim.ref} requests PV {name} by name, and there is no such PV. Kubernetes "
             "records no event for this.",
@@ -417,7 +404,7 @@ def _named(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Ite
             yield binding_due(context, claim, volume)
             return
         yield finding(
-            "RBD610",
+            Code.NAMED_VOLUME_REFUSED,
             f"pvc {claim.ref}",
             f"Claim {claim.ref} requests PV {volume.name} by name and cannot get it: {volume.name} "
             f"{objections_text(against)}.",
@@ -446,7 +433,7 @@ def _already_bound(
         owner = f"claim {bound}"
     gone = same_name or other is None
     return finding(
-        "RBD624",
+        Code.NAMED_VOLUME_TAKEN,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} requests PV {volume.name} by name, but that PV belongs to {owner}.",
         evidence=(
@@ -490,7 +477,7 @@ def _reserved(
     for volume in reserved:
         against = objections(claim, volume)
         yield finding(
-            "RBD625",
+            Code.KEPT_VOLUME_REFUSED,
             f"pv {volume.name}",
             f"{volume.name} is reserved for claim {claim.ref} and does not fit it: {volume.name} "
             f"{objections_text(against)}.{danger}",
@@ -530,7 +517,7 @@ def binding_due(
     stamps = (claim.created_at, volume.created_at, volume.phase_since)
     late = all(is_over(SILENT, stamp, context) for stamp in stamps)
     return finding(
-        "RBD626",
+        Code.BINDING_DUE,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} gets {volume.name}: {BINDER} binds them at its next sync, within "
         f"{SYNC_S:.0f} s. If nothing was changed in the last minute, the controller does not run.",
@@ -595,7 +582,7 @@ def _class_missing(
 ) -> Finding:
     known = ", ".join(sorted(storage_class.name for storage_class in classes)) or "none"
     return finding(
-        "RBD601",
+        Code.STORAGE_CLASS_MISSING,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} requests storage class {claim.storage_class}, which does not exist. "
         f"Existing storage classes: {known}.",
@@ -629,7 +616,7 @@ def _without_class(
         name = default
     set_class = () if name is None else (patch_claim(claim, {"storageClassName": name}),)
     return finding(
-        "RBD615",
+        Code.CLAIM_WITHOUT_CLASS,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} names no storage class, {why}, and no PV fits.",
         evidence=(*_near(context, claim), *newest_events(context, claim)),
@@ -652,7 +639,7 @@ def _nothing_fits(context: RuleContext, claim: PersistentVolumeClaim, why: str) 
     one = [candidate for candidate in nearest if len(candidate.objections) == 1]
     fix = changes(claim, one[0].volume, one[0].objections, context) if len(one) == 1 else ()
     return finding(
-        "RBD602",
+        Code.NO_VOLUME_FITS,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} waits for a PV that fits: {why}. {count}.",
         evidence=(
@@ -688,7 +675,7 @@ def _plugin_removed(
     context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
 ) -> Finding:
     return finding(
-        "RBD616",
+        Code.PLUGIN_REMOVED,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} waits for {found.provisioner}, and Kubernetes has removed this plugin: "
         f"no provisioner creates volumes of storage class {found.name}.",
@@ -720,7 +707,7 @@ def _delayed(
     else:
         seen = are_users_observed(context, claim)
         yield finding(
-            "RBD603",
+            Code.WAITS_FOR_FIRST_POD,
             f"pvc {claim.ref}",
             f"Claim {claim.ref} waits for its first pod: storage class {found.name} provisions a "
             "volume only after the scheduler has chosen a node. "
@@ -744,7 +731,7 @@ def _not_scheduled(
     young = weight(context, pod.created_at) if not pod.unschedulable else None
     static = found.provisioner == NO_PROVISIONER
     return finding(
-        "RBD604",
+        Code.FIRST_POD_NOT_SCHEDULED,
         f"pod {pod.ref}",
         f"Claim {claim.ref} waits for a node for pod {pod.ref}, and the pod gets none: {why}",
         evidence=(
@@ -780,7 +767,7 @@ def _scheduler_bypassed(
             note="only the scheduler chooses a PV for the claim, and it never sees the pod"
         )
     return finding(
-        "RBD623",
+        Code.POD_PAST_SCHEDULER,
         f"pvc {claim.ref}",
         f"Claim {claim.ref} waits for the scheduler, which never saw pod {pod.ref}: its nodeName "
         f"put the pod on {pod.node_name}. The pod and the claim wait for each other.",
@@ -834,7 +821,7 @@ def controller_down(context: RuleContext) -> Iterator[Finding]:
     if lease is not None:
         evidence += (lease_line(lease, context),)
     yield finding(
-        "RBD627",
+        Code.CONTROLLER_DOWN,
         CONTROLLER_MANAGER,
         f"{BINDER[0].upper()}{BINDER[1:]} does not work: {evidence[0]}. Until it does, nothing is "
         "bound, released or handed to a provisioner.",

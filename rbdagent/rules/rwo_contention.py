@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.codes import Code
 from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import is_terminated, waits_for_volumes
 from rbdagent.model import (
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD111",
-        "RollingUpdateDeadlock",
+        Code.ROLLING_UPDATE_DEADLOCK,
         Severity.ERROR,
         "A rolling update is deadlocked: the new pod waits for the volume, and the old pod stays "
         "until the new pod is ready.",
@@ -60,8 +60,7 @@ ENTRIES: Final = (
         step=LifecycleStep.ATTACH,
     ),
     Entry(
-        "RBD112",
-        "WaitingForUser",
+        Code.WAITING_FOR_USER,
         Severity.ERROR,
         "A pod waits for a volume that a pod on another node uses.",
         cause="A ReadWriteOnce volume can be used on only one node.",
@@ -77,8 +76,7 @@ ENTRIES: Final = (
         step=LifecycleStep.ATTACH,
     ),
     Entry(
-        "RBD704",
-        "OncePodInUse",
+        Code.ONCE_POD_IN_USE,
         Severity.ERROR,
         "The volume allows one pod at a time, and another pod uses it.",
         cause="The access mode is ReadWriteOncePod: a second pod waits even on the same node. A "
@@ -92,8 +90,7 @@ ENTRIES: Final = (
         step=LifecycleStep.SCHEDULE,
     ),
     Entry(
-        "RBD719",
-        "ReplicasShareVolume",
+        Code.REPLICAS_SHARE_VOLUME,
         Severity.ERROR,
         "Two replicas of one controller use one claim, and the volume is for one node only.",
         cause="replicas > 1 with a ReadWriteOnce claim in the pod template. This is not a rolling "
@@ -179,7 +176,7 @@ def _rolling(
     name, found = mine if mine is not None else Deployment("?", None)
     keeps = "it keeps" if found is not None else "by default (its strategy was not seen) it keeps"
     return finding(
-        "RBD111",
+        Code.ROLLING_UPDATE_DEADLOCK,
         f"pod {pod.ref}",
         f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses, "
         "and both "
@@ -296,7 +293,7 @@ def _replicas(
     workload = f"Deployment/{mine.name}" if mine is not None and known else owner
     kind, _, name = workload.partition("/")
     return finding(
-        "RBD719",
+        Code.REPLICAS_SHARE_VOLUME,
         f"pod {pod.ref}",
         f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses: "
         "both are "
@@ -332,7 +329,7 @@ def _others(
     jobs = sorted({name for one in waiting for name in one.owners if name.startswith(_JOB)})
     is_of_jobs = all(any(name.startswith(_JOB) for name in one.owners) for one in waiting)
     return finding(
-        "RBD112",
+        Code.WAITING_FOR_USER,
         f"pod {waiting[0].ref}",
         f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses.",
         evidence=(*holder_verdict.reasons, *(f"a waiting pod is of {name}" for name in jobs)),
@@ -390,7 +387,7 @@ def once_pod(context: RuleContext) -> Iterator[Finding]:
         mine = _deployment_of(pod, context) if rolling else None
         named = pod_names(rivals) or "a mount that is left of another pod"
         yield finding(
-            "RBD704",
+            Code.ONCE_POD_IN_USE,
             f"pod {pod.ref}",
             f"{pod.ref} waits: {context.name} is {_ONCE}, and {named} uses it.",
             evidence=(

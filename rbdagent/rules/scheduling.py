@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl, template
 from rbdagent.correlate.index import by_each, kube_index, once
 from rbdagent.model import (
@@ -58,8 +59,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD701",
-        "PodClaimNotReady",
+        Code.POD_CLAIM_NOT_READY,
         Severity.ERROR,
         "A claim that the pod names is not bound, is being deleted, or does not exist.",
         cause="The claim is Pending or Lost, the claim was deleted, or the pod's YAML names "
@@ -77,8 +77,7 @@ ENTRIES: Final = (
         step=LifecycleStep.SCHEDULE,
     ),
     Entry(
-        "RBD702",
-        "VolumeTiedToOtherNodes",
+        Code.VOLUME_TIED_TO_OTHER_NODES,
         Severity.ERROR,
         "The volume may be used on certain nodes only, and the pod can run on none of them.",
         cause="The PV has a node affinity: the topology it was provisioned for, or an affinity "
@@ -94,8 +93,7 @@ ENTRIES: Final = (
         step=LifecycleStep.SCHEDULE,
     ),
     Entry(
-        "RBD703",
-        "VolumeLimitReached",
+        Code.VOLUME_LIMIT_REACHED,
         Severity.ERROR,
         "Every node that could run the pod has as many volumes as its driver allows.",
         cause="The CSI node plugin reports a limit (ceph-csi: --maxvolumespernode, 0 means no "
@@ -110,8 +108,7 @@ ENTRIES: Final = (
         step=LifecycleStep.SCHEDULE,
     ),
     Entry(
-        "RBD705",
-        "EphemeralClaimNameTaken",
+        Code.EPHEMERAL_CLAIM_NAME_TAKEN,
         Severity.ERROR,
         "The pod's ephemeral volume gets no claim: another claim already has its name.",
         cause="The claim of a generic ephemeral volume has the name POD-VOLUME. A claim with "
@@ -127,8 +124,7 @@ ENTRIES: Final = (
         step=LifecycleStep.PROVISION,
     ),
     Entry(
-        "RBD706",
-        "NotScheduledForOtherReasons",
+        Code.NOT_SCHEDULED_FOR_OTHER_REASONS,
         Severity.INFO,
         "The scheduler finds no node for the pod, and its message does not name a volume.",
         cause="Resources, taints, affinity of the pod itself, or a scheduling gate.",
@@ -143,20 +139,20 @@ ENTRIES: Final = (
 ERROR_TEXTS: Final = (
     ErrorText(
         (Recognised.CLAIM_OF_POD,),
-        "RBD701",
+        Code.POD_CLAIM_NOT_READY,
         "its claim {claim} is not ready: {why}",
         (template("rbdagent diagnose", "pvc/{claim}"),),
     ),
     ErrorText(
         (Recognised.NODE_AFFINITY,),
-        "RBD702",
+        Code.VOLUME_TIED_TO_OTHER_NODES,
         "the PV's node affinity does not allow {volume} on that node",
         (field_of_volume("nodeAffinity"),
          template("kubectl get node", "{node}", options=("--show-labels",))),
     ),
     ErrorText(
         (Recognised.EXHAUSTED,),
-        "RBD703",
+        Code.VOLUME_LIMIT_REACHED,
         "the node accepts no more volumes of {driver}: {why}",
         (CSI_NODE,),
     ),
@@ -218,7 +214,7 @@ def _claims_not_ready(pod: Pod, context: RuleContext) -> Iterator[Finding]:
         full_name = f"{pod.ref.namespace}/{name}"
         mine = context.volume.claim is not None and str(context.volume.claim.ref) == full_name
         yield finding(
-            "RBD701",
+            Code.POD_CLAIM_NOT_READY,
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: its claim {full_name} {_in_a_sentence(why)}.",
             evidence=(scheduler_message(pod),),
@@ -273,7 +269,7 @@ def _tied(pod: Pod, context: RuleContext) -> Iterator[Finding]:
             )
             severity = Severity.WARNING
         yield finding(
-            "RBD702",
+            Code.VOLUME_TIED_TO_OTHER_NODES,
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: {volume.name} may be used only where {terms}.{where}",
             evidence=(scheduler_message(pod), f"{volume.name}: {terms}"),
@@ -320,7 +316,7 @@ def _limit(pod: Pod, context: RuleContext) -> Finding:
     of_driver = mine if mine is not None else "a CSI driver"
     doubt = "" if mine is not None or driver is None else _another_volume(driver)
     return finding(
-        "RBD703",
+        Code.VOLUME_LIMIT_REACHED,
         f"pod {pod.ref}",
         f"{pod.ref} gets no node: nodes that could run it are at the volume limit of {of_driver}"
         f"{f' ({full[0]})' if full else ''}.{doubt}",
@@ -387,7 +383,7 @@ def _attached(driver: str, node: Node) -> int:
 
 def _of_other_reasons(pod: Pod) -> Finding:
     return finding(
-        "RBD706",
+        Code.NOT_SCHEDULED_FOR_OTHER_REASONS,
         f"pod {pod.ref}",
         f"{pod.ref} gets no node, and not because of its volumes: {foreign(pod.unschedulable)}",
         evidence=(scheduler_message(pod),),
@@ -446,7 +442,7 @@ def name_taken(context: RuleContext) -> Iterator[Finding]:
         leaving = claim is not None and claim.deleting_since is not None
         transient = _may_be_collected(claim, pod, context)
         yield finding(
-            "RBD705",
+            Code.EPHEMERAL_CLAIM_NAME_TAKEN,
             f"pod {pod.ref}",
             f"{pod.ref} gets no ephemeral volume: claim {name} has the name of the volume's claim, "
             f"but was not created for this pod.{_LEAVING if leaving else ''}",

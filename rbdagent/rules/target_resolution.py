@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl, with_note
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.resolve import target_pods
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD407",
-        "NotAnRBDVolume",
+        Code.NOT_AN_RBD_VOLUME,
         Severity.ERROR,
         "The volume is not an RBD image.",
         cause="Another driver or volume type created it.",
@@ -43,8 +43,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD411",
-        "DuplicateHandle",
+        Code.DUPLICATE_HANDLE,
         Severity.ERROR,
         "Two PVs have the same driver and volume handle.",
         cause="Static PVs were written by hand with the same handle (ceph-csi#4526).",
@@ -58,8 +57,7 @@ ENTRIES: Final = (
         step=LifecycleStep.BIND,
     ),
     Entry(
-        "RBD412",
-        "SeveralVolumes",
+        Code.SEVERAL_VOLUMES,
         Severity.INFO,
         "The pod has further RBD volumes.",
         cause="A pod may use several volumes; rbdagent reports on one of them.",
@@ -69,8 +67,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD414",
-        "ImageNameUnknown",
+        Code.IMAGE_NAME_UNKNOWN,
         Severity.ERROR,
         "The image that the PV refers to is unknown.",
         cause="Its volume handle does not have ceph-csi's format, and it has no image name.",
@@ -80,8 +77,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD415",
-        "TargetNotSeen",
+        Code.TARGET_NOT_SEEN,
         Severity.WARNING,
         "The target was not found, or the source that knows it was not observed.",
         cause="A typo, or a source that was not observed: only Kubernetes knows the image of a "
@@ -107,7 +103,7 @@ def duplicate_handle(context: RuleContext) -> Iterator[Finding]:
             continue
         named = ", ".join(volume.name for volume in volumes)
         yield finding(
-            "RBD411",
+            Code.DUPLICATE_HANDLE,
             f"pv {volumes[0].name}",
             f"{named} have the same volume handle {handle}: kubelet and external-attacher treat "
             "them as one volume.",
@@ -150,7 +146,7 @@ def not_rbd(context: RuleContext) -> Iterator[Finding]:
         case CsiSource() | InTreeRbdSource():
             unseen = image if isinstance(image, NotObserved) else _NO_IMAGE_NAMED
             yield finding(
-                "RBD414",
+                Code.IMAGE_NAME_UNKNOWN,
                 f"pv {volume.name}",
                 f"The image that {volume.name} refers to is unknown: {unseen.reason}.",
                 evidence=(unseen.reason,),
@@ -162,7 +158,7 @@ def not_rbd(context: RuleContext) -> Iterator[Finding]:
 def _of_a_gateway(volume: PersistentVolume, source: OtherSource) -> Finding:
     image = f" {source.image}" if source.image is not None else ""
     return finding(
-        "RBD407",
+        Code.NOT_AN_RBD_VOLUME,
         f"pv {volume.name}",
         f"{volume.name} is an NVMe-oF volume of {source.kind}: the gateway holds its RBD image"
         f"{image}, and the nodes reach the gateway by NVMe. rbdagent does not evaluate NVMe.",
@@ -175,7 +171,7 @@ def _of_a_gateway(volume: PersistentVolume, source: OtherSource) -> Finding:
 
 def _of_another(volume: PersistentVolume, owner: str) -> Finding:
     return finding(
-        "RBD407",
+        Code.NOT_AN_RBD_VOLUME,
         f"pv {volume.name}",
         f"{volume.name} is not an RBD image: it belongs to {owner}.",
         evidence=(f"source {owner}",),
@@ -193,7 +189,7 @@ def target_not_observed(context: RuleContext) -> Iterator[Finding]:
         return
     if target_pods(volume.target, context.snapshot.kubernetes):
         yield finding(
-            "RBD415",
+            Code.TARGET_NOT_SEEN,
             f"pod {volume.target.namespace}/{volume.target.name}",
             f"Pod {volume.target.namespace}/{volume.target.name} has no RBD volume.",
             remedy="Nothing to do.",
@@ -202,7 +198,7 @@ def target_not_observed(context: RuleContext) -> Iterator[Finding]:
         return
     missing = _missing_sources(context)
     yield _not_looked_up(context) or finding(
-        "RBD415",
+        Code.TARGET_NOT_SEEN,
         volume.target.argument,
         f"{volume.target.argument} was not found"
         f"{', and not every source was observed' if missing else ''}.",
@@ -241,7 +237,7 @@ def _not_looked_up(context: RuleContext) -> Finding | None:
         return None
     gaps = (f"{kind}: {objects.reason}",) if isinstance(objects, NotObserved) else ()
     return finding(
-        "RBD415",
+        Code.TARGET_NOT_SEEN,
         target.argument,
         f"{target.argument} was not looked up: {unseen}. Without Kubernetes, name the image "
         "(POOL/IMAGE) or its device (/dev/rbdN).",
@@ -269,7 +265,7 @@ def several_volumes(context: RuleContext) -> Iterator[Finding]:
     if not further or context.volume.target.kind is not TargetKind.POD:
         return
     yield finding(
-        "RBD412",
+        Code.SEVERAL_VOLUMES,
         f"pod {context.volume.target.namespace}/{context.volume.target.name}",
         f"This report is about {context.name}. The pod also has "
         f"{', '.join(other.name for other in further)}.",

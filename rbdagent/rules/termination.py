@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.holders import cluster_with, daemons_of, is_terminated, needs_volumes
 from rbdagent.correlate.image_identity import are_watchers_observed
@@ -71,8 +72,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD113",
-        "HolderNodeDown",
+        Code.HOLDER_NODE_DOWN,
         Severity.ERROR,
         "The node that holds the volume is not Ready or no longer exists.",
         cause="A failure of power, network or kubelet.",
@@ -91,8 +91,7 @@ ENTRIES: Final = (
         step=LifecycleStep.DETACH,
     ),
     Entry(
-        "RBD721",
-        "PodEnding",
+        Code.POD_ENDING,
         Severity.INFO,
         "A pod with the volume is terminating, and its time limit is not over yet.",
         cause="The pod was deleted. Its grace period, plus one minute to unmount, is not over.",
@@ -102,8 +101,7 @@ ENTRIES: Final = (
         recovery=Recovery(actor="kubelet", within_s=60),
     ),
     Entry(
-        "RBD722",
-        "PodDoesNotEnd",
+        Code.POD_DOES_NOT_END,
         Severity.ERROR,
         "A pod with the volume is past its grace period, and its containers are still running.",
         cause="A process is in uninterruptible sleep, usually because its I/O to Ceph hangs; or "
@@ -120,8 +118,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
-        "RBD724",
-        "UnmountFails",
+        Code.UNMOUNT_FAILS,
         Severity.ERROR,
         "No container on that node uses the volume any more, but kubelet has not released it.",
         cause="NodeUnpublish or NodeUnstage fails there: something keeps the mount or the device "
@@ -140,8 +137,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNSTAGE,
     ),
     Entry(
-        "RBD725",
-        "PodOnLostNode",
+        Code.POD_ON_LOST_NODE,
         Severity.ERROR,
         "A pod is stuck Terminating because kubelet on its node is not reporting.",
         cause="The node is down or disconnected. Only its kubelet can report that the containers "
@@ -157,8 +153,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
-        "RBD726",
-        "OutOfServiceNodeAlive",
+        Code.OUT_OF_SERVICE_NODE_ALIVE,
         Severity.CRITICAL,
         "A node is Ready and has the out-of-service taint.",
         cause="The taint was set on a node that was not off, or was not removed after the node "
@@ -177,7 +172,7 @@ ENTRIES: Final = (
 _TAINT: Final = "node.kubernetes.io/out-of-service"
 _EXPLAINED: Final = frozenset({Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED})
 """Verdicts whose own findings explain why a node does not release a volume."""
-_CAUSES: Final = frozenset({"RBD109", "RBD201", "RBD202"})
+_CAUSES: Final = frozenset({Code.POD_LOST_BY_API, Code.CSI_DRIVER_DOWN, Code.KUBELET_DOWN})
 """Codes with such an explanation, as the agent of another node publishes them."""
 
 
@@ -216,7 +211,7 @@ def _in_time(pod: Pod, context: RuleContext) -> Finding:
     over = age(pod.deleting_since, context.snapshot.observed_at) or seconds(0)
     left = (MOVING - over).total_seconds()
     return finding(
-        "RBD721",
+        Code.POD_ENDING,
         f"pod {pod.ref}",
         f"{pod.ref} on {pod.node_name} is terminating, and its time limit is not over yet."
         f"{_waiting_sentence(context, pod.node_name)}",
@@ -231,7 +226,7 @@ def _does_not_end(pod: Pod, context: RuleContext) -> Finding:
         container.name for container in pod.containers if container.state == "running"
     )
     return finding(
-        "RBD722",
+        Code.POD_DOES_NOT_END,
         f"pod {pod.ref}",
         f"{pod.ref} on {pod.node_name} should have ended {_late(pod, context)} ago, but its "
         f"container {running} is still running: its process does not end."
@@ -302,7 +297,7 @@ def _on_lost_node(pod: Pod, node: Node | None, context: RuleContext) -> Iterator
         else ""
     )
     yield finding(
-        "RBD725",
+        Code.POD_ON_LOST_NODE,
         f"pod {pod.ref}",
         f"{pod.ref} should have ended {_late(pod, context)} ago, but {node.name}, whose kubelet "
         f"must end it, {state}.{counted}{watch}{taint}{_waiting_sentence(context, node.name)}",
@@ -396,7 +391,7 @@ def _is_reported(holder: Holder, context: RuleContext) -> bool:
 def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
     if pod.node_name == context.here and _is_nothing_left(pod, context):
         return finding(
-            "RBD724",
+            Code.UNMOUNT_FAILS,
             f"pod {pod.ref}",
             f"The containers of {pod.ref} have ended, and nothing of the volume is left on "
             f"{pod.node_name}: no mapping, no mount and no process of the pod. "
@@ -421,7 +416,7 @@ def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
         return _not_tried(pod, context)
     which = "or of another volume of the pod" if line is None else f"with {foreign(line.text)}"
     return finding(
-        "RBD724",
+        Code.UNMOUNT_FAILS,
         f"pod {pod.ref}",
         f"The containers of {pod.ref} have ended, but {pod.node_name} has not released the pod's "
         f"volumes for {_late(pod, context)}: an unmount fails there, of this volume {which}."
@@ -452,7 +447,7 @@ def _kept_open(pod: Pod, holder: Holder, context: RuleContext) -> Finding:
     devices, node = strange_devices(holder), str(pod.node_name)
     device = holder.mapping.device if holder.mapping is not None else context.name
     return finding(
-        "RBD724",
+        Code.UNMOUNT_FAILS,
         f"pod {pod.ref}",
         f"The containers of {pod.ref} have ended, and kubelet on {node} has not released the "
         f"volume for {_late(pod, context)}, because {kept_by(devices)}."
@@ -492,7 +487,7 @@ def _not_tried(pod: Pod, context: RuleContext) -> Finding:
     process = kubelet_process(context.snapshot)
     started = process.started_at if isinstance(process, ProcessRef) else None
     return finding(
-        "RBD724",
+        Code.UNMOUNT_FAILS,
         f"pod {pod.ref}",
         f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} has not released "
         f"the volume for {_late(pod, context)}: its log has no try to unmount it."
@@ -517,7 +512,7 @@ _MEND_THE_LINE: Final = (
 def _without_volume_data(pod: Pod, line: LogEntry, context: RuleContext) -> Finding:
     """Return RBD724 for a pod whose volume's file is gone: kubelet reads it before an unmount."""
     return finding(
-        "RBD724",
+        Code.UNMOUNT_FAILS,
         f"pod {pod.ref}",
         f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} cannot finish the "
         f"unmount for {_late(pod, context)}: its file about the volume, vol_data.json in the pod's "
@@ -577,7 +572,7 @@ def unmount_fails(context: RuleContext) -> Iterator[Finding]:
         waiting = [pod for pod in waiters(context) if pod.node_name != name]
         long = has_any_waited(waiting, context.snapshot, LONG)
         yield finding(
-            "RBD724",
+            Code.UNMOUNT_FAILS,
             f"node {name}",
             f"No pod on {name} uses {context.name} any more, but kubelet there has not released "
             "it: its unmount is in progress, or fails. No event reports it."
@@ -612,7 +607,7 @@ def out_of_service(context: RuleContext) -> Iterator[Finding]:
         running = users_on(node.name, context)
         back = line_of(kubectl("taint node", node.name, f"{_TAINT}-"))
         yield finding(
-            "RBD726",
+            Code.OUT_OF_SERVICE_NODE_ALIVE,
             f"node {node.name}",
             f"{node.name} is Ready and has the out-of-service taint: when a pod leaves the node, "
             "its volumes are detached without waiting for their unmount, and the next node gets "
@@ -668,7 +663,7 @@ def _down_holders(context: RuleContext) -> Iterator[Finding]:
             )
         spec = context.volume.image.spec if context.volume.image is not None else None
         yield finding(
-            "RBD113",
+            Code.HOLDER_NODE_DOWN,
             f"node {node}",
             message,
             evidence=(
@@ -721,7 +716,7 @@ def _attached_to_lost(node: Node, attachment: VolumeAttachment, context: RuleCon
     is_new = is_young(node.ready_changed_at, context.snapshot.observed_at, MOVING) is True
     is_quiet = is_new or (not waiting and may_be_shared(context.volume))
     return finding(
-        "RBD113",
+        Code.HOLDER_NODE_DOWN,
         f"node {node.name}",
         f"{node.name} has {context.name} attached and is not Ready, and "
         f"{_watch_of_lost(context)}. {_proof(tainted=node.out_of_service)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl, over_ssh
 from rbdagent.correlate.holders import overlay_node_at, runs
 from rbdagent.model import (
@@ -55,8 +56,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD118",
-        "NoHolder",
+        Code.NO_HOLDER,
         Severity.INFO,
         "No client holds the image.",
         cause="No watch on the header, no mapping on any node, no running pod, no attachment.",
@@ -69,8 +69,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD119",
-        "HolderUndetermined",
+        Code.HOLDER_UNDETERMINED,
         Severity.WARNING,
         "What a holder does, or whether a holder exists, could not be observed from here.",
         cause="The holder is on another node, or a required source was not observed: a node "
@@ -137,7 +136,7 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
             )
         guess = supposed(holder, context.volume)
         yield finding(
-            "RBD119",
+            Code.HOLDER_UNDETERMINED,
             subject_of(holder),
             f"{message} It is {guess}." if guess else message,
             evidence=(
@@ -225,7 +224,7 @@ def of_newer_agent(
     holder = holder_verdict.holder
     code, severity = foreign_name(found.code), at_least(Severity.WARNING, found.severity)
     return finding(
-        "RBD119",
+        Code.HOLDER_UNDETERMINED,
         subject_of(holder),
         f"The agent on {holder.node} reports {code} ({severity}), which this version of "
         f"rbdagent does not know: {foreign(found.message.rstrip('.'))}.",
@@ -254,7 +253,7 @@ def free(context: RuleContext) -> Iterator[Finding]:
     if mirrored is True:
         unseen = f"{unseen}; a client in the peer cluster, because the image is mirrored"
     yield finding(
-        "RBD118",
+        Code.NO_HOLDER,
         context.name,
         f"No client holds {context.name}: it has no watcher, no node has a mapping of it, no pod "
         f"runs with it, and it is attached to no node. Not visible: {unseen}.",
@@ -292,7 +291,7 @@ def possibly_held(context: RuleContext) -> Iterator[Finding]:
     # kubelet prepares the directories of a volume before the volume is there.
     is_awaited = any(pod.node_name == context.here for pod in context.volume.waiting_pods)
     yield finding(
-        "RBD119",
+        Code.HOLDER_UNDETERMINED,
         context.name,
         f"No holder of {context.name} was observed. This does not prove that it is free. Not "
         f"observed: {'; '.join(missing) or 'which cluster is meant'}.",

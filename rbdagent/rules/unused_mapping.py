@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl, line_of
 from rbdagent.model import (
     Command,
@@ -52,8 +53,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD101",
-        "MappingOrphaned",
+        Code.MAPPING_ORPHANED,
         Severity.ERROR,
         "The image is mapped on a node, and nothing on that node uses it.",
         cause="kubelet's NodeUnstage kept failing, and kubelet restarted and no longer tracks the "
@@ -79,8 +79,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNSTAGE,
     ),
     Entry(
-        "RBD102",
-        "MappingPinned",
+        Code.MAPPING_PINNED,
         Severity.ERROR,
         "Kubernetes no longer uses the volume, but something on the node keeps its device open.",
         cause="A bind mount of the volume in a container's mount namespace; a process with its "
@@ -100,8 +99,7 @@ ENTRIES: Final = (
         step=LifecycleStep.UNSTAGE,
     ),
     Entry(
-        "RBD110",
-        "StagingLeftMounted",
+        Code.STAGING_LEFT_MOUNTED,
         Severity.ERROR,
         "Only the staging mount of the volume is left on the node.",
         cause="kubelet restarted between NodeUnpublish and NodeUnstage, or the unmount was busy "
@@ -135,7 +133,7 @@ def pinned(context: RuleContext) -> Iterator[Finding]:
         others = len(users_without_pod(found, holder)) - 1
         count = f" (and {others} more)" if others > 0 else ""
         yield finding(
-            "RBD102",
+            Code.MAPPING_PINNED,
             subject_of(holder),
             f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}"
             f"{then_starts(context, holder.node)}",
@@ -248,7 +246,7 @@ def orphaned(context: RuleContext) -> Iterator[Finding]:
         again = query_again(context)
         has_attachment = isinstance(holder.attachment, VolumeAttachment)
         yield finding(
-            "RBD101",
+            Code.MAPPING_ORPHANED,
             subject_of(holder),
             f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}"
             f"{then_starts(context, holder.node)}",
@@ -364,7 +362,7 @@ def staging_left(context: RuleContext) -> Iterator[Finding]:
             continue
         left = "is mounted only at its staging path" if staged else "still has its LUKS mapping"
         yield finding(
-            "RBD110",
+            Code.STAGING_LEFT_MOUNTED,
             subject_of(holder),
             f"{subject_of(holder)} {left}, and no pod uses it. "
             f"kubelet will not remove it.{then_starts(context, holder.node)}",
@@ -383,7 +381,10 @@ def staging_left(context: RuleContext) -> Iterator[Finding]:
 
 def published(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD101 and RBD102 of another node, as its own agent reports them."""
-    for verdict, code in ((Verdict.ORPHANED, "RBD101"), (Verdict.PINNED, "RBD102")):
+    for verdict, code in (
+        (Verdict.ORPHANED, Code.MAPPING_ORPHANED),
+        (Verdict.PINNED, Code.MAPPING_PINNED),
+    ):
         for holder_verdict in context.observed_with(verdict):
             holder = holder_verdict.holder
             if holder.mapping is not None or holder.published is None or holder.node is None:

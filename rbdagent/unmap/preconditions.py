@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from rbdagent.codes import Code
 from rbdagent.correlate.directories import observed_mounts, openers_of
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.image_identity import mappings_of
@@ -74,8 +75,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = (
     Entry(
-        "RBD501",
-        "NotSurelyTheSameMapping",
+        Code.NOT_SURELY_THE_SAME_MAPPING,
         Severity.INFO,
         "Not unmapped: two observations a grace period apart have not found the same mapping.",
         cause="There is no earlier observation, or another image was mapped under the same device "
@@ -88,8 +88,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD502",
-        "StillMounted",
+        Code.STILL_MOUNTED,
         Severity.INFO,
         "Not unmapped: the device is mounted, or the kernel has a live file system on it.",
         cause="A pod, a container's own mount namespace, kubelet's staging, or a detached mount.",
@@ -103,8 +102,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD503",
-        "StillHeldOpen",
+        Code.STILL_HELD_OPEN,
         Severity.INFO,
         "Not unmapped: a process has the device open, or a block device is stacked on it.",
         cause="A process that reads the raw device or has its working directory on the volume; "
@@ -117,8 +115,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD504",
-        "StillInKubeletsDirectories",
+        Code.STILL_IN_KUBELETS_DIRECTORIES,
         Severity.INFO,
         "Not unmapped: kubelet's directories still list the volume for a pod.",
         cause="A pod that exists in the API has a directory of the volume, or this could not be "
@@ -129,8 +126,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD505",
-        "StillWanted",
+        Code.STILL_WANTED,
         Severity.INFO,
         "Not unmapped: a pod on the node needs the volume, or the VolumeAttachment is too new.",
         cause="A pod runs, waits, terminates or ended a moment ago; kubelet started a moment ago; "
@@ -142,8 +138,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD506",
-        "NotKubernetes",
+        Code.NOT_KUBERNETES,
         Severity.INFO,
         "Not unmapped: nothing shows that Kubernetes created the image.",
         cause="A user mapped the image by hand.",
@@ -153,8 +148,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD507",
-        "AtWork",
+        Code.AT_WORK,
         Severity.INFO,
         "Not unmapped: a program is working on the device, or a request to Ceph hangs.",
         cause="map, unmap, mkfs, fsck, mount or cryptsetup runs, perhaps in uninterruptible sleep.",
@@ -164,8 +158,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD508",
-        "NotYetOrNotAllowed",
+        Code.NOT_YET_OR_NOT_ALLOWED,
         Severity.INFO,
         "Not unmapped: the grace period is not over, or a setting forbids the unmap.",
         cause="Mode observe, a freeze switch, the hourly limit, or too few observations in a row. "
@@ -180,8 +173,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD509",
-        "NotFullyObserved",
+        Code.NOT_FULLY_OBSERVED,
         Severity.INFO,
         "Not unmapped: the decision needs facts that were not observed just now.",
         cause="A source is down or slow, a permission is missing, or the snapshot comes from a "
@@ -192,8 +184,7 @@ ENTRIES: Final = (
         recovery=None,
     ),
     Entry(
-        "RBD510",
-        "StillReadOrWritten",
+        Code.STILL_READ_OR_WRITTEN,
         Severity.INFO,
         "Not unmapped: the device had I/O within the grace period, or its I/O counters were not "
         "observed during all of it.",
@@ -985,20 +976,31 @@ def _count(value: int | None) -> str:
 
 
 CONDITIONS: Final[tuple[tuple[str, str, Callable[[Candidate], Outcome]], ...]] = (
-    ("RBD501", "it is the same mapping as one grace period ago", is_the_same),
-    ("RBD502", "it is not mounted", is_not_mounted),
-    ("RBD503", "no process and no block device uses it", is_not_open),
-    ("RBD504", "no kubelet path uses it", is_not_in_kubelet_directories),
-    ("RBD505", "no pod and no VolumeAttachment needs it", is_not_needed),
-    ("RBD506", "Kubernetes created the image", is_kubernetes_own),
-    ("RBD507", "no operation on it is in progress", is_not_being_changed),
-    ("RBD508", "the unmap is allowed now", may_be_done_now),
-    ("RBD509", "every source was observed just now", is_fully_observed),
-    ("RBD510", "it had no I/O for the grace period", has_no_io),
+    (
+        Code.NOT_SURELY_THE_SAME_MAPPING,
+        "it is the same mapping as one grace period ago",
+        is_the_same,
+    ),
+    (Code.STILL_MOUNTED, "it is not mounted", is_not_mounted),
+    (Code.STILL_HELD_OPEN, "no process and no block device uses it", is_not_open),
+    (Code.STILL_IN_KUBELETS_DIRECTORIES, "no kubelet path uses it", is_not_in_kubelet_directories),
+    (Code.STILL_WANTED, "no pod and no VolumeAttachment needs it", is_not_needed),
+    (Code.NOT_KUBERNETES, "Kubernetes created the image", is_kubernetes_own),
+    (Code.AT_WORK, "no operation on it is in progress", is_not_being_changed),
+    (Code.NOT_YET_OR_NOT_ALLOWED, "the unmap is allowed now", may_be_done_now),
+    (Code.NOT_FULLY_OBSERVED, "every source was observed just now", is_fully_observed),
+    (Code.STILL_READ_OR_WRITTEN, "it had no I/O for the grace period", has_no_io),
 )
 """Code, requirement and function of each condition, in the order of their numbers."""
 
-_OF_THE_PRESENT: Final = frozenset({"RBD501", "RBD508", "RBD509", "RBD510"})
+_OF_THE_PRESENT: Final = frozenset(
+    {
+        Code.NOT_SURELY_THE_SAME_MAPPING,
+        Code.NOT_YET_OR_NOT_ALLOWED,
+        Code.NOT_FULLY_OBSERVED,
+        Code.STILL_READ_OR_WRITTEN,
+    }
+)
 """Conditions that no snapshot file can show: the history on the node, and its present state."""
 
 

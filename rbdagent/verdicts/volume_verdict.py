@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from rbdagent.codes import Code
 from rbdagent.correlate.holders import (
     cluster_with,
     device_identity_unknown,
@@ -85,7 +86,7 @@ def target_verdict(
     return Verdict.SHARED if is_shared else worst
 
 
-NOT_BACKED: Final = "RBD108"
+NOT_BACKED: Final = Code.VOLUME_NOT_BACKED
 """The code of a container that writes to its node's own disk."""
 
 

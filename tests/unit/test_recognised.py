@@ -186,7 +186,6 @@ def test_pattern_that_takes_quadratic_time_is_found(pattern: str) -> None:
 OTHERS_WORDS: Final = {"message", "text", "unschedulable", "attach_error", "detach_error"}
 OWN_PATTERNS: Final = {
     # Image names of former provisioners, versions, paths, and texts that rbdagent itself prints.
-    "entry": {"_WORD"},
     "provisioner": {"_NEEDS_SELF_LINK", "_VERSION"},
     "cluster_report": {"AGES"},
     "evidence": {"_STAGING_PATH"},

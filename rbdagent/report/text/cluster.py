@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.codes import Code
 from rbdagent.commands import command
 from rbdagent.lifecycle.cluster_report import is_empty, missing_objects_reason
 from rbdagent.lifecycle.urgency import (
@@ -177,7 +178,7 @@ def unobserved_facts(found: ClusterReport) -> tuple[str, ...]:
 
 
 def _unobserved(finding: Finding) -> str:
-    if finding.code == "RBD904":
+    if finding.code == Code.FACT_NOT_OBSERVED:
         return finding.message.removeprefix("Not observed: ").removesuffix(".")
     reason = f" ({finding.evidence[0]})" if finding.evidence else ""
     return f"{_IN_SENTENCE.get(finding.subject, finding.subject)}{reason}"

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.model import Severity, Verdict
+from rbdagent.codes import Code
+from rbdagent.model import WEIGHT, Severity, Verdict
 from rbdagent.report.text.findings import OF_SOURCES
 from rbdagent.report.text.layout import enumerated, sentences
 from rbdagent.report.text.verdicts import WORDS
-from rbdagent.rules import WEIGHT
 from rbdagent.rules.context import placed_pod, subject_of
 from rbdagent.verdicts.timing import age, age_text
 from rbdagent.verdicts.volume_verdict import ORDER
@@ -32,24 +32,26 @@ _MOST_WAITING: Final = 3
 """Maximum of waiting pods in the second line."""
 
 EXPLAINED_BY: Final = {
-    Verdict.IN_USE: ("RBD109", "RBD123"),
-    Verdict.STAGED: ("RBD120",),
-    Verdict.ORPHANED: ("RBD101", "RBD110"),
-    Verdict.PINNED: ("RBD102",),
-    Verdict.DEAD: ("RBD103", "RBD104"),
-    Verdict.UNWATCHED: ("RBD105",),
-    Verdict.SHARED: ("RBD114",),
-    Verdict.CONFLICT: ("RBD106",),
-    Verdict.FOREIGN: ("RBD115", "RBD116", "RBD117"),
-    Verdict.NODE_DOWN: ("RBD113",),
-    Verdict.RETURNED_DIRTY: ("RBD107",),
-    Verdict.UNDETERMINED: ("RBD119", "RBD415"),
-    Verdict.FREE: ("RBD118",),
-    Verdict.NOT_BACKED: ("RBD108",),
+    Verdict.IN_USE: (Code.POD_LOST_BY_API, Code.IMAGE_RENAMED),
+    Verdict.STAGED: (Code.BETWEEN_STEPS,),
+    Verdict.ORPHANED: (Code.MAPPING_ORPHANED, Code.STAGING_LEFT_MOUNTED),
+    Verdict.PINNED: (Code.MAPPING_PINNED,),
+    Verdict.DEAD: (Code.CLIENT_BLOCKLISTED, Code.NBD_PROCESS_GONE),
+    Verdict.UNWATCHED: (Code.MAPPING_UNWATCHED,),
+    Verdict.SHARED: (Code.VOLUME_SHARED,),
+    Verdict.CONFLICT: (Code.VOLUME_CONFLICT,),
+    Verdict.FOREIGN: (Code.FOREIGN_HOLDER, Code.CEPH_DAEMON_WATCHES, Code.WATCH_PASSED_BY),
+    Verdict.NODE_DOWN: (Code.HOLDER_NODE_DOWN,),
+    Verdict.RETURNED_DIRTY: (Code.NODE_RETURNED_DIRTY,),
+    Verdict.UNDETERMINED: (Code.HOLDER_UNDETERMINED, Code.TARGET_NOT_SEEN),
+    Verdict.FREE: (Code.NO_HOLDER,),
+    Verdict.NOT_BACKED: (Code.VOLUME_NOT_BACKED,),
 }
 """The findings whose message is the verdict's sentence, with the object that causes it."""
 
-WITH_FORECAST: Final = frozenset({"RBD101", "RBD102", "RBD110"})
+WITH_FORECAST: Final = frozenset(
+    {Code.MAPPING_ORPHANED, Code.MAPPING_PINNED, Code.STAGING_LEFT_MOUNTED}
+)
 """Findings whose message repeats their recovery after its first sentence."""
 
 
@@ -118,10 +120,10 @@ def first_lines(
     cause, rest = sentences(_without_waiting(lead.message, pods))
     waiting = [*waiting_line(diagnosis, snapshot)]
     recovery = [*_recovery(lead)]
-    if lead.code == "RBD120" and any(map(_is_error, diagnosis.findings)):
+    if lead.code == Code.BETWEEN_STEPS and any(map(_is_error, diagnosis.findings)):
         # "Wait" is advice for a step that is in progress, not for one that fails.
         return [cause, *waiting], []
-    if lead.code == "RBD119":
+    if lead.code == Code.HOLDER_UNDETERMINED:
         # "No holder was observed" is true only together with what was not observed.
         return [f"{cause} {rest}".rstrip(), *waiting], recovery
     if rest and lead.code not in WITH_FORECAST:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.codes import Code
 from rbdagent.commands import for_reader
 from rbdagent.model import Severity, StepState, Verdict
 from rbdagent.report.text.actions import do_this, remedy_of
@@ -89,9 +90,9 @@ def _note(lifecycle: Lifecycle) -> Finding | None:
     return next((one for one in found if FINDINGS[one.code].step and one.code != lead.code), None)
 
 
-_OF_PODS: Final = frozenset({"RBD727"})
+_OF_PODS: Final = frozenset({Code.CONTAINER_DOES_NOT_RUN})
 """The volume is well, and a pod that has it is not."""
-_NO_HOLDER: Final = frozenset({"RBD118", "RBD119"})
+_NO_HOLDER: Final = frozenset({Code.NO_HOLDER, Code.HOLDER_UNDETERMINED})
 
 
 def _word(lifecycle: Lifecycle) -> tuple[str, str]:
