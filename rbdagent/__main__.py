@@ -8,6 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.prepared.client import answered
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,16 +20,24 @@ _WITHOUT_CEPH: Final = ("-h", "--help", "--from", "--no-ceph")
 
 
 def main() -> None:
-    """Run the command line and exit, even if a thread still hangs."""
+    """Run the command line and exit: in the agent's prepared process if there is one, else here."""
+    code = answered(sys.argv[1:])
+    if code is not None:
+        os._exit(code)
+    run_here(sys.argv[1:])
+
+
+def run_here(arguments: Sequence[str]) -> None:
+    """Run the command line in this process and exit, even if a thread still hangs."""
     # Imports create no garbage, and a process that exits after one output needs no collector.
     gc.disable()
     if sys.stdout is None:
         # The caller closed stdout: only the exit code reaches it.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the program exits
-    loading = _loading(sys.argv[1:])
+    loading = _loading(arguments)
     from rbdagent.cli import run
 
-    code = run(sys.argv[1:], loading)
+    code = run(arguments, loading)
     for process in loading:
         process.finish()
     for stream in (sys.stdout, sys.stderr):

@@ -49,6 +49,7 @@ KEYS: Final = (
     "mode",
     "resync",
     "heartbeat",
+    "answer-for",
     "lease-namespace",
     "listen",
     "probes",

@@ -86,6 +86,13 @@ def _serving(command: Callable[..., int]) -> Callable[..., int]:
         help="Namespace of the agent's Lease, which has the name of the node.")  # fmt: skip
 @_serving
 @LOG_LEVEL
+@option(
+    "--answer-for",
+    type=Duration(),
+    default="10m",
+    show_default=True,
+    help="How long the process that answers commands at once outlives the last one; 0 for none.",
+)
 @click.option("--once", is_flag=True,
               help="Run one cycle (observe, publish), then exit: with 1 if it failed.")  # fmt: skip
 @acting
@@ -97,6 +104,7 @@ def command(
     heartbeat: float,
     lease_namespace: str,
     served: _Served,
+    answer_for: float,
     once: bool,
     settings: Callable[[], Settings],
     **allowed: Any,  # noqa: ANN401 - the flags of the policy
@@ -153,6 +161,10 @@ def command(
             serve_probes(agent, served.probes)
         if kubernetes is not None:
             kubernetes.watch(wake)
+        if answer_for:
+            from rbdagent.agent.prepared import offer_answers
+
+            offer_answers(unmap_context.state.path, answer_for, log)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: wake.end())
         log.info("started", mode=mode, listen=served.listen, state=str(unmap_context.state.path))

@@ -136,3 +136,29 @@ def test_agent_stops_on_sigterm_and_resumes_after_kill(lab: Lab, agent: Service)
     node.run(f"kill -TERM {pid}")
     wait_until(lambda: agent.pid() is None, timeout_s=30, what="the agent to end")
     assert '"event": "ended"' in agent.logs()
+
+
+def test_running_agent_answers_a_command(scene: Scene) -> None:
+    """A process of the agent answers the second command as the first one answered itself."""
+    node, volume = scene.lab.nodes["worker-1"], scene.claim()
+    scene.run_pod("worker-1")
+    program, state = venv_python().parent / "rbdagent", f"/run/{scene.name}-agent"
+    sockets = f"{state}/prepared"
+
+    def ask() -> tuple[int, str]:
+        words = [f"RBDAGENT_STATE_DIR={state}", str(program), "who-holds", volume]
+        done = node.run(["env", *words], check=False)
+        # The last line has the time of the observation.
+        return done.exit_code, done.stdout.rpartition("observed")[0]
+
+    def exists(name: str) -> bool:
+        return node.run(["test", "-S", f"{sockets}/{name}"], check=False).exit_code == 0
+
+    with scene.agent("worker-1", "--answer-for=5m"):
+        wait_until(lambda: exists("wake.sock"), timeout_s=60, what="the agent to offer answers")
+        first = ask()
+        assert (first[0], volume in first[1]) == (0, True)
+        wait_until(lambda: exists("answers.sock"), timeout_s=60, what="the process to listen")
+        assert ask() == first
+        assert node.run(["pgrep", "-f", "rbdagent.prepared.server"]).stdout.strip()
+    wait_until(lambda: not exists("answers.sock"), timeout_s=60, what="the process to end")
