@@ -18,7 +18,6 @@ import click
 from rbdagent.cli.options import LOG_LEVEL, Duration, observing, option
 from rbdagent.cli.output import moment
 from rbdagent.cli.unmap_options import acting, state_of, unmap_context_of
-from rbdagent.correlate.index import kube_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -387,7 +386,10 @@ class _Kubernetes:
 
 def _uid_of(result: CycleResult) -> str | None:
     """Return the uid of this node's Node object; None if it is unknown."""
+    # The workers are forked before this is imported: they do not need it.
+    from rbdagent.correlate.index import kube_index
+
     observed = result.snapshot.node
     node_name = observed.node_name if observed is not None else ""
-    nodes = kube_index(result.snapshot.kubernetes).nodes
-    return next((node.uid for node in nodes if node.name == node_name), None)
+    node = kube_index(result.snapshot.kubernetes).node_by_name.get(node_name)
+    return None if node is None else node.uid
