@@ -32,6 +32,7 @@ from rbdagent.model import (
     Pod,
     Severity,
     Snapshot,
+    Subject,
     Target,
     TargetKind,
     Verdict,
@@ -142,7 +143,7 @@ def _is_of_node(finding: Finding, snapshot: Snapshot) -> bool:
     return (
         node is not None
         and finding.code in _OF_NODE
-        and finding.subject == f"node {node.node_name}"
+        and finding.subject == Subject.of_node(node.node_name)
         and finding.severity is Severity.WARNING
     )
 
@@ -284,8 +285,8 @@ def _cause_of(affected: AffectedObject) -> tuple[str, str]:
     the same cause.
     """
     own, finding = _own_names(affected), affected.finding
-    subject = _nameless(finding.subject, own)
-    if subject == finding.subject:
+    subject = str(finding.subject)
+    if _nameless(subject, own) == subject:
         return finding.code, subject
     return finding.code, re.sub(AGES, "*", _nameless(finding.message, own))
 

@@ -30,6 +30,7 @@ from rbdagent.model import (
     Snapshot,
     StepState,
     StepStatus,
+    SubjectKind,
     TargetKind,
     Volume,
     VolumeAttachment,
@@ -345,7 +346,7 @@ def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
         finding
         for finding in diagnosis.findings
         if finding.subject not in holders
-        and (finding.subject == f"node {node}" or not finding.subject.startswith("node "))
+        and not (finding.subject.kind is SubjectKind.NODE and finding.subject.node != node)
     )
 
 
@@ -369,7 +370,7 @@ def _unknown_clients(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the watchers whose node is unknown: each of them may run on any node."""
     holders = [holder_verdict.holder for holder_verdict in diagnosis.holders]
     return tuple(
-        subject_of(holder)
+        str(subject_of(holder))
         for holder in holders
         if holder.node is None and holder.watcher is not None and not holder.transient
     )

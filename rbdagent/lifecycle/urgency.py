@@ -9,7 +9,11 @@ from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.volume_names import names_of_volume
 from rbdagent.lifecycle.steps import BACK
-from rbdagent.model import Severity, Verdict
+from rbdagent.model import (
+    Severity,
+    SubjectKind,
+    Verdict,
+)
 from rbdagent.rules import FINDINGS
 from rbdagent.rules.context import subject_of
 
@@ -94,8 +98,8 @@ def node_of(affected: AffectedObject) -> str | None:
     """
     life, subject = affected.life, affected.finding.subject
     holders = [found.holder for found in life.diagnosis.holders]
-    if subject.startswith("node "):
-        return subject.removeprefix("node ")
+    if subject.kind is SubjectKind.NODE:
+        return subject.node
     nodes = [holder.node for holder in holders if subject_of(holder) == subject]
     if FINDINGS[affected.finding.code].step in BACK:
         nodes += [path.node for path in life.detach_paths]

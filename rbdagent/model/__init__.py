@@ -59,6 +59,8 @@ from rbdagent.model.diagnosis import (
     Recovery,
     Sentence,
     Severity,
+    Subject,
+    SubjectKind,
     Verb,
 )
 from rbdagent.model.kubernetes import (
@@ -269,6 +271,8 @@ __all__ = [
     "StepStatus",
     "StorageClass",
     "Stored",
+    "Subject",
+    "SubjectKind",
     "Target",
     "TargetKind",
     "UnbackedMount",

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from rbdagent.model.common import Verdict
-from rbdagent.model.kubernetes import PublishedMapping
+from rbdagent.model.common import ImageSpec, Verdict
+from rbdagent.model.kubernetes import ObjectRef, PublishedMapping
 from rbdagent.model.node import Mapping
 from rbdagent.model.volume import Holder, Volume
 
@@ -30,6 +30,112 @@ WEIGHT: Final = {
     Severity.INFO: 3,
 }
 """The order of severities, the worst first."""
+
+
+class SubjectKind(StrEnum):
+    """The kinds of objects that a finding may be about; as kubectl names them, if it does."""
+
+    POD = "pod"
+    CLAIM = "pvc"
+    PERSISTENT_VOLUME = "pv"
+    ATTACHMENT = "volumeattachment"
+    NODE = "node"
+    DEVICE = "device"
+    CLIENT = "client"
+    IMAGE = "image"
+    VOLUME = "volume"
+    """The volume of the target, by the name of its PV or image, or by the argument."""
+    CLUSTER = "cluster"
+    """A Ceph cluster."""
+    SOURCE = "source"
+    """A source that was not observed."""
+    CONTROLLER = "controller"
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """The object that a finding is about."""
+
+    kind: SubjectKind
+    name: str
+    """Of a pod that the API does not list, its uid."""
+    namespace: str = ""
+    node: str | None = None
+    """Of a device or a client, if it is known."""
+
+    def __str__(self) -> str:
+        """Return the name in output: ``pod default/web-1``, ``rbd0 on worker-1``."""
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        match self.kind:
+            case SubjectKind.DEVICE:
+                return f"{name} on {self.node}"
+            case SubjectKind.CLIENT:
+                return f"{name} ({self.node})" if self.node else name
+            case SubjectKind.IMAGE | SubjectKind.VOLUME | SubjectKind.SOURCE:
+                return name
+            case SubjectKind.CONTROLLER:
+                return name
+            case _:
+                return f"{self.kind} {name}"
+
+    @classmethod
+    def of_pod(cls, pod: ObjectRef) -> Subject:
+        """Return a pod."""
+        return cls(kind=SubjectKind.POD, name=pod.name, namespace=pod.namespace)
+
+    @classmethod
+    def of_claim(cls, claim: ObjectRef) -> Subject:
+        """Return a claim."""
+        return cls(kind=SubjectKind.CLAIM, name=claim.name, namespace=claim.namespace)
+
+    @classmethod
+    def of_pv(cls, name: str) -> Subject:
+        """Return a PersistentVolume."""
+        return cls(kind=SubjectKind.PERSISTENT_VOLUME, name=name)
+
+    @classmethod
+    def of_attachment(cls, name: str) -> Subject:
+        """Return a VolumeAttachment."""
+        return cls(kind=SubjectKind.ATTACHMENT, name=name)
+
+    @classmethod
+    def of_node(cls, name: str | None) -> Subject:
+        """Return a node."""
+        return cls(kind=SubjectKind.NODE, name=str(name), node=name)
+
+    @classmethod
+    def of_device(cls, device: str, node: str | None) -> Subject:
+        """Return a device of a node."""
+        return cls(kind=SubjectKind.DEVICE, name=device, node=node)
+
+    @classmethod
+    def of_client(cls, name: str, node: str | None = None) -> Subject:
+        """Return a client of Ceph."""
+        return cls(kind=SubjectKind.CLIENT, name=name, node=node)
+
+    @classmethod
+    def of_image(cls, spec: ImageSpec) -> Subject:
+        """Return an image."""
+        return cls(kind=SubjectKind.IMAGE, name=str(spec))
+
+    @classmethod
+    def of_volume(cls, name: str) -> Subject:
+        """Return the volume of the target."""
+        return cls(kind=SubjectKind.VOLUME, name=name)
+
+    @classmethod
+    def of_cluster(cls, name: str) -> Subject:
+        """Return a Ceph cluster."""
+        return cls(kind=SubjectKind.CLUSTER, name=name)
+
+    @classmethod
+    def of_source(cls, name: str) -> Subject:
+        """Return a source, by its name in sentences."""
+        return cls(kind=SubjectKind.SOURCE, name=name)
+
+    @classmethod
+    def of_controller(cls, name: str) -> Subject:
+        """Return a controller of Kubernetes or of the driver."""
+        return cls(kind=SubjectKind.CONTROLLER, name=name)
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
@@ -89,8 +195,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     code: str
     """``RBD101``; the catalogue explains it."""
     severity: Severity
-    subject: str
-    """The object of the finding: a device on a node, a PV, a pod."""
+    subject: Subject
     message: str
     evidence: tuple[str, ...] = ()
     remedy: Sentence = ""

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rbdagent.codes import Code
-from rbdagent.model import NotObserved, Severity, Verdict
+from rbdagent.model import (
+    NotObserved,
+    Severity,
+    Subject,
+    Verdict,
+)
 from rbdagent.parse import labels
 from rbdagent.parse.foreign import bounded
 from rbdagent.parse.shown import in_all_texts
@@ -186,7 +191,7 @@ def _finding(holder_verdict: HolderVerdict, diagnosis: Diagnosis) -> Json:
     holder = holder_verdict.holder
     is_not_backed = diagnosis.verdict is Verdict.NOT_BACKED
     verdict = Verdict.NOT_BACKED if is_not_backed else holder_verdict.verdict
-    subjects = {subject_of(holder), f"node {holder.node}"}
+    subjects = {subject_of(holder), Subject.of_node(holder.node)}
     about = [found for found in diagnosis.findings if is_not_backed or found.subject in subjects]
     codes = EXPLAINED_BY.get(verdict, ())
     lead = next((found for found in about if found.code in codes), None)
@@ -230,7 +235,7 @@ def without_none(found: Json) -> Json:
 
 def _findings(holder_verdict: HolderVerdict, diagnosis: Diagnosis) -> list[str]:
     """Return the finding codes of a mapping and of its node, the worst first."""
-    about = {subject_of(holder_verdict.holder), f"node {holder_verdict.holder.node}"}
+    about = {subject_of(holder_verdict.holder), Subject.of_node(holder_verdict.holder.node)}
     codes = (
         finding.code
         for finding in diagnosis.findings

@@ -26,6 +26,7 @@ from rbdagent.model import (
     Pod,
     Recovery,
     Severity,
+    Subject,
     Verdict,
     VolumeAttachment,
     observed_of,
@@ -356,7 +357,7 @@ def multi_attach(context: RuleContext) -> Iterator[Finding]:
     down = lost if len(lost) == len(nodes) else []
     yield finding(
         Code.MULTI_ATTACH,
-        f"pod {refused[0].ref if refused else events[0].event.subject}",
+        Subject.of_pod(refused[0].ref if refused else events[0].event.subject),
         f"{pods} {'wait' if len(refused) > 1 else 'waits'}: the controller will not attach "
         f"{context.name} while its cached state lists the volume on another node{where}. "
         f"{_NEVER_BY_FORCE if not down else _by_force(down)}{clear_first(context)}",
@@ -466,7 +467,7 @@ def _not_begun(pod: Pod, context: RuleContext) -> Iterator[Finding]:
         return
     yield finding(
         Code.ATTACH_NOT_BEGUN,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod.ref} has been on {pod.node_name} for {age_text(waited(pod, context.snapshot))}, but "
         "no "
         f"VolumeAttachment of {context.name} to that node exists: the attach/detach controller is "
@@ -498,7 +499,7 @@ def _not_picked_up(
         return
     yield finding(
         Code.ATTACH_NOT_PICKED_UP,
-        f"volumeattachment {attachment.name}",
+        Subject.of_attachment(attachment.name),
         f"{pod.ref} waits for {context.name} to be attached to {pod.node_name}: the attach was "
         f"requested {age_text(since)} ago, and external-attacher of {attachment.attacher} "
         f"{_what_attacher_did(attachment)}",
@@ -532,7 +533,7 @@ def _not_mounting(
         return
     yield finding(
         Code.KUBELET_DOES_NOT_TAKE_IT,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod.ref} waits on {node.name}: {context.name} is attached there, but kubelet has not "
         "started to mount it.",
         evidence=(
@@ -588,7 +589,7 @@ def detach_fails(context: RuleContext) -> Iterator[Finding]:
         if has_no_node and not (is_leaving and attachment.detach_error):
             yield finding(
                 Code.ATTACHMENT_OF_GONE_NODE,
-                f"volumeattachment {attachment.name}",
+                Subject.of_attachment(attachment.name),
                 f"{context.name} is attached to {attachment.node_name}, but that Node no longer "
                 "exists. Prove that the machine is off before another node gets the volume.",
                 evidence=(f"no Node object {attachment.node_name}",),
@@ -598,7 +599,7 @@ def detach_fails(context: RuleContext) -> Iterator[Finding]:
         if _is_of_gone_volume(attachment, context):
             yield finding(
                 Code.ATTACHMENT_OF_GONE_VOLUME,
-                f"volumeattachment {attachment.name}",
+                Subject.of_attachment(attachment.name),
                 f"{attachment.name} attaches {attachment.persistent_volume} to "
                 f"{attachment.node_name}, but that PV does not exist.",
                 evidence=(_attachment_line(attachment),),
@@ -614,7 +615,7 @@ def _leaving(
         gone = Recognised.VOLUME_GONE.is_in(attachment.detach_error)
         yield finding(
             Code.DETACH_FAILS,
-            f"volumeattachment {attachment.name}",
+            Subject.of_attachment(attachment.name),
             f"{context.name} cannot be detached from {attachment.node_name}: "
             f"{foreign(attachment.detach_error)}. Repair the cause. Never remove the finalizer by "
             "hand.",
@@ -633,7 +634,7 @@ def _leaving(
         if waiting:
             yield finding(
                 Code.BEING_DETACHED,
-                f"volumeattachment {attachment.name}",
+                Subject.of_attachment(attachment.name),
                 f"{context.name} has been detaching from {attachment.node_name} for "
                 f"{age_text(since)}. Waiting for it: {waiting}.",
                 evidence=(_attachment_line(attachment),),
@@ -651,7 +652,7 @@ def _leaving(
     )
     yield finding(
         Code.DETACH_NOT_PICKED_UP,
-        f"volumeattachment {attachment.name}",
+        Subject.of_attachment(attachment.name),
         f"The detach of {context.name} from {attachment.node_name} was requested {age_text(since)} "
         f"ago, and {reason}." + (f" Waiting for it: {waiting}." if waiting else ""),
         evidence=(_attachment_line(attachment), f"finalizers: {finalizers}", "no detachError"),
@@ -671,7 +672,7 @@ def _without_node(
     """
     return finding(
         Code.DETACH_FAILS,
-        f"volumeattachment {attachment.name}",
+        Subject.of_attachment(attachment.name),
         f"{context.name} cannot be detached from {attachment.node_name}, a Node that no longer "
         f"exists: {foreign(attachment.detach_error)}.",
         evidence=(
@@ -720,7 +721,7 @@ def attachment_idle(context: RuleContext) -> Iterator[Finding]:
         after = f" Waiting for it: {pod_names(waiting)}." if waiting else ""
         yield finding(
             Code.ATTACHMENT_IDLE,
-            f"volumeattachment {attachment.name}",
+            Subject.of_attachment(attachment.name),
             f"{context.name} is attached to {name}, but no pod there uses it, and kubelet there no "
             f"longer lists it: the controller has not detached it yet.{after}",
             evidence=(_attachment_line(attachment), f"{name} does not list it in volumesInUse"),
@@ -742,7 +743,7 @@ def two_attachments(context: RuleContext) -> Iterator[Finding]:
     older = f" Being detached: {', '.join(leaving)}." if leaving else ""
     yield finding(
         Code.TWO_ATTACHMENTS,
-        context.name,
+        Subject.of_volume(context.name),
         f"{context.name} is for one node, but is attached to {' and '.join(nodes)}: the controller "
         "no longer prevents two writers, only ceph-csi's check of the watchers still "
         f"does.{older}",
@@ -795,7 +796,7 @@ def _stale(
         )
     return finding(
         Code.STALE_ATTACHMENT,
-        f"node {node}",
+        Subject.of_node(node),
         " ".join(message),
         evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),
         commands=(describe_attachment(attachment),),

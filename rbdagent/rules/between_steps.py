@@ -6,7 +6,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.codes import Code
-from rbdagent.model import CollectScope, Finding, Holder, Recovery, Severity, Verdict, observed_of
+from rbdagent.model import (
+    CollectScope,
+    Finding,
+    Holder,
+    Recovery,
+    Severity,
+    Subject,
+    Verdict,
+    observed_of,
+)
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.parse.recognised import Rank
@@ -161,7 +170,7 @@ def attached_not_mapped(context: RuleContext) -> Iterator[Finding]:
         advice = _advice_without_mapping(context, node)
         yield finding(
             Code.BETWEEN_STEPS,
-            f"node {node}",
+            Subject.of_node(node),
             f"{context.name} is attached to {node}, but is not mapped there yet, or is not mapped "
             f"any more. {advice.sentence}",
             severity=advice.severity,

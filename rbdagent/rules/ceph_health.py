@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.codes import Code
 from rbdagent.commands import command
-from rbdagent.model import LifecycleStep, NotObserved, Recovery, Severity, Verdict, observed_of
+from rbdagent.model import (
+    LifecycleStep,
+    NotObserved,
+    Recovery,
+    Severity,
+    Subject,
+    Verdict,
+    observed_of,
+)
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import Rule, finding
@@ -46,7 +54,7 @@ def no_writes(context: RuleContext) -> Iterator[Finding]:
     if reported:
         yield finding(
             Code.POOL_TAKES_NO_WRITES,
-            context.name,
+            Subject.of_volume(context.name),
             f"Writes to {context.name} wait. {reported}.",
             commands=(command("ceph health detail"), command("ceph osd pool ls detail")),
         )

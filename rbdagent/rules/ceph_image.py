@@ -30,6 +30,8 @@ from rbdagent.model import (
     NotObserved,
     Recovery,
     Severity,
+    Subject,
+    SubjectKind,
     Verdict,
     observed_of,
 )
@@ -160,7 +162,7 @@ def image_gone(context: RuleContext) -> Iterator[Finding]:
     elif view.presence is ImagePresence.GONE:
         yield finding(
             Code.IMAGE_GONE,
-            str(image.spec),
+            Subject.of_image(image.spec),
             f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{mappings}",
             evidence=(f"cluster {view.fsid} was queried for {image.spec} and has no such image",),
             remedy="" if mappings else _LOOK_FOR_IT,
@@ -191,7 +193,7 @@ def _gone_with_its_pool(
     pools = ", ".join(str(known) for known, _ in observed_of(pool.cluster.pools))
     yield finding(
         Code.IMAGE_GONE,
-        spec.name,
+        Subject(kind=SubjectKind.IMAGE, name=spec.name),
         f"Image {spec.name} does not exist in cluster {view.fsid} (any more): the cluster has no "
         f"pool {number}, which the handle of its PV names.{mappings}",
         evidence=(f"the ids of the pools of {view.fsid}: {pools}",),
@@ -212,7 +214,7 @@ def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: 
     if _REMOVAL not in observed_of(view.tasks):
         return finding(
             Code.IMAGE_IN_TRASH,
-            str(spec),
+            Subject.of_image(spec),
             f"Image {spec} is in the trash of its pool.{mappings}",
             evidence=evidence,
             commands=(_trash(spec, long=True),),
@@ -221,7 +223,7 @@ def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: 
     is_needed = pvs_of(context.volume) != () and not is_ending
     return finding(
         Code.IMAGE_IN_TRASH,
-        str(spec),
+        Subject.of_image(spec),
         f"Image {spec} was deleted and is in the trash of its pool: Ceph's manager removes it."
         f"{_NEEDED if is_needed else ''}{_kept_by(view)}{mappings}",
         evidence=(*evidence, f"rbd_task has the task {_REMOVAL} for it"),
@@ -320,7 +322,7 @@ def legacy_lock(context: RuleContext) -> Iterator[Finding]:
         node = locker.lock_id.removeprefix(_LEGACY)
         yield finding(
             Code.LEGACY_KUBELET_LOCK,
-            str(image.spec),
+            Subject.of_image(image.spec),
             f"A lock of an old kubelet on node {node} is left on {image.spec}. Its client no "
             "longer watches the image.",
             evidence=(f"lock {locker.lock_id!r} of client.{locker.client}",),
@@ -403,7 +405,7 @@ def node_on_blocklist(context: RuleContext) -> Iterator[Finding]:
         is_former = devices == ()
         yield finding(
             Code.NODE_ON_BLOCKLIST,
-            f"node {node}",
+            Subject.of_node(node),
             f"{node} is on the blocklist{ends}: {'range ' if entry.is_range else ''}{entry} "
             f"matches {_what_is_hit(devices, index=index)}.{hosts}",
             evidence=(f"{entry} {entry.until}".rstrip(),),
@@ -529,7 +531,7 @@ def ambiguous(context: RuleContext) -> Iterator[Finding]:
     ]
     yield finding(
         Code.AMBIGUOUS_IMAGE,
-        str(image.spec),
+        Subject.of_image(image.spec),
         f"{len(fsids)} clusters have an image {image.spec}. Which of these images is meant is "
         "unknown. The holders of all of them are shown.",
         evidence=tuple(f"cluster {fsid}" for fsid in fsids),

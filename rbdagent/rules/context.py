@@ -24,6 +24,7 @@ from rbdagent.model import (
     Sentence,
     Severity,
     Snapshot,
+    Subject,
     TargetKind,
     Verdict,
     Volume,
@@ -145,7 +146,7 @@ def at_least(least: Severity, reported: str) -> Severity:
 
 def finding(
     code: Code,
-    subject: str,
+    subject: Subject,
     message: str,
     *,
     evidence: tuple[str, ...] = (),
@@ -180,16 +181,16 @@ def quoted(event: KubeEvent) -> str:
     return f"{event.kind} {about}, {foreign_name(event.reason)}: {foreign(event.message)}"
 
 
-def subject_of(holder: Holder) -> str:
-    """Return the name of a holder: the device and its node, else the client."""
+def subject_of(holder: Holder) -> Subject:
+    """Return a holder as a subject: the device and its node, else the client, else the node."""
     if holder.mapping is not None:
-        return f"{holder.mapping.device} on {holder.node}"
+        return Subject.of_device(holder.mapping.device, holder.node)
     if holder.watcher is not None:
         client = f"client.{holder.watcher.client} at {holder.watcher.address}"
-        return f"{client} ({holder.node})" if holder.node else client
+        return Subject.of_client(client, holder.node)
     if holder.published is not None:
-        return f"{holder.published.device} on {holder.node}"
-    return f"node {holder.node}"
+        return Subject.of_device(holder.published.device, holder.node)
+    return Subject.of_node(holder.node)
 
 
 def identity_lines(context: RuleContext, holder: Holder) -> tuple[str, ...]:
@@ -278,7 +279,7 @@ def pod_by_uid(uid: str | None, context: RuleContext) -> Pod | None:
 
 
 def agent_findings(
-    code: Code, message: str, subject: Callable[[Holder], str], context: RuleContext
+    code: Code, message: str, subject: Callable[[Holder], Subject], context: RuleContext
 ) -> Iterator[Finding]:
     """Yield a code that the agents of other nodes report: only their reports show it.
 

@@ -9,7 +9,16 @@ from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.index import ceph_index
-from rbdagent.model import CODES_OF_GAPS, Finding, NotObserved, Severity, Source, SourceState, Verb
+from rbdagent.model import (
+    CODES_OF_GAPS,
+    Finding,
+    NotObserved,
+    Severity,
+    Source,
+    SourceState,
+    Subject,
+    Verb,
+)
 from rbdagent.rules.context import Rule, RuleContext, finding
 from rbdagent.rules.entry import Entry
 
@@ -122,7 +131,7 @@ def _source(code: Code, name: str, source: Source, hidden: str) -> Iterator[Find
     what = "was not queried" if skipped else "could not be queried"
     yield finding(
         code,
-        name,
+        Subject.of_source(name),
         f"{name} {what}: {hidden} were not observed"
         f"{f' ({source.reason})' if source.reason else ''}.",
         evidence=(source.reason,) if source.reason else (),
@@ -139,7 +148,7 @@ def other_machine(context: RuleContext) -> Iterator[Finding]:
     show = kubectl("get node", other.is_node or other.node_name, options=("-o", _BOOT_ID))
     yield finding(
         Code.NOT_THIS_NODE,
-        f"Node {other.is_node or other.node_name}",
+        Subject.of_node(other.is_node or other.node_name),
         f"{other.reason[0].upper()}{other.reason[1:]}. Its mappings count as not observed.",
         evidence=(
             f"/proc/sys/kernel/random/boot_id: {other.boot_id}",
@@ -161,7 +170,7 @@ def clusters(context: RuleContext) -> Iterator[Finding]:
             continue
         yield finding(
             Code.CEPH_NOT_OBSERVED,
-            f"cluster {cluster.name}",
+            Subject.of_cluster(cluster.name),
             f"Ceph cluster {cluster.name} could not be queried: its watchers were not observed"
             f"{f' ({cluster.source.reason})' if cluster.source.reason else ''}.",
             evidence=(cluster.source.reason,) if cluster.source.reason else (),
@@ -180,7 +189,7 @@ def silence(context: RuleContext) -> Iterator[Finding]:
         return
     yield finding(
         Code.CEPH_DID_NOT_ANSWER,
-        f"image {image.spec}",
+        Subject.of_image(image.spec),
         f"Ceph did not answer about {image.spec} in time ({late.reason}). Its holders on other "
         "nodes are unknown: do not treat the image as free. Its I/O may hang too.",
         evidence=(late.reason,),
@@ -209,7 +218,7 @@ def gaps(context: RuleContext) -> Iterator[Finding]:
     """Report RBD904: a single fact is missing in a source that was observed."""
     states = context.snapshot.sources
     found = [
-        (name, gap)
+        (Subject.of_source(name), gap)
         for name, source in (
             ("node", states.node),
             ("Ceph", states.ceph),
@@ -218,15 +227,15 @@ def gaps(context: RuleContext) -> Iterator[Finding]:
         for gap in source.gaps
     ]
     found += [
-        (f"cluster {cluster.name}", gap)
+        (Subject.of_cluster(cluster.name), gap)
         for cluster in ceph_index(context.snapshot.ceph).clusters
         for gap in cluster.source.gaps
         if gap not in states.ceph.gaps
     ]
-    for name, gap in found:
+    for subject, gap in found:
         yield finding(
             Code.FACT_NOT_OBSERVED,
-            name,
+            subject,
             f"Not observed: {gap.fact} ({gap.reason}).",
             evidence=(gap.reason,),
             remedy=gap.hint,

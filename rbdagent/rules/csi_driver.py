@@ -20,6 +20,7 @@ from rbdagent.model import (
     NotObserved,
     Recovery,
     Severity,
+    Subject,
     VolumeAttachment,
     observed_of,
 )
@@ -321,7 +322,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         known = _known_drivers(context)
         yield finding(
             Code.DRIVER_NOT_INSTALLED,
-            f"pod {without[0].ref}",
+            Subject.of_pod(without[0].ref),
             f"{pods} cannot start: {context.name} requires the CSI driver {driver}, which is not "
             f"installed in this cluster. Installed drivers: {', '.join(known) or 'none'}.",
             evidence=(f"no CSIDriver {driver} exists, and no CSINode lists it",),
@@ -335,7 +336,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
     if elsewhere:
         yield finding(
             Code.DRIVER_DOWN_WHERE_WANTED,
-            f"pod {without[0].ref}",
+            Subject.of_pod(without[0].ref),
             f"{place} not registered there, and the directory of kubelet is "
             f"{foreign_name(elsewhere)}: a node plugin that is deployed for {_ROOT} does not reach "
             "kubelet.",
@@ -350,7 +351,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
     if _is_on_no_node(driver, context):
         yield finding(
             Code.DRIVER_DOWN_WHERE_WANTED,
-            f"pod {without[0].ref}",
+            Subject.of_pod(without[0].ref),
             f"{place} registered on no node. Look at the DaemonSet of its node plugin and at its "
             "operator, not at this node.",
             evidence=(*unlisted, "no CSINode of the cluster lists it"),
@@ -366,7 +367,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
     if nodes == [context.here_if_known] and _lacks_module(context):
         yield finding(
             Code.DRIVER_DOWN_WHERE_WANTED,
-            f"pod {without[0].ref}",
+            Subject.of_pod(without[0].ref),
             f"{place} not registered there, and the kernel has not loaded the module rbd: the node "
             "plugin loads it when it starts, and does not start without it.",
             evidence=(*unlisted, "no /sys/bus/rbd"),
@@ -381,7 +382,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         return
     yield finding(
         Code.DRIVER_DOWN_WHERE_WANTED,
-        f"pod {without[0].ref}",
+        Subject.of_pod(without[0].ref),
         f"{place} not registered there. Its node plugin is not running on that node, or did not "
         "reach kubelet.",
         evidence=unlisted,
@@ -498,7 +499,7 @@ def unregistered_driver(context: RuleContext) -> Iterator[Finding]:
         for driver in sorted(named if context.volume.persistent_volume is None else named & {own}):
             yield finding(
                 Code.DRIVER_DOWN_WHERE_WANTED,
-                f"pod {pod.ref}",
+                Subject.of_pod(pod.ref),
                 f"{pod.ref} gets no node: the CSI driver {driver} is not registered on nodes that "
                 "could run the pod.",
                 evidence=(scheduler_message(pod),),

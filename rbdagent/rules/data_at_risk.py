@@ -22,6 +22,8 @@ from rbdagent.model import (
     ProcessRef,
     Recovery,
     Severity,
+    Subject,
+    SubjectKind,
     UnbackedMount,
     Verdict,
 )
@@ -144,7 +146,9 @@ def not_backed(context: RuleContext) -> Iterator[Finding]:
         path = foreign_name(unbacked.path)
         yield finding(
             Code.VOLUME_NOT_BACKED,
-            f"pod {name}",
+            Subject.of_pod(pod.ref)
+            if pod is not None
+            else Subject(kind=SubjectKind.POD, name=unbacked.pod_uid),
             f"Pod {name} writes to {context.here}'s own disk: {path} is not on "
             f"{context.name}. Do not delete the pod: that destroys the data that it wrote.",
             evidence=(
@@ -179,14 +183,15 @@ def conflict(context: RuleContext) -> Iterator[Finding]:
         if first is None or writer in first[0]
         for pod in evidence_of(writer.holder).running
     )
+    named = () if first is None else [str(subject_of(writer.holder)) for writer in first[0]]
     advice = (
-        f"Stop {' and '.join(subject_of(writer.holder) for writer in first[0])} first: {first[1]}."
+        f"Stop {' and '.join(named)} first: {first[1]}."
         if first is not None
         else "No observation shows which of them is right: stop all of them."
     )
     yield finding(
         Code.VOLUME_CONFLICT,
-        context.name,
+        Subject.of_volume(context.name),
         f"{context.name} is held read-write on {nodes} at the same time, and its access mode "
         f"allows one node ({modes}). Two writers destroy the file system. {advice}",
         evidence=(
@@ -290,7 +295,7 @@ def returned_dirty(context: RuleContext) -> Iterator[Finding]:
         node = holder_verdict.holder.node
         yield finding(
             Code.NODE_RETURNED_DIRTY,
-            f"node {node}",
+            Subject.of_node(node),
             f"{node} was taken out of service, but it runs and still holds {context.name}. Stop "
             "the workloads on it and reboot it before you remove the taint.",
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
@@ -389,7 +394,7 @@ def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
         what = "no mapping of it" if holder.is_local else "no watch from that node"
         yield finding(
             Code.RUNNING_WITHOUT_MAPPING,
-            f"node {holder.node}",
+            Subject.of_node(holder.node),
             f"{pod_names(running)} runs on {holder.node} with {context.name}, but there is {what}. "
             "Observe that node before any other node gets the volume.",
             evidence=holder_verdict.reasons,

@@ -17,6 +17,7 @@ from rbdagent.model import (
     Pod,
     Recovery,
     Severity,
+    SubjectKind,
     Verdict,
     observed_of,
 )
@@ -110,7 +111,8 @@ def blocklisted(context: RuleContext) -> Iterator[Finding]:
 def _client_of(holder: Holder) -> str:
     """Return the client of a holder, which is its subject if no device of it is known."""
     subject = subject_of(holder)
-    return subject if subject.startswith("client.") else f"The Ceph client of {subject}"
+    is_client = subject.kind is SubjectKind.CLIENT
+    return str(subject) if is_client else f"The Ceph client of {subject}"
 
 
 def _pods_of_siblings(

@@ -17,6 +17,7 @@ from rbdagent.model import (
     NotObserved,
     Recovery,
     Severity,
+    Subject,
     VolumeAttachment,
     observed_of,
 )
@@ -211,7 +212,7 @@ def event_finding(
     nodes = tuple(dict.fromkeys(waiter.node for waiter in pod_events))
     return finding(
         code,
-        f"pod {pod_event.event.subject}",
+        Subject.of_pod(pod_event.event.subject),
         f"{waiters_text(pod_events)}: {means}.{note}",
         evidence=pod_event_evidence(pod_event, context),
         remedy=text.remedy,
@@ -294,7 +295,7 @@ def attach_finding(
         remedy = meant[0].remedy
     return finding(
         code,
-        f"volumeattachment {attachment.name}",
+        Subject.of_attachment(attachment.name),
         f"{context.name} cannot be attached to {attachment.node_name}: {means}{note}",
         evidence=(foreign(error),),
         remedy=remedy,

@@ -19,6 +19,7 @@ from rbdagent.model import (
     Pod,
     Recovery,
     Severity,
+    Subject,
     VolumeAttachment,
 )
 from rbdagent.parse.foreign import foreign
@@ -216,7 +217,7 @@ def _claim_used(context: RuleContext, claim: PersistentVolumeClaim, pods: list[P
     left = [pod for pod in finished if pod not in going] if all_finished else []
     return finding(
         Code.CLAIM_PROTECTED,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} is being deleted, and remains until its pods are gone: {named}{more}."
         + (" These pods have ended, but their objects were not removed." if all_finished else "")
         + never,
@@ -238,7 +239,7 @@ def _source(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     made = [kind for kind in _MADE if kind.finalizer in claim.finalizers]
     return finding(
         Code.CLAIM_IS_SOURCE,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} is being deleted, and {' and '.join(kind.state for kind in made)}. The "
         f"claim remains until that ends, or until {' and '.join(kind.name for kind in made)} "
         f"{'is' if len(made) == 1 else 'are'} deleted.",
@@ -352,11 +353,11 @@ def _owner_of(finalizer: str) -> tuple[str, str]:
     return "", ""
 
 
-def _named(held: PersistentVolumeClaim | PersistentVolume) -> tuple[str, str, Command]:
+def _named(held: PersistentVolumeClaim | PersistentVolume) -> tuple[Subject, str, Command]:
     """Return the subject, the name in a sentence, and the command that shows the object."""
     if isinstance(held, PersistentVolumeClaim):
-        return f"pvc {held.ref}", f"Claim {held.ref}", describe_claim(held)
-    return f"pv {held.name}", held.name, describe_volume(held)
+        return Subject.of_claim(held.ref), f"Claim {held.ref}", describe_claim(held)
+    return Subject.of_pv(held.name), held.name, describe_volume(held)
 
 
 def _deleted(context: RuleContext, held: PersistentVolumeClaim | PersistentVolume) -> str:
@@ -401,7 +402,7 @@ def _before_its_claim(context: RuleContext, volume: PersistentVolume) -> Finding
         fate = "Its image is left behind: no controller will delete it."
     return finding(
         Code.VOLUME_PROTECTED,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is being deleted while claim {volume.claim} is bound to it. A deletion "
         f"cannot be undone: the PV remains as long as that claim does. {fate}",
         evidence=(
@@ -458,7 +459,7 @@ def _attached(
     )
     return finding(
         Code.VOLUME_HELD_BY_ATTACHMENT,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is being deleted and {state}.",
         evidence=(
             f"finalizer {finalizer}",
@@ -495,7 +496,7 @@ def _ended_pods(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[
             continue
         yield finding(
             Code.POD_HELD_BY_FINALIZER,
-            f"pod {pod.ref}",
+            Subject.of_pod(pod.ref),
             f"Pod {pod.ref} is being deleted, all its containers have ended, and finalizers hold "
             f"it: {', '.join(pod.finalizers)}. It no longer uses its volumes. Its replacement "
             "may wait for it.",

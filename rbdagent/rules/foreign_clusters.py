@@ -24,6 +24,7 @@ from rbdagent.model import (
     PersistentVolume,
     Recovery,
     Severity,
+    Subject,
     Verdict,
     observed_of,
 )
@@ -112,13 +113,13 @@ def from_outside(context: RuleContext) -> Iterator[Finding]:
     found = external_holders(context)
     if not found:
         return
-    who = ", ".join(subject_of(holder_verdict.holder) for holder_verdict in found)
+    who = ", ".join(str(subject_of(holder_verdict.holder)) for holder_verdict in found)
     evidence = (*_identity(context, found), *_written(context), *_known_addresses(context))
     head = f"{context.name} is mapped by a machine that, by its address, is no node here: {who}."
     if not is_exclusive(context.volume):
         yield finding(
             Code.SHARED_WITH_OUTSIDE,
-            context.name,
+            Subject.of_volume(context.name),
             f"{head} Its access modes allow that.",
             evidence=evidence,
         )
@@ -128,7 +129,7 @@ def from_outside(context: RuleContext) -> Iterator[Finding]:
         nodes = ", ".join(sorted({str(user.holder.node) for user in users}))
         yield finding(
             Code.TWO_CLUSTERS_WRITE,
-            context.name,
+            Subject.of_volume(context.name),
             f"{head} It is in use on {nodes} here as well: two clusters write to one image. Stop "
             "one side, now.",
             evidence=(*evidence, *(user.reasons[0] for user in users)),
@@ -138,7 +139,7 @@ def from_outside(context: RuleContext) -> Iterator[Finding]:
     waiting = pod_names(waiters(context))
     yield finding(
         Code.HELD_FROM_OUTSIDE,
-        context.name,
+        Subject.of_volume(context.name),
         f"{head} Another cluster uses the same image, or an administrator mapped it manually."
         + (f" {waiting} waits for it: ceph-csi waits while it has a watcher." if waiting else ""),
         evidence=evidence,
@@ -250,7 +251,7 @@ def pv_of_other_cluster(context: RuleContext) -> Iterator[Finding]:
     volumes = ", ".join(volume.name for volume in pvs_of(context.volume))
     yield finding(
         Code.IMAGE_NAMES_ANOTHER_VOLUME,
-        context.name,
+        Subject.of_volume(context.name),
         f"The metadata of the image of {volumes} names PV {_metadata(context)[_PV]}, which is not "
         f"in this cluster: another cluster may have, or may have had, a PV of this image."
         f"{_watched(context)}",
@@ -266,7 +267,7 @@ def _without_volume(context: RuleContext) -> Finding:
     of_claim = f" of claim {foreign_name(claim)}" if claim else ""
     return finding(
         Code.IMAGE_NAMES_ANOTHER_VOLUME,
-        context.name,
+        Subject.of_volume(context.name),
         f"No PV in this cluster has {context.name}. ceph-csi made it for PV "
         f"{foreign_name(known[_PV])}{of_claim}: that PV was deleted and left its image (Retain), "
         f"or it is in another cluster.{_watched(context)}",
@@ -282,7 +283,7 @@ def _watched(context: RuleContext) -> str:
     found = _unknown_mappings(context)
     if not found or external_holders(context):
         return ""
-    who = ", ".join(subject_of(holder_verdict.holder) for holder_verdict in found)
+    who = ", ".join(str(subject_of(holder_verdict.holder)) for holder_verdict in found)
     return (
         f" It is mapped by {who}: that may be a machine of another cluster, or a node of this "
         "cluster that has this address on a second network."

@@ -15,7 +15,15 @@ from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import runs
 from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.pv_matching import size_text
-from rbdagent.model import CsiSource, Finding, LifecycleStep, Recovery, Severity, observed_of
+from rbdagent.model import (
+    CsiSource,
+    Finding,
+    LifecycleStep,
+    Recovery,
+    Severity,
+    Subject,
+    observed_of,
+)
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.parse.volume import is_made_by_hand, is_static
@@ -185,7 +193,7 @@ def _image_ahead(
         return
     yield finding(
         Code.IMAGE_LARGER_THAN_VOLUME,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"The image of claim {claim.ref} has {size_text(view.size_bytes)}, and its PV and claim "
         f"have {size_text(has)}: it was enlarged past Kubernetes"
         + ("." if claim.volume_mode == "Block" else ", and its file system was most likely not.")
@@ -233,7 +241,7 @@ def _behind_controller(
         return
     yield finding(
         Code.NO_RESIZER,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} was enlarged {age_text(waited)} ago, and no external-resizer for its "
         "driver acts on it.",
         evidence=(
@@ -286,7 +294,7 @@ def _refused(
         commands = (show, *commands)
     return finding(
         Code.GROWTH_REFUSED,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} was enlarged, and the image is not: {why}",
         evidence=evidence,
         remedy=remedy,
@@ -327,7 +335,7 @@ def _static(
         commands = (*_growth_of_image(context, asked), *grown, _growth_of_volume(volume, asked))
     return finding(
         Code.GROWTH_REFUSED,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} was enlarged, and the {behind} is not: {volume.name} is a static "
         f"volume ({_sign_of_static(volume)}), and ceph-csi grows only images that it has made.",
         evidence=evidence,
@@ -505,7 +513,7 @@ def _pending(
         why = f"no pod runs with it. kubelet {does} when one starts"
     yield finding(
         Code.FILE_SYSTEM_GROWTH_WAITS,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"The image of claim {claim.ref} has grown, and {what} has not: {why}.",
         severity=Severity.WARNING if running else None,
         evidence=(_shown(claim, pending),),
@@ -518,7 +526,7 @@ def _not_grown(
 ) -> Finding:
     return finding(
         Code.FILE_SYSTEM_NOT_GROWN,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"The image of claim {claim.ref} has grown, and the file system under {pod.ref} on "
         f"{pod.node_name} has not: {_meaning(text)}",
         evidence=(evidence,),

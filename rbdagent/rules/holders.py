@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.codes import Code
 from rbdagent.commands import kubectl
 from rbdagent.correlate.holders import have_containers_ended, runs
-from rbdagent.model import Finding, HolderVerdict, LifecycleStep, Pod, Recovery, Severity, Verdict
+from rbdagent.model import (
+    Finding,
+    HolderVerdict,
+    LifecycleStep,
+    Pod,
+    Recovery,
+    Severity,
+    Subject,
+    Verdict,
+)
 from rbdagent.rules.context import (
     Rule,
     RuleContext,
@@ -162,7 +171,7 @@ def shared(context: RuleContext) -> Iterator[Finding]:
         named = ", ".join(f"{name} ({placed_pod(pod)})" for name, pod in machines.items())
         yield finding(
             Code.TWO_MACHINES_ON_ONE_DISK,
-            context.name,
+            Subject.of_volume(context.name),
             f"{len(machines)} virtual machines use one disk: {named}. Only the migration of one "
             "machine has two pods on its disk, and these are different machines: stop one of them, "
             "unless both mark the disk as shareable.",
@@ -175,7 +184,7 @@ def shared(context: RuleContext) -> Iterator[Finding]:
         return
     yield finding(
         Code.VOLUME_SHARED,
-        context.name,
+        Subject.of_volume(context.name),
         f"{context.name} is in use on {nodes}; its access mode ({modes}) allows that.",
         evidence=tuple(
             holder_verdict.reasons[0] for holder_verdict in sharing(context.holder_verdicts)

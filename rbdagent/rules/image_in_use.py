@@ -17,6 +17,7 @@ from rbdagent.model import (
     LockHolder,
     Recovery,
     Severity,
+    Subject,
     Verdict,
     observed_of,
 )
@@ -100,7 +101,7 @@ def still_being_used(context: RuleContext) -> Iterator[Finding]:
     unknown = None if continues else _of_unknown_machine(watching, context)
     yield finding(
         Code.STILL_BEING_USED,
-        f"pod {pod_event.event.subject}",
+        Subject.of_pod(pod_event.event.subject),
         f"{pod_event.event.subject} waits: ceph-csi will not stage {context.name} while the "
         "image has "
         f"another watcher.{_other_watchers(watching)}{'' if continues else clear_first(context)}"
@@ -135,7 +136,7 @@ def _is_old(pod_event: PodEvent, context: RuleContext) -> bool:
 def _other_watchers(watching: list[HolderVerdict]) -> str:
     if not watching:
         return ""
-    named = ", ".join(subject_of(holder_verdict.holder) for holder_verdict in watching)
+    named = ", ".join(str(subject_of(holder_verdict.holder)) for holder_verdict in watching)
     return f" The {'watchers are' if len(watching) > 1 else 'watcher is'} {named}."
 
 
@@ -213,7 +214,7 @@ def lock_not_broken(context: RuleContext) -> Iterator[Finding]:
     fields = fields_of(pod_event.node, context, user_in(pod_event.text))
     yield finding(
         Code.BLOCKLIST_FORBIDDEN,
-        f"pod {pod_event.event.subject}",
+        Subject.of_pod(pod_event.event.subject),
         f"{waiters_text([pod_event])}: the exclusive lock of {fields['image']} belongs to "
         f"client.{owner.client}, which no longer watches the image, and Ceph refuses to put that "
         "client on the blocklist.",

@@ -19,6 +19,7 @@ from rbdagent.model import (
     LogExcerpt,
     NotObserved,
     Severity,
+    SubjectKind,
     derived,
     observed_of,
     unobserved,
@@ -116,22 +117,18 @@ def _logs_of_volume(context: RuleContext, logs: NodeLogs) -> tuple[_Logs, _Logs]
 def _is_here(finding: Finding, context: RuleContext) -> bool:
     """Return whether a finding is about the node that was observed, based on its subject.
 
-    The subject is the volume, ``pod NAMESPACE/NAME``, ``node NODE`` or ``DEVICE on NODE``. A pod
-    that the API does not list has its traces on this node.
+    A pod that the API does not list has its traces on this node.
     """
-    kind, _, name = finding.subject.partition(" ")
-    if finding.subject == context.name:
+    subject = finding.subject
+    if subject.kind is SubjectKind.VOLUME:
         pods = context.volume.waiting_pods
         return any(
             holder_verdict.holder.is_local for holder_verdict in context.holder_verdicts
         ) or any(pod.node_name == context.here for pod in pods)
-    if kind == "pod":
-        namespace, _, name = name.partition("/")
-        pod = context.kube.pod_by_key.get((namespace, name))
+    if subject.kind is SubjectKind.POD:
+        pod = context.kube.pod_by_key.get((subject.namespace, subject.name))
         return pod is None or pod.node_name == context.here
-    return finding.subject == f"node {context.here}" or finding.subject.endswith(
-        f" on {context.here}"
-    )
+    return subject.kind in {SubjectKind.NODE, SubjectKind.DEVICE} and subject.node == context.here
 
 
 def _is_attached_here(context: RuleContext) -> bool:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.codes import Code
 from rbdagent.commands import command, filled, template
 from rbdagent.correlate.blocklist import entry_text
-from rbdagent.model import Finding, LifecycleStep, NotObserved, Recovery, Severity
+from rbdagent.model import (
+    Finding,
+    LifecycleStep,
+    NotObserved,
+    Recovery,
+    Severity,
+    Subject,
+)
 from rbdagent.parse.faults import Call, Fault, failure_in
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.beside import entry_of_host
@@ -342,7 +349,7 @@ def mirrored_here(pod_event: PodEvent, context: RuleContext) -> Finding:
     """Return RBD743 for a pod that waits for an image to which only rbd-mirror writes."""
     return finding(
         Code.IMAGE_NOT_PRIMARY,
-        f"pod {pod_event.event.subject}",
+        Subject.of_pod(pod_event.event.subject),
         f"{pod_event.event.subject} cannot start: the image of {context.name} is not primary "
         "in this cluster, and rbd-mirror writes to it.",
         evidence=pod_event_evidence(pod_event, context),
@@ -350,7 +357,9 @@ def mirrored_here(pod_event: PodEvent, context: RuleContext) -> Finding:
     )
 
 
-def being_flattened(subject: str, message: str, evidence: tuple[str, ...], actor: str) -> Finding:
+def being_flattened(
+    subject: Subject, message: str, evidence: tuple[str, ...], actor: str
+) -> Finding:
     """Return RBD745 for an image that cannot be mapped or cloned before its flatten has ended.
 
     Args:
@@ -731,7 +740,7 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
     if entry is not None:
         yield finding(
             Code.MAP_REFUSED_BY_BLOCKLIST,
-            f"pod {pod_event.event.subject}",
+            Subject.of_pod(pod_event.event.subject),
             f"{waits}: {pod_event.node} is on Ceph's blocklist by {entry_text(entry)}, so every "
             "client there is refused, also a new one. Find out who fenced the node, and why.",
             evidence=pod_event_evidence(pod_event, context),
@@ -743,7 +752,7 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
     if _is_of_plugin(pod_event.text):
         yield finding(
             Code.MAP_REFUSED_BY_BLOCKLIST,
-            f"pod {pod_event.event.subject}",
+            Subject.of_pod(pod_event.event.subject),
             f"{waits}: the Ceph client of the CSI node plugin on {pod_event.node} was blocklisted, "
             "and stays refused after the entry is gone.",
             evidence=pod_event_evidence(pod_event, context),
@@ -760,7 +769,7 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
         return
     yield finding(
         Code.MAP_REFUSED_BY_BLOCKLIST,
-        f"pod {pod_event.event.subject}",
+        Subject.of_pod(pod_event.event.subject),
         f"{waits}: the {place} is blocklisted, and every new map there fails."
         + (_EVICT if _may_have_mappings(context, pod_event.node) else ""),
         evidence=pod_event_evidence(pod_event, context),

@@ -29,6 +29,8 @@ from rbdagent.model import (
     Recovery,
     Severity,
     Snapshot,
+    Subject,
+    SubjectKind,
     TargetKind,
     Verdict,
     observed_of,
@@ -174,7 +176,7 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
         stuck = f" {pod_names(hanging_pods)} cannot end until then." if hanging_pods else ""
         yield finding(
             Code.CSI_DRIVER_DOWN,
-            f"node {holder.node}",
+            Subject.of_node(holder.node),
             f"The CSI driver does not answer on {holder.node}, so nothing can be unmounted there. "
             f"Bring its node plugin back: kubelet then continues automatically.{stuck}"
             f"{then_starts(context, holder.node)}",
@@ -190,7 +192,9 @@ def down_elsewhere(context: RuleContext) -> Iterator[Finding]:
         if code == Code.OPERATION_HANGS and _hanging_event(context) is not None:
             # The event shows it here, too.
             continue
-        yield from agent_findings(code, message, lambda holder: f"node {holder.node}", context)
+        yield from agent_findings(
+            code, message, lambda holder: Subject.of_node(holder.node), context
+        )
 
 
 _DOWN_ELSEWHERE: Final = {
@@ -245,7 +249,7 @@ def _is_down(kubelet: KubeletView) -> bool:
 def _without_kubelet(kubelet: KubeletView, node: str, severity: Severity | None) -> Finding:
     return finding(
         Code.KUBELET_DOWN,
-        f"node {node}",
+        Subject.of_node(node),
         f"kubelet does not run on {node}. Containers keep running, and nothing is unmounted until "
         "kubelet is back.",
         evidence=(f"no kubelet process; its directories are at {', '.join(kubelet.roots)}",),
@@ -273,7 +277,7 @@ def of_node(snapshot: Snapshot) -> Iterator[Finding]:
         if plugin.listening is False and plugin.driver in drivers:
             yield finding(
                 Code.CSI_DRIVER_DOWN,
-                f"node {node.node_name}",
+                Subject.of_node(node.node_name),
                 f"The CSI driver {plugin.driver} does not answer on {node.node_name}, so nothing "
                 "can be mounted or unmounted there. Bring its node plugin back.",
                 evidence=(f"nothing listens on {plugin.path}",),
@@ -311,7 +315,7 @@ def hanging(context: RuleContext) -> Iterator[Finding]:
     side = _side(context, hang, stuck)
     yield finding(
         Code.OPERATION_HANGS,
-        context.name,
+        Subject.of_volume(context.name),
         f"{side.message} Do not kill the processes.",
         evidence=(
             *(() if event is None else (quoted(event),)),
@@ -689,7 +693,7 @@ def pod_directories_left(context: RuleContext) -> Iterator[Finding]:
         is_moving = _just_changed(leftover, context)
         yield finding(
             Code.POD_DIRECTORY_LEFT,
-            f"pod {leftover.pod_uid}",
+            Subject(kind=SubjectKind.POD, name=leftover.pod_uid),
             f"A directory of pod {leftover.pod_uid} is left on {context.here}. The pod is not in "
             f"the API, and nothing is mounted in the directory.{_AT_WORK if is_moving else ''}",
             evidence=(_directory(leftover),),
@@ -752,7 +756,7 @@ def same_name_other_image(context: RuleContext) -> Iterator[Finding]:
             continue
         yield finding(
             Code.SAME_NAME_ELSEWHERE,
-            f"{mapping.device} on {context.here}",
+            Subject.of_device(mapping.device, context.here),
             f"{mapping.device} on {context.here} is another image of the same name: {difference}. "
             "Use the device in commands, never the name.",
             evidence=(

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.codes import Code
 from rbdagent.commands import template
-from rbdagent.model import CollectScope, Finding, InTreeRbdSource, LifecycleStep, Recovery, Severity
+from rbdagent.model import (
+    CollectScope,
+    Finding,
+    InTreeRbdSource,
+    LifecycleStep,
+    Recovery,
+    Severity,
+    Subject,
+)
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.beside import beside
@@ -385,7 +393,7 @@ def mount_failed(context: RuleContext) -> Iterator[Finding]:
     if added:
         yield finding(
             Code.MOUNT_FAILS,
-            f"pod {unknown[0].event.subject}",
+            Subject.of_pod(unknown[0].event.subject),
             f"{waiters_text(unknown)}: {foreign(added)}. The log of the CSI node plugin has this "
             "after the error of the event.",
             evidence=pod_event_evidence(unknown[0], context),
@@ -469,7 +477,7 @@ def ownership_being_set(context: RuleContext) -> Iterator[Finding]:
     begun, pod = found
     yield finding(
         Code.OWNERSHIP_BEING_SET,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod.ref} waits on {pod.node_name}: kubelet is changing the group of the volume's files "
         f"to the pod's fsGroup. Its log has that since {begun.at}.",
         evidence=(f"kubelet at {begun.at}: {foreign(begun.text)}",),

@@ -14,6 +14,7 @@ from rbdagent.model import (
     NotObserved,
     Recovery,
     Severity,
+    Subject,
     Verb,
     Verdict,
 )
@@ -110,7 +111,7 @@ def client_on_two_nodes(context: RuleContext) -> Iterator[Finding]:
         nodes = holder.claimed_by
         yield finding(
             Code.CLIENT_ON_TWO_NODES,
-            client,
+            Subject.of_client(client),
             f"{' and '.join(nodes)} have the same client {client} according to its address and "
             "what agents report, and a client is on one node. A report is wrong, or the address is "
             "that of a gateway: observe these nodes before you rely on either.",

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.codes import Code
 from rbdagent.commands import kubectl
 from rbdagent.correlate.holders import is_finished, past_mount
-from rbdagent.model import LifecycleStep, Recovery, Severity, Verb
+from rbdagent.model import (
+    LifecycleStep,
+    Recovery,
+    Severity,
+    Subject,
+    Verb,
+)
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.rules.context import Rule, finding
 from rbdagent.rules.entry import Entry
@@ -66,7 +72,7 @@ def container_does_not_run(context: RuleContext) -> Iterator[Finding]:
         )
         yield finding(
             Code.CONTAINER_DOES_NOT_RUN,
-            str(pod.ref),
+            Subject.of_pod(pod.ref),
             what,
             evidence=(_state(container),),
             commands=(_shows(container, pod),),

@@ -22,6 +22,7 @@ from rbdagent.model import (
     Severity,
     SourceState,
     StorageClass,
+    Subject,
     first_unobserved,
     observed_of,
 )
@@ -311,7 +312,7 @@ def _under_way(
 ) -> Finding:
     return finding(
         Code.BEING_PROVISIONED,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"{found.provisioner} has been creating the volume of claim {claim.ref} for "
         f"{age_text(since(begun, context))}.",
         evidence=newest_events(context, claim),
@@ -338,7 +339,7 @@ def _left_to_populator(
         )
     return finding(
         Code.WAITS_FOR_POPULATOR,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} has waited {age_text(since(asked, context))} for a populator, which "
         f"fills it from {source}: {found.provisioner} creates no volume for it.{because} Without a "
         "populator for this kind, no component creates one.",
@@ -419,7 +420,7 @@ def _unsupported_request(
     if Recognised.SELECTOR.is_in(error) and _is_restored_by_velero(claim):
         return finding(
             Code.SELECTOR_NOT_SUPPORTED,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"Velero restores claim {claim.ref} into another claim, and binds the result to this "
             "one: its selector keeps the driver away until then.",
             evidence=(quoted(event), _counted(event), *_selector(claim)),
@@ -433,7 +434,7 @@ def _unsupported_request(
     if Recognised.SELECTOR.is_in(error):
         return finding(
             Code.SELECTOR_NOT_SUPPORTED,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"Claim {claim.ref} selects its PV by labels, and {found.provisioner} creates no "
             f"volume for such a claim.{_made_by(context, claim)}",
             evidence=(quoted(event), _counted(event), *_selector(claim)),
@@ -445,7 +446,7 @@ def _unsupported_request(
         modes = f"access modes {', '.join(claim.access_modes)}"
         return finding(
             Code.MODE_NOT_PROVISIONED,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"Claim {claim.ref} requests a file system that several nodes can write to. RBD has "
             "none.",
             evidence=(quoted(event), modes, _counted(event)),
@@ -492,7 +493,7 @@ def _flattening(
     named = Recognised.FLATTENED.named_in(_error_of(event))
     image = f" {foreign_name(named['image'])}" if named is not None else ""
     return being_flattened(
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"{found.provisioner} will create the volume of claim {claim.ref} when Ceph's manager has "
         f"flattened its source{image}.",
         (quoted(event), _counted(event)),
@@ -514,7 +515,7 @@ def _hanging_call(
         return _under_way(context, claim, found, begun)
     return finding(
         Code.PROVISIONING_HANGS,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
         f"does not return{_what_it_waits_for(context, found)}",
         evidence=(quoted(event), _counted(event)),
@@ -601,7 +602,7 @@ def _failed_call(
         meant = general.decided(context, names)
         return finding(
             Code.PROVISIONING_FAILS,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
             f"{meant.means.format(**(quoted_names(names) | of_class))}."
             + (_no_snapshotter(context, found) if _is_about_snapshot(error) else ""),
@@ -613,7 +614,7 @@ def _failed_call(
         )
     return finding(
         Code.PROVISIONING_FAILS,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
         f"{foreign(Recognised.OF_DATA_SOURCE.left_out_of(error))}"
         + (f". {reported}." if (reported := blocking_of_class(context, found)) else ""),
@@ -703,7 +704,7 @@ def _selected_node_stuck(
     alone = not users and are_users_observed(context, claim)
     return finding(
         Code.SELECTED_NODE_STUCK,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"The volume of claim {claim.ref} must be created for node {claim.selected_node}, and {why}"
         f"{waiting}.",
         evidence=(
@@ -750,7 +751,7 @@ def _too_old(
 ) -> Finding:
     return finding(
         Code.PROVISIONER_TOO_OLD,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} waits for {provisioner} that is too old for this cluster: it needs the "
         "claim's selfLink, which Kubernetes has not set since 1.20.",
         evidence=evidence,
@@ -780,7 +781,7 @@ def _unreported(
     if not any(pod.ready for pod in pods) and (pods or lapsed(lease, context)):
         return finding(
             Code.PROVISIONER_DOWN,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"{waits}, and {name} does not run.",
             evidence=(*seen, *newest_events(context, claim)),
             commands=_log_commands(pods, lease),
@@ -788,7 +789,7 @@ def _unreported(
     if lease is None and not pods and _is_missing(context, name):
         return finding(
             Code.PROVISIONER_MISSING,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"{waits}, and no provisioner in this cluster has that name."
             f"{_similar_names(context, name)}",
             evidence=(
@@ -813,7 +814,7 @@ def _unreported(
     differs = claim.provisioner not in (None, name)
     return finding(
         Code.PROVISIONER_REPORTS_NOTHING,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"{waits}. {silence}.",
         evidence=(
             *seen,
@@ -830,7 +831,7 @@ def _begun_long_ago(
     """Return the finding for a creation that was begun, without an error since."""
     return finding(
         Code.PROVISIONING_HANGS,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"{name} has started to create the volume of claim {claim.ref}, and has reported nothing "
         f"since: its call does not return{_what_it_waits_for(context, found)}",
         evidence=(*signs_of(context, name), *newest_events(context, claim)),

@@ -458,7 +458,7 @@ def external_watchers_text(context: RuleContext, volume: PersistentVolume) -> st
         )
     if not found:
         return f"no client outside this cluster has the image of {volume.name} open"
-    named = ", ".join(subject_of(holder) for holder in found)
+    named = ", ".join(str(subject_of(holder)) for holder in found)
     return f"{volume.name}'s image is watched by {named}: no node of this cluster lists the address"
 
 

@@ -22,6 +22,7 @@ from rbdagent.model import (
     PersistentVolumeClaim,
     Recovery,
     Severity,
+    Subject,
     Verdict,
     observed_of,
 )
@@ -224,7 +225,7 @@ def reserved(context: RuleContext) -> Iterator[Finding]:
         return
     yield finding(
         Code.VOLUME_RESERVED,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is reserved for claim {volume.claim}, which does not exist. No other claim "
         "gets it.",
         evidence=(f"phase Available, claimRef {volume.claim}, uid {volume.claim.uid or 'none'}",),
@@ -243,7 +244,7 @@ def failed(context: RuleContext) -> Iterator[Finding]:
     why = foreign(reason) if reason else "its status has no reason"
     yield finding(
         Code.RECLAIM_FAILED,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is Failed: {why}. Its image is untouched.",
         evidence=(
             f"reclaim policy {volume.reclaim_policy}, claimRef {volume.claim}",
@@ -287,7 +288,7 @@ def _of_existing_claim(
         recovery = binder(context, "it works again")
     yield finding(
         Code.RELEASED_BUT_CLAIM_LIVES,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} has been Released for {age_text(since(volume.phase_since, context))} "
         f"although its claim {claim.ref} exists. Do not delete the PV."
         + (
@@ -324,7 +325,7 @@ def _bound_to_other_claim(
     loses_image = volume.reclaim_policy == "Delete" and volume.provisioner is not None
     return finding(
         Code.BOUND_ELSEWHERE,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is {volume.phase} for claim {claim.ref}, but that claim is bound to "
         f"{claim.volume_name}."
         + (
@@ -355,7 +356,7 @@ def _of_deleted_claim(context: RuleContext, volume: PersistentVolume) -> Iterato
         return
     yield finding(
         Code.VOLUME_RELEASED,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is Released: its claim {volume.claim} is gone, and its reclaim policy "
         f"({volume.reclaim_policy or 'unknown'}) keeps the PV and its data.",
         evidence=(f"claimRef {volume.claim}, reclaim policy {volume.reclaim_policy}",),
@@ -407,7 +408,7 @@ def _to_be_deleted(context: RuleContext, volume: PersistentVolume) -> Finding:
         )
         return finding(
             Code.DELETION_UNDER_WAY,
-            f"pv {volume.name}",
+            Subject.of_pv(volume.name),
             f"{volume.name} has been Released for {age_text(since(volume.phase_since, context))}, "
             f"and its image is to be deleted.{unseen}",
             evidence=(f"claimRef {volume.claim}, reclaim policy Delete",),
@@ -420,7 +421,7 @@ def _to_be_deleted(context: RuleContext, volume: PersistentVolume) -> Finding:
 def _holders(context: RuleContext) -> list[str]:
     """Return the holders of the image, without ceph-mgr, which opens images for a short time."""
     return [
-        subject_of(holder_verdict.holder)
+        str(subject_of(holder_verdict.holder))
         for holder_verdict in context.holder_verdicts
         if not holder_verdict.holder.transient and holder_verdict.holder.kind is not HolderKind.MGR
     ]
@@ -450,7 +451,7 @@ def _still_attached(
     how = "a Node that no longer exists" if are_gone else "whose kubelet releases it first"
     return finding(
         Code.DELETION_HELD,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is Released and is to be deleted. external-provisioner waits until it is "
         f"detached from {where}, {how}.",
         evidence=(
@@ -513,7 +514,7 @@ def _held(context: RuleContext, volume: PersistentVolume, event: KubeEvent | Non
     transient = not stays and not is_over(_UNSTAGING, volume.phase_since, context)
     return finding(
         Code.DELETION_HELD,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is Released and is to be deleted. The deletion waits until no client has "
         f"its image open.{holders}{mirror}",
         evidence=(
@@ -552,7 +553,7 @@ def _deletion_fails(context: RuleContext, volume: PersistentVolume, event: KubeE
     made = filled((meant.command,) if meant is not None and meant.command else (), fields)
     return finding(
         Code.DELETION_FAILS,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
         f"{why}.{beside(context) if meant is None else ''}",
         evidence=(*_of_deletion(volume, event), *_pools_beside(context, text)),
@@ -569,7 +570,7 @@ def _deletion_hangs(
     blocked = blocking(context, pool)
     return finding(
         Code.DELETION_FAILS,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is to be deleted, but the call that deletes its image does not return: "
         f"{blocked or 'it waits for Ceph'}.",
         evidence=_of_deletion(volume, event),
@@ -670,7 +671,7 @@ def _not_deleted(
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else volume.provisioner
     return finding(
         Code.NO_PROVISIONER_DELETES,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} has been Released and to be deleted for "
         f"{age_text(since(volume.phase_since, context))}, and no provisioner deletes it"
         f"{f': {why}' if why else ''}.",
@@ -705,7 +706,7 @@ def _finalizer_left(context: RuleContext, volume: PersistentVolume) -> Finding:
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else volume.provisioner
     return finding(
         Code.NO_PROVISIONER_DELETES,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"The image of {volume.name} is deleted, and external-provisioner has not removed its "
         "finalizer: the PV remains.",
         evidence=(

@@ -21,6 +21,7 @@ from rbdagent.model import (
     PersistentVolumeClaim,
     Recovery,
     Severity,
+    Subject,
 )
 from rbdagent.parse.volume import DRIVER_SUFFIX
 from rbdagent.rules.context import Rule, RuleContext, finding
@@ -168,7 +169,7 @@ def _without_volume_name(context: RuleContext, claim: PersistentVolumeClaim) -> 
         fix = (*rebind, patch_claim(claim, {"volumeName": volume.name}))
     return finding(
         Code.REFERENCE_LOST,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} is marked as bound but names no PV."
         + (f" PVs that name it: {', '.join(volume.name for volume in named)}." if named else "")
         + running_pods_text(context, claim),
@@ -185,7 +186,7 @@ def _gone(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Find
     """Report RBD631: deleting a PV object deletes no data, whatever the event states."""
     return finding(
         Code.VOLUME_GONE,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. That alone deletes "
         "no image: whether it exists decides what to do."
         f"{running_pods_text(context, claim)}",
@@ -251,7 +252,7 @@ def _misbound(
     ):
         return finding(
             Code.CLAIMED_TWICE,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"Claims {claim.ref} and {other.ref} both name {volume.name}, which belongs to "
             f"{other.ref}.{running_pods_text(context, claim)}",
             evidence=evidence,
@@ -268,7 +269,7 @@ def _misbound(
     )
     return finding(
         Code.CLAIM_LOST,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} names {volume.name}, but the PV's claimRef contains "
         f"{contained}.{restored}{danger}"
         f"{running_pods_text(context, claim)}",
@@ -311,7 +312,7 @@ def older_volumes(context: RuleContext) -> Iterator[Finding]:
             uid = volume.claim.uid if volume.claim else None
             yield finding(
                 Code.OLDER_VOLUME_LEFT,
-                f"pv {volume.name}",
+                Subject.of_pv(volume.name),
                 f"Claim {claim.ref} is bound to {claim.volume_name}. {volume.name} is "
                 f"{volume.phase} and names a claim with the same name. Data that is missing in one "
                 "of the two PVs may be in the other.",

@@ -24,6 +24,7 @@ from rbdagent.model import (
     Severity,
     Snapshot,
     StorageClass,
+    Subject,
     Verb,
     observed_of,
 )
@@ -339,7 +340,7 @@ def _unexplained(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
     return finding(
         Code.CLAIM_UNBOUND,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} is {claim.phase or 'new'} and has no volume yet. There is no image "
         f"that a client could hold.{why}",
         evidence=(
@@ -361,7 +362,7 @@ def volume_not_observed(
     show = kubectl("get pv", str(claim.volume_name), options=("-o", "yaml"))
     return finding(
         Code.CLAIM_UNBOUND,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} is Lost, and its PV was not "
         f"observed.{running_pods_text(context, claim)}",
         evidence=(f"volumeName {claim.volume_name}: {why.reason}", *loss_events(context, claim)),
@@ -386,7 +387,7 @@ def _named(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Ite
     elif volume is None:
         yield finding(
             Code.NAMED_VOLUME_MISSING,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"Claim {claim.ref} requests PV {name} by name, and there is no such PV. Kubernetes "
             "records no event for this.",
             evidence=(f"phase {claim.phase}, volumeName {name}",),
@@ -405,7 +406,7 @@ def _named(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Ite
             return
         yield finding(
             Code.NAMED_VOLUME_REFUSED,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"Claim {claim.ref} requests PV {volume.name} by name and cannot get it: {volume.name} "
             f"{objections_text(against)}.",
             evidence=(f"{volume.name} is {volume.phase}", *newest_events(context, claim)),
@@ -434,7 +435,7 @@ def _already_bound(
     gone = same_name or other is None
     return finding(
         Code.NAMED_VOLUME_TAKEN,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} requests PV {volume.name} by name, but that PV belongs to {owner}.",
         evidence=(
             f"{volume.name} is {volume.phase}, reclaim policy {volume.reclaim_policy}",
@@ -478,7 +479,7 @@ def _reserved(
         against = objections(claim, volume)
         yield finding(
             Code.KEPT_VOLUME_REFUSED,
-            f"pv {volume.name}",
+            Subject.of_pv(volume.name),
             f"{volume.name} is reserved for claim {claim.ref} and does not fit it: {volume.name} "
             f"{objections_text(against)}.{danger}",
             evidence=(
@@ -518,7 +519,7 @@ def binding_due(
     late = all(is_over(SILENT, stamp, context) for stamp in stamps)
     return finding(
         Code.BINDING_DUE,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} gets {volume.name}: {BINDER} binds them at its next sync, within "
         f"{SYNC_S:.0f} s. If nothing was changed in the last minute, the controller does not run.",
         evidence=(
@@ -583,7 +584,7 @@ def _class_missing(
     known = ", ".join(sorted(storage_class.name for storage_class in classes)) or "none"
     return finding(
         Code.STORAGE_CLASS_MISSING,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} requests storage class {claim.storage_class}, which does not exist. "
         f"Existing storage classes: {known}.",
         evidence=(*newest_events(context, claim), *_near(context, claim)),
@@ -617,7 +618,7 @@ def _without_class(
     set_class = () if name is None else (patch_claim(claim, {"storageClassName": name}),)
     return finding(
         Code.CLAIM_WITHOUT_CLASS,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} names no storage class, {why}, and no PV fits.",
         evidence=(*_near(context, claim), *newest_events(context, claim)),
         commands=(kubectl("get storageclass"), *set_class),
@@ -640,7 +641,7 @@ def _nothing_fits(context: RuleContext, claim: PersistentVolumeClaim, why: str) 
     fix = changes(claim, one[0].volume, one[0].objections, context) if len(one) == 1 else ()
     return finding(
         Code.NO_VOLUME_FITS,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} waits for a PV that fits: {why}. {count}.",
         evidence=(
             *(candidate_text(candidate) for candidate in nearest),
@@ -676,7 +677,7 @@ def _plugin_removed(
 ) -> Finding:
     return finding(
         Code.PLUGIN_REMOVED,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} waits for {found.provisioner}, and Kubernetes has removed this plugin: "
         f"no provisioner creates volumes of storage class {found.name}.",
         evidence=(
@@ -708,7 +709,7 @@ def _delayed(
         seen = are_users_observed(context, claim)
         yield finding(
             Code.WAITS_FOR_FIRST_POD,
-            f"pvc {claim.ref}",
+            Subject.of_claim(claim.ref),
             f"Claim {claim.ref} waits for its first pod: storage class {found.name} provisions a "
             "volume only after the scheduler has chosen a node. "
             + (
@@ -732,7 +733,7 @@ def _not_scheduled(
     static = found.provisioner == NO_PROVISIONER
     return finding(
         Code.FIRST_POD_NOT_SCHEDULED,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"Claim {claim.ref} waits for a node for pod {pod.ref}, and the pod gets none: {why}",
         evidence=(
             f"storage class {found.name}: {WAITS}",
@@ -768,7 +769,7 @@ def _scheduler_bypassed(
         )
     return finding(
         Code.POD_PAST_SCHEDULER,
-        f"pvc {claim.ref}",
+        Subject.of_claim(claim.ref),
         f"Claim {claim.ref} waits for the scheduler, which never saw pod {pod.ref}: its nodeName "
         f"put the pod on {pod.node_name}. The pod and the claim wait for each other.",
         evidence=(
@@ -822,7 +823,7 @@ def controller_down(context: RuleContext) -> Iterator[Finding]:
         evidence += (lease_line(lease, context),)
     yield finding(
         Code.CONTROLLER_DOWN,
-        CONTROLLER_MANAGER,
+        Subject.of_controller(CONTROLLER_MANAGER),
         f"{BINDER[0].upper()}{BINDER[1:]} does not work: {evidence[0]}. Until it does, nothing is "
         "bound, released or handed to a provisioner.",
         evidence=evidence,

@@ -21,6 +21,7 @@ from rbdagent.model import (
     Pod,
     Recovery,
     Severity,
+    Subject,
     Verdict,
     Workload,
 )
@@ -177,7 +178,7 @@ def _rolling(
     keeps = "it keeps" if found is not None else "by default (its strategy was not seen) it keeps"
     return finding(
         Code.ROLLING_UPDATE_DEADLOCK,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses, "
         "and both "
         f"belong to one workload, Deployment {name}: {keeps} the old pod until the new one is "
@@ -294,7 +295,7 @@ def _replicas(
     kind, _, name = workload.partition("/")
     return finding(
         Code.REPLICAS_SHARE_VOLUME,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses: "
         "both are "
         f"replicas of {kind} {name}, they name one claim, and {context.name} is for one node only.",
@@ -330,7 +331,7 @@ def _others(
     is_of_jobs = all(any(name.startswith(_JOB) for name in one.owners) for one in waiting)
     return finding(
         Code.WAITING_FOR_USER,
-        f"pod {waiting[0].ref}",
+        Subject.of_pod(waiting[0].ref),
         f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses.",
         evidence=(*holder_verdict.reasons, *(f"a waiting pod is of {name}" for name in jobs)),
         remedy=_for_others(running, holder_verdict, context, is_of_jobs=is_of_jobs),
@@ -388,7 +389,7 @@ def once_pod(context: RuleContext) -> Iterator[Finding]:
         named = pod_names(rivals) or "a mount that is left of another pod"
         yield finding(
             Code.ONCE_POD_IN_USE,
-            f"pod {pod.ref}",
+            Subject.of_pod(pod.ref),
             f"{pod.ref} waits: {context.name} is {_ONCE}, and {named} uses it.",
             evidence=(
                 f"access modes {', '.join(volume.access_modes)}",

@@ -24,6 +24,7 @@ from rbdagent.model import (
     Recovery,
     Requirement,
     Severity,
+    Subject,
     Verb,
     observed_of,
 )
@@ -215,7 +216,7 @@ def _claims_not_ready(pod: Pod, context: RuleContext) -> Iterator[Finding]:
         mine = context.volume.claim is not None and str(context.volume.claim.ref) == full_name
         yield finding(
             Code.POD_CLAIM_NOT_READY,
-            f"pod {pod.ref}",
+            Subject.of_pod(pod.ref),
             f"{pod.ref} gets no node: its claim {full_name} {_in_a_sentence(why)}.",
             evidence=(scheduler_message(pod),),
             remedy=_how_to_create(pod, name) if why == _NO_CLAIM else "",
@@ -270,7 +271,7 @@ def _tied(pod: Pod, context: RuleContext) -> Iterator[Finding]:
             severity = Severity.WARNING
         yield finding(
             Code.VOLUME_TIED_TO_OTHER_NODES,
-            f"pod {pod.ref}",
+            Subject.of_pod(pod.ref),
             f"{pod.ref} gets no node: {volume.name} may be used only where {terms}.{where}",
             evidence=(scheduler_message(pod), f"{volume.name}: {terms}"),
             commands=(kubectl("get nodes --show-labels"), _describe(pod)),
@@ -317,7 +318,7 @@ def _limit(pod: Pod, context: RuleContext) -> Finding:
     doubt = "" if mine is not None or driver is None else _another_volume(driver)
     return finding(
         Code.VOLUME_LIMIT_REACHED,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod.ref} gets no node: nodes that could run it are at the volume limit of {of_driver}"
         f"{f' ({full[0]})' if full else ''}.{doubt}",
         evidence=(scheduler_message(pod), *full[1:]),
@@ -384,7 +385,7 @@ def _attached(driver: str, node: Node) -> int:
 def _of_other_reasons(pod: Pod) -> Finding:
     return finding(
         Code.NOT_SCHEDULED_FOR_OTHER_REASONS,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod.ref} gets no node, and not because of its volumes: {foreign(pod.unschedulable)}",
         evidence=(scheduler_message(pod),),
         commands=(_describe(pod),),
@@ -443,7 +444,7 @@ def name_taken(context: RuleContext) -> Iterator[Finding]:
         transient = _may_be_collected(claim, pod, context)
         yield finding(
             Code.EPHEMERAL_CLAIM_NAME_TAKEN,
-            f"pod {pod.ref}",
+            Subject.of_pod(pod.ref),
             f"{pod.ref} gets no ephemeral volume: claim {name} has the name of the volume's claim, "
             f"but was not created for this pod.{_LEAVING if leaving else ''}",
             evidence=pod_event_evidence(pod_event, context)

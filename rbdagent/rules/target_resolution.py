@@ -20,6 +20,8 @@ from rbdagent.model import (
     Recovery,
     Severity,
     SourceState,
+    Subject,
+    SubjectKind,
     TargetKind,
 )
 from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
@@ -30,6 +32,8 @@ from rbdagent.verdicts.volume_verdict import pvs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rbdagent.model import Target
 
 ENTRIES: Final = (
     Entry(
@@ -104,7 +108,7 @@ def duplicate_handle(context: RuleContext) -> Iterator[Finding]:
         named = ", ".join(volume.name for volume in volumes)
         yield finding(
             Code.DUPLICATE_HANDLE,
-            f"pv {volumes[0].name}",
+            Subject.of_pv(volumes[0].name),
             f"{named} have the same volume handle {handle}: kubelet and external-attacher treat "
             "them as one volume.",
             evidence=(
@@ -147,7 +151,7 @@ def not_rbd(context: RuleContext) -> Iterator[Finding]:
             unseen = image if isinstance(image, NotObserved) else _NO_IMAGE_NAMED
             yield finding(
                 Code.IMAGE_NAME_UNKNOWN,
-                f"pv {volume.name}",
+                Subject.of_pv(volume.name),
                 f"The image that {volume.name} refers to is unknown: {unseen.reason}.",
                 evidence=(unseen.reason,),
                 remedy=unseen.hint,
@@ -159,7 +163,7 @@ def _of_a_gateway(volume: PersistentVolume, source: OtherSource) -> Finding:
     image = f" {source.image}" if source.image is not None else ""
     return finding(
         Code.NOT_AN_RBD_VOLUME,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is an NVMe-oF volume of {source.kind}: the gateway holds its RBD image"
         f"{image}, and the nodes reach the gateway by NVMe. rbdagent does not evaluate NVMe.",
         evidence=(f"source {source.kind}",),
@@ -172,7 +176,7 @@ def _of_a_gateway(volume: PersistentVolume, source: OtherSource) -> Finding:
 def _of_another(volume: PersistentVolume, owner: str) -> Finding:
     return finding(
         Code.NOT_AN_RBD_VOLUME,
-        f"pv {volume.name}",
+        Subject.of_pv(volume.name),
         f"{volume.name} is not an RBD image: it belongs to {owner}.",
         evidence=(f"source {owner}",),
         commands=(describe_volume(volume),),
@@ -190,7 +194,7 @@ def target_not_observed(context: RuleContext) -> Iterator[Finding]:
     if target_pods(volume.target, context.snapshot.kubernetes):
         yield finding(
             Code.TARGET_NOT_SEEN,
-            f"pod {volume.target.namespace}/{volume.target.name}",
+            _pod_named(volume.target),
             f"Pod {volume.target.namespace}/{volume.target.name} has no RBD volume.",
             remedy="Nothing to do.",
             severity=Severity.INFO,
@@ -199,7 +203,7 @@ def target_not_observed(context: RuleContext) -> Iterator[Finding]:
     missing = _missing_sources(context)
     yield _not_looked_up(context) or finding(
         Code.TARGET_NOT_SEEN,
-        volume.target.argument,
+        Subject.of_volume(volume.target.argument),
         f"{volume.target.argument} was not found"
         f"{', and not every source was observed' if missing else ''}.",
         evidence=missing,
@@ -238,7 +242,7 @@ def _not_looked_up(context: RuleContext) -> Finding | None:
     gaps = (f"{kind}: {objects.reason}",) if isinstance(objects, NotObserved) else ()
     return finding(
         Code.TARGET_NOT_SEEN,
-        target.argument,
+        Subject.of_volume(target.argument),
         f"{target.argument} was not looked up: {unseen}. Without Kubernetes, name the image "
         "(POOL/IMAGE) or its device (/dev/rbdN).",
         evidence=(*_missing_sources(context), *gaps),
@@ -266,11 +270,16 @@ def several_volumes(context: RuleContext) -> Iterator[Finding]:
         return
     yield finding(
         Code.SEVERAL_VOLUMES,
-        f"pod {context.volume.target.namespace}/{context.volume.target.name}",
+        _pod_named(context.volume.target),
         f"This report is about {context.name}. The pod also has "
         f"{', '.join(other.name for other in further)}.",
         commands=tuple(command("rbdagent who-holds", f"pv/{other.name}") for other in further),
     )
+
+
+def _pod_named(target: Target) -> Subject:
+    """Return the pod that a target names."""
+    return Subject(kind=SubjectKind.POD, name=target.name, namespace=target.namespace)
 
 
 RULES: Final = (

@@ -32,6 +32,7 @@ from rbdagent.model import (
     ProcessRef,
     Recovery,
     Severity,
+    Subject,
     Verdict,
     VolumeAttachment,
     observed_of,
@@ -212,7 +213,7 @@ def _in_time(pod: Pod, context: RuleContext) -> Finding:
     left = (MOVING - over).total_seconds()
     return finding(
         Code.POD_ENDING,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod.ref} on {pod.node_name} is terminating, and its time limit is not over yet."
         f"{_waiting_sentence(context, pod.node_name)}",
         evidence=(f"its grace period ends at {pod.deleting_since}",),
@@ -227,7 +228,7 @@ def _does_not_end(pod: Pod, context: RuleContext) -> Finding:
     )
     return finding(
         Code.POD_DOES_NOT_END,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod.ref} on {pod.node_name} should have ended {_late(pod, context)} ago, but its "
         f"container {running} is still running: its process does not end."
         f"{_waiting_sentence(context, pod.node_name)}",
@@ -273,7 +274,7 @@ def _on_lost_node(pod: Pod, node: Node | None, context: RuleContext) -> Iterator
     state = "is NotReady" if node.ready is False else "is not reporting"
     spec = context.volume.image.spec if context.volume.image is not None else None
     alive = [
-        subject_of(holder_verdict.holder)
+        str(subject_of(holder_verdict.holder))
         for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.node == node.name
         and holder_verdict.holder.watcher
@@ -298,7 +299,7 @@ def _on_lost_node(pod: Pod, node: Node | None, context: RuleContext) -> Iterator
     )
     yield finding(
         Code.POD_ON_LOST_NODE,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"{pod.ref} should have ended {_late(pod, context)} ago, but {node.name}, whose kubelet "
         f"must end it, {state}.{counted}{watch}{taint}{_waiting_sentence(context, node.name)}",
         evidence=(
@@ -392,7 +393,7 @@ def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
     if pod.node_name == context.here and _is_nothing_left(pod, context):
         return finding(
             Code.UNMOUNT_FAILS,
-            f"pod {pod.ref}",
+            Subject.of_pod(pod.ref),
             f"The containers of {pod.ref} have ended, and nothing of the volume is left on "
             f"{pod.node_name}: no mapping, no mount and no process of the pod. "
             f"kubelet there has not cleaned up after it for {_late(pod, context)}: its log has the "
@@ -417,7 +418,7 @@ def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
     which = "or of another volume of the pod" if line is None else f"with {foreign(line.text)}"
     return finding(
         Code.UNMOUNT_FAILS,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"The containers of {pod.ref} have ended, but {pod.node_name} has not released the pod's "
         f"volumes for {_late(pod, context)}: an unmount fails there, of this volume {which}."
         f"{_waiting_sentence(context, pod.node_name)}",
@@ -448,7 +449,7 @@ def _kept_open(pod: Pod, holder: Holder, context: RuleContext) -> Finding:
     device = holder.mapping.device if holder.mapping is not None else context.name
     return finding(
         Code.UNMOUNT_FAILS,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"The containers of {pod.ref} have ended, and kubelet on {node} has not released the "
         f"volume for {_late(pod, context)}, because {kept_by(devices)}."
         f"{_waiting_sentence(context, pod.node_name)}",
@@ -488,7 +489,7 @@ def _not_tried(pod: Pod, context: RuleContext) -> Finding:
     started = process.started_at if isinstance(process, ProcessRef) else None
     return finding(
         Code.UNMOUNT_FAILS,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} has not released "
         f"the volume for {_late(pod, context)}: its log has no try to unmount it."
         f"{_waiting_sentence(context, pod.node_name)}",
@@ -513,7 +514,7 @@ def _without_volume_data(pod: Pod, line: LogEntry, context: RuleContext) -> Find
     """Return RBD724 for a pod whose volume's file is gone: kubelet reads it before an unmount."""
     return finding(
         Code.UNMOUNT_FAILS,
-        f"pod {pod.ref}",
+        Subject.of_pod(pod.ref),
         f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} cannot finish the "
         f"unmount for {_late(pod, context)}: its file about the volume, vol_data.json in the pod's "
         f"directory, is gone, so each try fails.{_waiting_sentence(context, pod.node_name)}",
@@ -573,7 +574,7 @@ def unmount_fails(context: RuleContext) -> Iterator[Finding]:
         long = has_any_waited(waiting, context.snapshot, LONG)
         yield finding(
             Code.UNMOUNT_FAILS,
-            f"node {name}",
+            Subject.of_node(name),
             f"No pod on {name} uses {context.name} any more, but kubelet there has not released "
             "it: its unmount is in progress, or fails. No event reports it."
             f"{_waiting_sentence(context, name)}",
@@ -608,7 +609,7 @@ def out_of_service(context: RuleContext) -> Iterator[Finding]:
         back = line_of(kubectl("taint node", node.name, f"{_TAINT}-"))
         yield finding(
             Code.OUT_OF_SERVICE_NODE_ALIVE,
-            f"node {node.name}",
+            Subject.of_node(node.name),
             f"{node.name} is Ready and has the out-of-service taint: when a pod leaves the node, "
             "its volumes are detached without waiting for their unmount, and the next node gets "
             "them at once.",
@@ -664,7 +665,7 @@ def _down_holders(context: RuleContext) -> Iterator[Finding]:
         spec = context.volume.image.spec if context.volume.image is not None else None
         yield finding(
             Code.HOLDER_NODE_DOWN,
-            f"node {node}",
+            Subject.of_node(node),
             message,
             evidence=(
                 *holder_verdict.reasons,
@@ -717,7 +718,7 @@ def _attached_to_lost(node: Node, attachment: VolumeAttachment, context: RuleCon
     is_quiet = is_new or (not waiting and may_be_shared(context.volume))
     return finding(
         Code.HOLDER_NODE_DOWN,
-        f"node {node.name}",
+        Subject.of_node(node.name),
         f"{node.name} has {context.name} attached and is not Ready, and "
         f"{_watch_of_lost(context)}. {_proof(tainted=node.out_of_service)}"
         f"{_waiting_sentence(context, node.name)}",
@@ -734,7 +735,7 @@ def _watch_of_lost(context: RuleContext) -> str:
     if not are_watchers_observed(context.volume.image_view):
         return "whether it has a live watch was not observed"
     unknown = [
-        subject_of(holder_verdict.holder)
+        str(subject_of(holder_verdict.holder))
         for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.node is None
         and holder_verdict.holder.watcher is not None

@@ -18,6 +18,7 @@ from rbdagent.model import (
     PublishedFinding,
     Recovery,
     Severity,
+    Subject,
     Verb,
     Verdict,
     VolumeAttachment,
@@ -254,7 +255,7 @@ def free(context: RuleContext) -> Iterator[Finding]:
         unseen = f"{unseen}; a client in the peer cluster, because the image is mirrored"
     yield finding(
         Code.NO_HOLDER,
-        context.name,
+        Subject.of_volume(context.name),
         f"No client holds {context.name}: it has no watcher, no node has a mapping of it, no pod "
         f"runs with it, and it is attached to no node. Not visible: {unseen}.",
         evidence=(
@@ -292,7 +293,7 @@ def possibly_held(context: RuleContext) -> Iterator[Finding]:
     is_awaited = any(pod.node_name == context.here for pod in context.volume.waiting_pods)
     yield finding(
         Code.HOLDER_UNDETERMINED,
-        context.name,
+        Subject.of_volume(context.name),
         f"No holder of {context.name} was observed. This does not prove that it is free. Not "
         f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
         evidence=tuple(f"not observed: {fact}" for fact in missing),

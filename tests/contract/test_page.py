@@ -100,7 +100,7 @@ def test_page_shows_all_fields_of_a_finding(scene: Snapshot) -> None:
     for finding in lifecycle_of(scene).findings:
         fields = (
             finding.code,
-            finding.subject,
+            str(finding.subject),
             finding.message,
             sentence_of(finding.remedy),
             str(finding.recovery or ""),

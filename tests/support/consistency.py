@@ -52,7 +52,11 @@ def contradictions(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"{finding.code}: {finding.message} Recovery: {finding.recovery}"
         if not by and finding.recovery is not None and _ENDS_ITSELF.search(finding.message):
             yield f"{finding.code}: {finding.message} Recovery: {finding.recovery}"
-        if by == "kubelet" and finding.code in _OF_KUBELETS_MEMORY and finding.subject not in known:
+        if (
+            by == "kubelet"
+            and finding.code in _OF_KUBELETS_MEMORY
+            and str(finding.subject) not in known
+        ):
             yield f"{finding.code}: {finding.subject} is unknown to kubelet, and it is to end it"
 
 

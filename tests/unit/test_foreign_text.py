@@ -99,7 +99,7 @@ def prose(diagnosis: Diagnosis) -> Iterator[str]:
     for holder in diagnosis.holders:
         yield from holder.reasons
     for finding in diagnosis.findings:
-        yield from (finding.subject, *finding.evidence, str(finding.remedy))
+        yield from (str(finding.subject), *finding.evidence, str(finding.remedy))
         yield from sentences(finding.message)
 
 

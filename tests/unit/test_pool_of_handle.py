@@ -132,7 +132,9 @@ def test_version_of_the_driver_is_evidence(images: tuple[str, ...], version: str
 def test_pool_of_the_same_name_is_not_that_of_the_image() -> None:
     finding = found(deletion(), "RBD301")
     assert "the cluster has no pool 1, which the handle of its PV names." in finding.message
-    assert "k8s" not in " ".join((finding.subject, finding.message, *lines_of(finding.commands)))
+    assert "k8s" not in " ".join(
+        (str(finding.subject), finding.message, *lines_of(finding.commands))
+    )
     assert "Unmap" not in str(finding.remedy)
 
 

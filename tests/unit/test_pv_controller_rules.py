@@ -420,7 +420,7 @@ def test_pod_with_several_claims_waits_for_the_unbound_claim() -> None:
         pods=(waiting_pod(claims=("data", "more")),),
         target=BY_POD,
     )
-    assert found(seen, "RBD601").subject == "pvc default/more"
+    assert str(found(seen, "RBD601").subject) == "pvc default/more"
 
 
 def test_driver_with_a_similar_name_is_reported() -> None:

@@ -573,7 +573,7 @@ def test_volumes_on_a_node_that_is_down_are_one_cause() -> None:
     maker.nodes[0] = replace(maker.nodes[0], ready=None)
     found = report_cluster(maker.from_afar())
     assert [(cause.finding.code, len(cause.affected)) for cause in found.causes] == [("RBD113", 2)]
-    assert found.causes[0].finding.subject == "node worker-1"
+    assert str(found.causes[0].finding.subject) == "node worker-1"
 
 
 def test_causes_are_sorted_by_severity_then_by_affected_count() -> None:

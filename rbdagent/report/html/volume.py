@@ -210,7 +210,7 @@ def finding_card(finding: Finding, program: Sequence[str], *, is_target: bool) -
             "h3",
             el("span", str(finding.severity), class_="pill"),
             el("a", finding.code, href=runbook(finding.code)),
-            el("span", finding.subject),
+            el("span", str(finding.subject)),
         ),
         el("p", finding.message, class_="message"),
         _facts((name, joined(inside)) for name, inside in rows if inside),

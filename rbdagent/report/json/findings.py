@@ -32,12 +32,26 @@ class Recovery(Object, frozen=True, kw_only=True):
     note: str
 
 
+class Subject(Object, frozen=True, kw_only=True):
+    """The object that a finding is about; `subject` is its name in sentences.
+
+    The namespace is null for an object without one, and for a pod that the API does not list, whose
+    name is its uid. The node is that of a device or a client, null if it is unknown.
+    """
+
+    kind: model.SubjectKind
+    name: str
+    namespace: str | None
+    node: str | None
+
+
 class Finding(Object, frozen=True, kw_only=True):
     """One problem or fact, with its evidence and its remedy."""
 
     code: Code
     severity: model.Severity
     subject: str
+    about: Subject
     message: str
     evidence: tuple[str, ...]
     remedy: str
@@ -56,7 +70,13 @@ def finding(known: model.Finding) -> Finding:
     return Finding(
         code=known.code,
         severity=known.severity,
-        subject=known.subject,
+        subject=str(known.subject),
+        about=Subject(
+            kind=known.subject.kind,
+            name=known.subject.name,
+            namespace=known.subject.namespace or None,
+            node=known.subject.node,
+        ),
         message=known.message,
         evidence=known.evidence,
         remedy=sentence_of(known.remedy),

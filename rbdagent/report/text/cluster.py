@@ -181,7 +181,7 @@ def _unobserved(finding: Finding) -> str:
     if finding.code == Code.FACT_NOT_OBSERVED:
         return finding.message.removeprefix("Not observed: ").removesuffix(".")
     reason = f" ({finding.evidence[0]})" if finding.evidence else ""
-    return f"{_IN_SENTENCE.get(finding.subject, finding.subject)}{reason}"
+    return f"{_IN_SENTENCE.get(finding.subject.name, str(finding.subject))}{reason}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -244,7 +244,7 @@ def row_of(affected: AffectedObject, snapshot: Snapshot) -> Row:
 def _node_row(finding: Finding) -> Row:
     known = FINDINGS[finding.code]
     return Row(
-        node=finding.subject.removeprefix("node "),
+        node=finding.subject.node or "",
         name="",
         summary=known.summary.removesuffix("."),
         words=known.words,

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.codes import Code
-from rbdagent.model import WEIGHT, Severity, Verdict
+from rbdagent.model import (
+    WEIGHT,
+    Severity,
+    Subject,
+    Verdict,
+)
 from rbdagent.report.text.findings import OF_SOURCES
 from rbdagent.report.text.layout import enumerated, sentences
 from rbdagent.report.text.verdicts import WORDS
@@ -79,7 +84,7 @@ def verdict_finding(diagnosis: Diagnosis) -> Finding | None:
     """Return the finding that explains the verdict; None if no finding does."""
     codes = EXPLAINED_BY.get(diagnosis.verdict, ())
     holders = culprits_first(diagnosis)
-    subject = subject_of(holders[0].holder) if holders else ""
+    subject = subject_of(holders[0].holder) if holders else None
     found = [finding for finding in diagnosis.findings if finding.code in codes]
     return next((finding for finding in found if finding.subject == subject), None) or next(
         iter(found), None
@@ -183,7 +188,7 @@ def waiting_line(diagnosis: Diagnosis, snapshot: Snapshot) -> Iterator[str]:
 
 def codes_about(diagnosis: Diagnosis, pods: tuple[Pod, ...]) -> frozenset[str]:
     """Return the codes of the findings about the pods that wait."""
-    subjects = {f"pod {pod.ref}" for pod in pods}
+    subjects = {Subject.of_pod(pod.ref) for pod in pods}
     return frozenset(
         finding.code for finding in findings_of(diagnosis) if finding.subject in subjects
     )

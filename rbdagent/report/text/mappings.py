@@ -161,7 +161,7 @@ def _short(finding: Finding, layout: Layout) -> str:
     """Return the first sentence of a finding, which may name the subject."""
     label = f"{finding.code} {finding.severity}"
     first, _ = sentences(finding.message)
-    about = "" if finding.subject in first else f"{finding.subject}: "
+    about = "" if str(finding.subject) in first else f"{finding.subject}: "
     text = wrapped(f"{label}  {about}{first}", layout, rest="  ")
     shown = painted(label, PAINT.get(finding.severity, ""), layout)
     return shown + limited(text, _MOST_LINES, layout)[len(label) :]
