@@ -309,8 +309,12 @@ def _matrix(args: list[str]) -> int:
 
 
 def _docs(args: list[str]) -> int:
+    command = ["-m", "tests.documents", *args]
+    if os.geteuid():
+        install_quick(Narrator())
+        return _run([str(_python_of(_QUICK)), *command])
     install_python(Narrator())
-    return _python(["-m", "tests.documents", *args])
+    return _python(command)
 
 
 def _lock(args: list[str]) -> int:
