@@ -17,6 +17,7 @@ _WITHIN_S = 0.2
 """The time in which the prepared process accepts a request; it does nothing else."""
 _STREAMS = (0, 1, 2)
 _FAILED = 1
+_INTERRUPTED = 130
 
 
 def answered(arguments: Sequence[str]) -> int | None:
@@ -44,7 +45,11 @@ def answered(arguments: Sequence[str]) -> int | None:
         except OSError:
             _wake(f"{directory}/{protocol.WAKE}")
             return None
-        return _code_of(link) if _is_taken(link, request) else None
+        try:
+            return _code_of(link) if _is_taken(link, request) else None
+        except KeyboardInterrupt:
+            # The second Ctrl-C does not wait for the child: the closed socket ends it.
+            return _INTERRUPTED
 
 
 def _request(arguments: list[str]) -> Request:

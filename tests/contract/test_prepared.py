@@ -181,6 +181,26 @@ def test_interrupt_ends_the_command_as_in_a_new_process(prepared: Prepared) -> N
     wait_until(lambda: not prepared.children, "the child has ended")
 
 
+def test_second_interrupt_waits_for_no_child(prepared: Prepared) -> None:
+    with waiting(prepared) as command:
+        (child,) = prepared.children
+        os.kill(child, signal.SIGSTOP)
+        command.send_signal(signal.SIGINT)
+        wait_until(lambda: is_pending(child, signal.SIGINT), "the first one was passed on")
+        command.send_signal(signal.SIGINT)
+        assert command.wait(WITHIN_S) == 130
+        assert command.stderr is not None
+        assert command.stderr.read() == b""
+    wait_until(lambda: not prepared.children, "the child has ended")
+
+
+def is_pending(pid: int, number: signal.Signals) -> bool:
+    """Return whether a stopped process has a signal that it has not handled."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (pending,) = (line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return bool(int(pending, 16) & 1 << number - 1)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_child_ends_with_its_command(prepared: Prepared, number: signal.Signals) -> None:
     with waiting(prepared) as command:
