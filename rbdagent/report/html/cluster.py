@@ -12,6 +12,7 @@ from rbdagent.report.html.document import command_block, document, icon, section
 from rbdagent.report.html.markup import Html, el, joined, nested
 from rbdagent.report.html.volume import finding_card, volume_sections
 from rbdagent.report.text.cluster import (
+    ClusterHeadline,
     counts,
     coverage,
     headline_of_cluster,
@@ -100,21 +101,21 @@ def _observed(snapshot: Snapshot, now: str) -> str:
     return f"This is a snapshot, observed {snapshot.observed_at}{passed}."
 
 
-def _answer(answer: str, found: ClusterReport, snapshot: Snapshot) -> Html:
+def _answer(answer: ClusterHeadline, found: ClusterReport, snapshot: Snapshot) -> Html:
     class_name = _class_of(answer, found)
     return el(
         "div",
         icon(class_name),
-        el("div", el("h1", answer), el("p", coverage(found, snapshot))),
+        el("div", el("h1", str(answer)), el("p", coverage(found, snapshot))),
         class_=f"answer card {class_name}",
     )
 
 
-def _class_of(answer: str, found: ClusterReport) -> str:
+def _class_of(answer: ClusterHeadline, found: ClusterReport) -> str:
     """Return the class of the answer in ``page.css``; "done" only if everything was observed."""
     if found.causes:
         return "warning" if found.causes[0].finding.severity is Severity.WARNING else "failed"
-    return "done" if answer.startswith("OK") and not unobserved_facts(found) else "warning"
+    return "done" if answer.is_ok and not unobserved_facts(found) else "warning"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -123,30 +123,40 @@ def _target(affected: AffectedObject) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def headline_of_cluster(found: ClusterReport, snapshot: Snapshot, of: str = "") -> str:
-    """Return the answer in one sentence; it begins with OK only if nothing needs attention.
+class ClusterHeadline(NamedTuple):
+    """The answer about a cluster: its state, and the rest of the sentence."""
 
-    Where a source was not observed, the sentence states that.
-    """
+    state: str
+    rest: str
+    is_ok: bool = False
+    """Whether nothing needs attention; a fact that was not observed may still hide something."""
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.state + self.rest
+
+
+def headline_of_cluster(found: ClusterReport, snapshot: Snapshot, of: str = "") -> ClusterHeadline:
+    """Return the answer; where a source was not observed, it states that."""
     selection = f" {of}" if of else ""
     if found.causes:
         return _attention(found, snapshot, selection)
     if (reason := missing_objects_reason(snapshot)) is not None:
-        return f"UNKNOWN whether anything{selection} is stuck: {reason}."
+        return ClusterHeadline(f"UNKNOWN whether anything{selection} is stuck", f": {reason}.")
     if is_empty(found):
-        return f"There is nothing{selection} to check: no claim, no PV, no pod with volumes."
+        nothing = f"There is nothing{selection} to check"
+        return ClusterHeadline(nothing, ": no claim, no PV, no pod with volumes.")
     unseen = unobserved_facts(found)
     limit = f" Not observed: {_listed(unseen)}." if unseen else ""
     if (nodes := len(node_findings(found))) > 0:
-        begin = "1 node needs attention" if nodes == 1 else f"{nodes} nodes need attention"
-        return (
-            f"{begin}; nothing{selection} is stuck{' as far as observed' if unseen else ''}.{limit}"
-        )
-    begin = "OK as far as observed" if unseen else "OK"
-    return f"{begin}: nothing{selection} is stuck.{limit}"
+        state = "1 node needs attention" if nodes == 1 else f"{nodes} nodes need attention"
+        extent = " as far as observed" if unseen else ""
+        return ClusterHeadline(state, f"; nothing{selection} is stuck{extent}.{limit}")
+    state = "OK as far as observed" if unseen else "OK"
+    return ClusterHeadline(state, f": nothing{selection} is stuck.{limit}", is_ok=True)
 
 
-def _attention(found: ClusterReport, snapshot: Snapshot, selection: str) -> str:
+def _attention(found: ClusterReport, snapshot: Snapshot, selection: str) -> ClusterHeadline:
     """Return how many volumes need attention; a part that was not observed may have more."""
     count = len(found.stuck)
     least = "" if is_all_observed(found, snapshot) else "At least "
@@ -156,7 +166,8 @@ def _attention(found: ClusterReport, snapshot: Snapshot, selection: str) -> str:
         for urgency, number in counts(found, snapshot).items()
         if number
     )
-    return f"{begin}{selection} {'needs' if count == 1 else 'need'} attention: {groups}."
+    state = f"{begin}{selection} {'needs' if count == 1 else 'need'} attention"
+    return ClusterHeadline(state, f": {groups}.")
 
 
 def counts(found: ClusterReport, snapshot: Snapshot) -> Mapping[Urgency, int]:
@@ -196,15 +207,16 @@ def node_findings(found: ClusterReport) -> tuple[Finding, ...]:
 
 
 def _first_line(found: ClusterReport, snapshot: Snapshot, layout: Layout, of: str) -> str:
-    """Return the answer; its words before the colon have the colour of what is worst."""
-    text = headline_of_cluster(found, snapshot, of)
-    if text.startswith("OK"):
+    """Return the answer; its state has the colour of what is worst."""
+    answer = headline_of_cluster(found, snapshot, of)
+    if answer.is_ok:
         paint = BOLD + (YELLOW if unobserved_facts(found) else GREEN)
     else:
         paint = BOLD + PAINT.get(found.causes[0].finding.severity, "") if found.causes else BOLD
-    begin = text.partition(":")[0]
-    lines = wrapped(text, layout)
-    return f"{painted(begin, paint, layout)}{lines[len(begin) :]}" if begin in lines else lines
+    lines, state = wrapped(str(answer), layout), answer.state
+    if not lines.startswith(state):
+        return lines
+    return f"{painted(state, paint, layout)}{lines.removeprefix(state)}"
 
 
 # --------------------------------------------------------------------------------------------------
