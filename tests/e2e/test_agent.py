@@ -153,7 +153,8 @@ def test_running_agent_answers_a_command(scene: Scene) -> None:
     def exists(name: str) -> bool:
         return node.run(["test", "-S", f"{sockets}/{name}"], check=False).exit_code == 0
 
-    with scene.agent("worker-1", "--answer-for=5m"):
+    # What it publishes would stay, and other tests would wait for its next report.
+    with scene.agent("worker-1", "--answer-for=5m", "--no-kube"):
         wait_until(lambda: exists("wake.sock"), timeout_s=60, what="the agent to offer answers")
         first = ask()
         assert (first[0], first[1].startswith("worker-1/rbd")) == (0, True)
