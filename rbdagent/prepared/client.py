@@ -66,7 +66,7 @@ def _request(arguments: list[str]) -> Request:
 
 
 def _wake(path: str) -> None:
-    """Let the agent start the prepared process, for the next command."""
+    """Connect to the agent: it starts the prepared process, for the next command."""
     import contextlib
     import socket
 

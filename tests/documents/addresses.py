@@ -22,6 +22,12 @@ class Copy(NamedTuple):
 
 COPIES: Final = (
     Copy("Containerfile", r'(image\.url=")[^"]*(")', addresses.SITE),
+    Copy("SECURITY.md", r"(a vulnerability to )\S+(, not)", addresses.SECURITY),
+    Copy(
+        ".github/ISSUE_TEMPLATE/config.yml",
+        r"^(    url: )\S+(/blob/main/SECURITY\.md)$",
+        addresses.REPOSITORY,
+    ),
     Copy("docs/security.md", r"(Send a mail to )\S+( with)", addresses.SECURITY),
     Copy("helm/rbdagent/values.yaml", r"^(  registry: )\S+($)", addresses.REGISTRY),
     Copy("helm/rbdagent/files/alerts.yaml", r"(runbook_url: )\S+?(\w+\.md)$", addresses.RUNBOOKS),
