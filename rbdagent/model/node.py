@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec import field
+
 from rbdagent.model.common import (
     LIFECYCLE_NOT_REQUESTED,
     NOT_REQUESTED,
@@ -331,7 +333,7 @@ class LogExcerpt(Stored, frozen=True, kw_only=True, tag=True):
 
     since: str
     """Start of the part that was read; missing lines before this time prove nothing."""
-    lines: tuple[LogEntry, ...] = ()
+    lines: tuple[LogEntry, ...] = field(default=(), name="words")
     """The last few lines about each volume, newest first."""
     unread: tuple[str, ...] = ()
     """Logs that were not read although they may belong here, each with the reason."""
@@ -364,4 +366,5 @@ class NodeView(Stored, frozen=True, kw_only=True, dict=True):
     """One process for each container whose pod uid is known."""
     uptime_s: float | None = None
     """Seconds since boot, including suspension. Ages use it because the wall clock may jump."""
-    logs: NodeLogs | NotObserved = LIFECYCLE_NOT_REQUESTED
+    # Snapshots that were taken before the field had its name are still read.
+    logs: NodeLogs | NotObserved = field(default=LIFECYCLE_NOT_REQUESTED, name="words")
