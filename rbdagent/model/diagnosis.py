@@ -52,6 +52,12 @@ class SubjectKind(StrEnum):
     CONTROLLER = "controller"
 
 
+_NAMED_ALONE: Final = frozenset(
+    {SubjectKind.IMAGE, SubjectKind.VOLUME, SubjectKind.SOURCE, SubjectKind.CONTROLLER}
+)
+"""Kinds that output does not name: the name alone shows what it is."""
+
+
 class Subject(Struct, frozen=True, kw_only=True):
     """The object that a finding is about."""
 
@@ -70,12 +76,10 @@ class Subject(Struct, frozen=True, kw_only=True):
                 return f"{name} on {self.node}"
             case SubjectKind.CLIENT:
                 return f"{name} ({self.node})" if self.node else name
-            case SubjectKind.IMAGE | SubjectKind.VOLUME | SubjectKind.SOURCE:
+            case kind if kind in _NAMED_ALONE:
                 return name
-            case SubjectKind.CONTROLLER:
-                return name
-            case _:
-                return f"{self.kind} {name}"
+            case kind:
+                return f"{kind} {name}"
 
     @classmethod
     def of_pod(cls, pod: ObjectRef) -> Subject:
