@@ -257,6 +257,8 @@ def _is_single_threaded() -> bool:
 def _run(request: protocol.Request, descriptors: Sequence[int], parent: int) -> None:
     """Become the process that the program would have been, and run the command."""
     os.setpgid(0, 0)
+    # A program that ignores SIGINT sends none; the agent may have been started with it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return

@@ -22,7 +22,7 @@ from tests.lab import processes
 from tests.lab.install import CHECKOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root is answered")
 REPORTED: Final = CHECKOUT / "tests" / "fixtures" / "reported"
@@ -30,6 +30,9 @@ NAMES: Final = ("rook-8728", "kubernetes-107214", "ceph-csi-858", "rook-2517")
 PROGRAM: Final = (sys.executable, "-m", "rbdagent")
 SERVER: Final = (sys.executable, "-m", "rbdagent.prepared.server")
 WITHIN_S: Final = 30
+INTERRUPTED: Final = ("env", "--default-signal=INT")
+"""Before a program: a background job of a shell, and so pytest, may ignore SIGINT."""
+NOT_INTERRUPTED: Final = ("env", "--ignore-signal=INT")
 
 
 def wait_until(probe: Callable[[], object], what: str) -> None:
@@ -47,13 +50,15 @@ def target(name: str) -> str:
 class Prepared:
     """A prepared process with its own directory."""
 
-    def __init__(self, state_dir: Path, idle_s: float = 60) -> None:
+    def __init__(
+        self, state_dir: Path, idle_s: float = 60, started: Sequence[str] = INTERRUPTED
+    ) -> None:
         self.state_dir = state_dir
         self.directory = state_dir / protocol.DIRECTORY
         self.directory.mkdir(mode=0o700, parents=True)
         lifeline, self.kept = os.pipe()
         self.process = subprocess.Popen(
-            [*SERVER, str(self.directory), f"{idle_s}", str(lifeline)],
+            [*started, *SERVER, str(self.directory), f"{idle_s}", str(lifeline)],
             pass_fds=(lifeline,),
             cwd=CHECKOUT,
         )
@@ -93,22 +98,35 @@ def ask(*arguments: str, state_dir: Path, **environment: str) -> subprocess.Comp
     """Run a command in a directory that its answer may depend on."""
     known = os.environ | {"RBDAGENT_STATE_DIR": str(state_dir), "COLUMNS": "80"} | environment
     return subprocess.run(
-        [*PROGRAM, *arguments], cwd=REPORTED, env=known, capture_output=True, check=False
+        [*PROGRAM, *arguments],
+        cwd=REPORTED,
+        env=known,
+        capture_output=True,
+        check=False,
+        timeout=WITHIN_S,
     )
 
 
-def waiting(prepared: Prepared) -> subprocess.Popen[bytes]:
-    """Return a command that waits for its standard input."""
+@contextlib.contextmanager
+def waiting(
+    prepared: Prepared, started: Sequence[str] = INTERRUPTED
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a command that waits for its standard input."""
     command = subprocess.Popen(
-        [*PROGRAM, "who-holds", "pvc/shop/data", "--from", "-"],
+        [*started, *PROGRAM, "who-holds", "pvc/shop/data", "--from", "-"],
         env=os.environ | {"RBDAGENT_STATE_DIR": str(prepared.state_dir)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    wait_until(lambda: prepared.children, "the child runs")
-    return command
+    with command:
+        try:
+            wait_until(lambda: prepared.children, "the child runs")
+            yield command
+        finally:
+            # Without it, the end of the block would wait for a command that a test left.
+            command.kill()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -181,10 +199,28 @@ def test_interrupt_ends_the_command_as_in_a_new_process(prepared: Prepared) -> N
     wait_until(lambda: not prepared.children, "the child has ended")
 
 
+def test_interrupt_reaches_the_command_of_an_agent_that_ignores_it(tmp_path: Path) -> None:
+    prepared = Prepared(tmp_path, started=NOT_INTERRUPTED)
+    with waiting(prepared) as command:
+        command.send_signal(signal.SIGINT)
+        assert command.wait(WITHIN_S) == 130
+    prepared.end()
+
+
+def test_command_that_ignores_interrupts_is_not_interrupted(prepared: Prepared) -> None:
+    with waiting(prepared, started=NOT_INTERRUPTED) as command:
+        command.send_signal(signal.SIGINT)
+        _, error = command.communicate(b"no snapshot", timeout=WITHIN_S)
+    assert b"stdin: cannot read a snapshot" in error
+    assert command.returncode == 1
+
+
 def test_second_interrupt_waits_for_no_child(prepared: Prepared) -> None:
     with waiting(prepared) as command:
         (child,) = prepared.children
         os.kill(child, signal.SIGSTOP)
+        # A child that still runs would handle SIGINT first: its number is lower.
+        wait_until(lambda: status_of(child, "State:").startswith("T"), "the child is stopped")
         command.send_signal(signal.SIGINT)
         wait_until(lambda: is_pending(child, signal.SIGINT), "the first one was passed on")
         command.send_signal(signal.SIGINT)
@@ -196,9 +232,13 @@ def test_second_interrupt_waits_for_no_child(prepared: Prepared) -> None:
 
 def is_pending(pid: int, number: signal.Signals) -> bool:
     """Return whether a stopped process has a signal that it has not handled."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    (pending,) = (line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
-    return bool(int(pending, 16) & 1 << number - 1)
+    return bool(int(status_of(pid, "ShdPnd:"), 16) & 1 << number - 1)
+
+
+def status_of(pid: int, field: str) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (value,) = (line.split()[1] for line in lines if line.startswith(field))
+    return value
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

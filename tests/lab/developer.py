@@ -43,6 +43,7 @@ from tests.lab.install import (
 )
 from tests.lab.junit import count
 from tests.lab.parts import OPTIONS, SUITES, chosen_parts
+from tests.lab.processes import patience
 from tests.lab.venvs import FLOORS, REQUIREMENTS, floors_place, quick_place
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ _AT_ONCE = {
     "e2e": 4,
 }
 """Tests that run at the same time; ``-n 0`` among a tier's arguments runs them one by one."""
+_HANGS_AFTER_S = 900
+"""A test that takes this long waits for something that never comes: it fails and shows where. The
+longest takes a fifth of it. `soak` and `fuzz` have no such limit."""
 _LAB_MEMORY_GIB = 6
 _FIRST_LAB = ("--lab", "first", "-n", "4")
 _SECOND_LAB = ("--lab", "second", "-n", "0")
@@ -288,7 +292,7 @@ def _soak(args: list[str]) -> int:
     episodes, seed = _random_run("soak", args, often=500)
     os.environ |= {"RBDAGENT_EPISODES": episodes, "RBDAGENT_EPISODES_SEED": seed}
     # In this process and without capture, so that the test shows its progress.
-    return _run_tiers(["e2e"], ["-k", "test_episodes", "-n", "0", "-s"])
+    return _run_tiers(["e2e"], ["-k", "test_episodes", "-n", "0", "-s", "--timeout=0"])
 
 
 def _random_run(verb: str, args: list[str], *, often: int) -> tuple[str, str]:
@@ -657,7 +661,8 @@ def _command(tier: str, args: Sequence[str], *, name: str) -> tuple[list[str], P
     # A path among the arguments is in place of the whole tier: pytest would run both.
     tests = () if any(arg.startswith("tests/") for arg in args) else _tests(tier)
     pytest = [str(_python_of(tier)), "-m", "pytest", *tests, f"--junitxml={junit}"]
-    return [*pytest, *side_by_side, *args], junit
+    hang = f"--timeout={_HANGS_AFTER_S * patience():.0f}"
+    return [*pytest, hang, *side_by_side, *args], junit
 
 
 def _tests(tier: str) -> tuple[str, ...]:
