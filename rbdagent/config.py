@@ -81,6 +81,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     monitor_lists: tuple[MonitorList, ...] = ()
     """Where the monitors of a cluster are listed, if its ceph.conf does not name them."""
 
+    def published(self) -> Settings:
+        """Return the settings of an observation whose sentences every reader of objects sees."""
+        return replace(self, roots=self.roots and replace(self.roots, is_public=True))
+
     def within(self, timeout_s: float) -> Settings:
         """Return the settings with another deadline."""
         kube = self.kube and replace(self.kube, answer_s=timeout_s)

@@ -30,7 +30,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.foreign import foreign_name
-from rbdagent.report.public import PublicText
+from rbdagent.report.public import public_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,7 +110,7 @@ def _problems(
 
     The key is the device and the verdict.
     """
-    found, public = {}, PublicText(result.snapshot)
+    found = {}
     for device, (holder_verdict, diagnosis) in _held(result):
         claim = _claim_in(diagnosis)
         if holder_verdict.verdict in _PROBLEMS:
@@ -118,10 +118,10 @@ def _problems(
             # change in each cycle, so each message would be a new Event.
             reasons = "; ".join(holder_verdict.reasons[:2])
             message = f"{device} on {node_name} is {holder_verdict.verdict}: {reasons}"
-            found[device, holder_verdict.verdict] = public(message), claim
+            found[device, holder_verdict.verdict] = public_text(message), claim
         for finding in diagnosis.findings:
             if finding.code == CONFLICTING:
-                found[device, Verdict.CONFLICT] = public(finding.message), claim
+                found[device, Verdict.CONFLICT] = public_text(finding.message), claim
     return found
 
 

@@ -119,7 +119,7 @@ def command(
     _limit_heaps()
     # The watchdog of systemd sends SIGABRT. The log then shows the stack of each thread.
     faulthandler.enable()
-    chosen = settings()
+    chosen = settings().published()
     if chosen.roots is None:
         raise click.UsageError("the agent observes its node: do not use --no-node with it")
     with state_of(allowed).only_agent() as problem, contextlib.ExitStack() as stack:

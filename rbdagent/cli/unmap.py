@@ -96,8 +96,11 @@ class TimeLeft:
         self.deadline = math.inf
 
     def settings(self) -> Settings:
-        """Return the settings of an observation that ends before the deadline."""
-        given = self._settings()
+        """Return the settings of an observation that ends before the deadline.
+
+        Its sentences enter the record, which the agent publishes.
+        """
+        given = self._settings().published()
         now = time.monotonic()
         self.deadline = min(self.deadline, now + given.timeout_s)
         return given.within(max(self.deadline - now, 0.0))

@@ -48,6 +48,8 @@ class ProcessRef(Stored, frozen=True, kw_only=True, tag=True):
     else the uid. For a process of a pod it is always the uid."""
     parent: ParentProcess | NotObserved | None = NOT_REQUESTED
     """The parent of a process that holds a device; None if it has none, as process 1."""
+    is_public: bool = False
+    """Whether sentences about it are published, and so have its program only."""
 
     @property
     def program(self) -> str:

@@ -23,7 +23,7 @@ from rbdagent.parse.foreign import bounded
 from rbdagent.parse.shown import in_all_texts
 from rbdagent.report.json.volume import image as image_of
 from rbdagent.report.pod_names import pod_names_by_uid
-from rbdagent.report.public import PublicText
+from rbdagent.report.public import public_text
 from rbdagent.report.text.headline import EXPLAINED_BY
 from rbdagent.report.text.layout import sentences
 from rbdagent.rules.context import subject_of
@@ -64,13 +64,15 @@ def mapping_statuses(
     diagnoses: Sequence[Diagnosis], snapshot: Snapshot, history: History | None
 ) -> list[Json]:
     """Return what is published about each mapping of the node; unobserved values are absent."""
-    names, public = pod_names_by_uid(snapshot), PublicText(snapshot)
+    names = pod_names_by_uid(snapshot)
     since = _since(history)
     return [
         {
             **_identity(mapping, diagnosis),
             **_with_short_sentence(
-                in_all_texts(_description(holder_verdict, mapping, diagnosis, names, since), public)
+                in_all_texts(
+                    _description(holder_verdict, mapping, diagnosis, names, since), public_text
+                )
             ),
         }
         for diagnosis in diagnoses

@@ -14,7 +14,7 @@ from rbdagent.correlate.image_identity import are_mappings_observed
 from rbdagent.model import NotObserved, Verdict
 from rbdagent.parse import labels
 from rbdagent.parse.shown import in_all_texts, shown
-from rbdagent.report.public import PublicText
+from rbdagent.report.public import public_text
 from rbdagent.report.rbdmapping import without_none
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ def rbdnode_status(
     was observed.
     """
     node = snapshot.node
-    public = PublicText(snapshot)
     held = [
         (holder_verdict, mapping, diagnosis)
         for diagnosis in diagnoses
@@ -98,7 +97,7 @@ def rbdnode_status(
         ),
         "clients": _clients([mapping for _, mapping, _ in held]) if seen else None,
         "sources": {
-            name: {"state": str(source.state), "reason": _short(public(source.reason))}
+            name: {"state": str(source.state), "reason": _short(public_text(source.reason))}
             for name, source in snapshot.sources.named
         },
         "acts": None

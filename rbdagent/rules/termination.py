@@ -61,7 +61,7 @@ from rbdagent.rules.pod_events import (
 )
 from rbdagent.rules.stacked import kept_by, release, show_stacked, strange_devices
 from rbdagent.verdicts.coverage import is_hidden
-from rbdagent.verdicts.evidence import block_holder_text, pod_names
+from rbdagent.verdicts.evidence import block_holder_text, command_text, pod_names
 from rbdagent.verdicts.timing import GRACE, LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
 from rbdagent.verdicts.volume_traces import left_here
 from rbdagent.verdicts.volume_verdict import fresh_report, is_listed, may_be_shared, missing_devices
@@ -247,7 +247,7 @@ def _sleeping(pod: Pod, context: RuleContext) -> tuple[str, ...]:
     if node is None or node.node_name != pod.node_name:
         return ()
     return tuple(
-        f"process {process.pid} ({foreign(process.command)}) is in uninterruptible sleep"
+        f"process {process.pid} ({command_text(process)}) is in uninterruptible sleep"
         for process in node.processes
         if process.pod_uid == pod.ref.uid and process.state == "D"
     )

@@ -36,8 +36,7 @@ from rbdagent.model import (
     Verdict,
     derived,
 )
-from rbdagent.parse.shown import shown
-from rbdagent.report.public import PublicText
+from rbdagent.report.public import public_text
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import remember
 from rbdagent.unmap.preconditions import plan_unmap
@@ -97,8 +96,6 @@ class Attempt:
         self._unmap_context = unmap_context
         self._history = history
         self._clock = clock
-        self._public: Callable[[str], str] = shown
-        """Redacts text of the last snapshot for the record: an agent publishes the record."""
         self.recorded: UnmapRecord | None = None
         """The last record of this attempt."""
 
@@ -113,7 +110,6 @@ class Attempt:
             RbdagentError: the target is not mapped here, or is mapped more than once.
         """
         snapshot = self._collect(self._target)
-        self._public = PublicText(snapshot)
         grace = seconds(self._unmap_context.policy.grace_s)
         diagnosis = diagnose(correlate(snapshot), snapshot, grace=grace)
         if self._clock is not None:
@@ -213,7 +209,8 @@ class Attempt:
         )
 
     def _record(self, act: UnmapRecord) -> None:
-        act = replace(act, why=self._public(act.why), message=self._public(act.message))
+        # An agent publishes the record.
+        act = replace(act, why=public_text(act.why), message=public_text(act.message))
         self.recorded = act
         try:
             self._unmap_context.state.save_act(act)

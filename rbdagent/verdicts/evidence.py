@@ -271,8 +271,15 @@ def process_text(process: ProcessRef) -> str:
     """Describe a process: its pid, its command, and the pod of its cgroup."""
     where = f" of pod {process.pod_uid}" if process.pod_uid else ""
     hung = ", in uninterruptible sleep" if process.state == "D" else ""
-    command = foreign(_beginning(process.command)) if process.command else "no name"
-    return f"process {process.pid} ({command}){where}{hung}"
+    return f"process {process.pid} ({command_text(process)}){where}{hung}"
+
+
+def command_text(process: ProcessRef) -> str:
+    """Return the beginning of a command line; if it is published, the program only."""
+    known = process.program if process.is_public else process.command
+    if not known:
+        return "no name"
+    return foreign_name(known) if process.is_public else foreign(_beginning(known))
 
 
 def _beginning(command: str) -> str:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.agent.events import event_object, transitions
+from rbdagent.correlate import correlate
 from rbdagent.report.json.holders import holder_report
 from rbdagent.report.rbdmapping import mapping_statuses
 from rbdagent.report.rbdnode import rbdnode_status
+from rbdagent.rules import diagnose
 from tests.support import recordings
 from tests.support.hostile_texts import texts_of
 from tests.support.recorded_agent import exposition, recorded_cycle
@@ -71,8 +73,10 @@ def test_holder_is_published_without_its_arguments(tmp_path: Path) -> None:
     said = "process 4623 (sleep) has its working directory on it"
     assert mapping["reasons"][0] == said
     assert said in transitions(None, seen, "n1")[0].message
-    (diagnosis,) = seen.diagnoses
-    (holder,) = holder_report(diagnosis, seen.snapshot).holders
+    snapshot = recordings.recorded_snapshot(
+        "12-pinned-by-cwd-invisible", "c12", node_name="n1", root=tmp_path / "asked"
+    )
+    (holder,) = holder_report(diagnose(correlate(snapshot), snapshot), snapshot).holders
     assert holder.reasons[0] == said.replace("sleep", '"sleep 100000"')
 
 

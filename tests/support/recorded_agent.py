@@ -53,7 +53,7 @@ def recorded_cycle(recording: str, claim: str, *, root: Path, node_name: str = "
         root: an empty directory for the node's files.
         node_name: the agent's node.
     """
-    one = recorded_snapshot(recording, claim, node_name=node_name, root=root)
+    one = recorded_snapshot(recording, claim, node_name=node_name, root=root, is_public=True)
     ceph = recorded_ceph(recording, _images(one))
     snapshot = replace(one, target=_ALL, ceph=ceph, sources=_timed(one.sources))
     uses = volumes_of_node(snapshot)

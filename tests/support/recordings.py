@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from unittest import mock
 
+from msgspec.structs import replace
+
 from rbdagent.collect.files import Identity, identity_of
 from rbdagent.collect.node import namespaces, openers
 from rbdagent.collect.node.observer import observe_node
@@ -411,13 +413,15 @@ def _facts(recording: str) -> Json:
 # --------------------------------------------------------------------------------------------------
 
 
-def observed(node: RecordedNode, root: Path) -> tuple[NodeView | None, Source]:
+def observed(
+    node: RecordedNode, root: Path, *, is_public: bool = False
+) -> tuple[NodeView | None, Source]:
     """Write a node below a directory and observe it.
 
     Each link of ``/proc/PID`` is written as a symbolic link. Only the kernel can give it the
     recorded device numbers, so a replacement of `identity_of` returns them.
     """
-    roots = _plant(node, root)
+    roots = replace(_plant(node, root), is_public=is_public)
     links = {
         str(roots.procfs / str(pid) / name): link
         for pid, process in node.processes.items()
@@ -651,7 +655,13 @@ def _image(name: str, fsid: str, printed: str) -> ImageView:
 
 
 def recorded_snapshot(
-    recording: str, claim: str, *, node_name: str, root: Path, later_minutes: int = 0
+    recording: str,
+    claim: str,
+    *,
+    node_name: str,
+    root: Path,
+    later_minutes: int = 0,
+    is_public: bool = False,
 ) -> Snapshot:
     """Return a snapshot of one volume of a recording, taken from one of its nodes.
 
@@ -661,13 +671,14 @@ def recorded_snapshot(
         node_name: the node that takes the snapshot.
         root: an empty directory for the node's files.
         later_minutes: time from the recording to the snapshot; nothing changes in this time.
+        is_public: whether an agent takes the snapshot.
     """
     recorded_at = _facts(recording)["observed_at"]
     target_name = recorded_volume(recording, claim)
     target = Target(
         argument=f"pv/{target_name}", kind=TargetKind.PERSISTENT_VOLUME, name=target_name
     )
-    node, node_source = observed(recorded_node(recording, node_name), root)
+    node, node_source = observed(recorded_node(recording, node_name), root, is_public=is_public)
     kube = recorded_kube(recording, claim, recorded_at)
     images = frozenset(image.spec.name for image in images_of(target, node, kube))
     now = _moment(recorded_at) + dt.timedelta(minutes=later_minutes)

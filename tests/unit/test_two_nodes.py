@@ -26,7 +26,7 @@ from rbdagent.model import (
     VolumeData,
 )
 from rbdagent.parse import kubernetes as read
-from rbdagent.report.public import PublicText
+from rbdagent.report.public import public_text
 from rbdagent.report.rbdmapping import _is_large, mapping_statuses, rbdmapping_objects
 from rbdagent.report.rbdnode import rbdnode_object, rbdnode_status
 from rbdagent.report.text.headline import (
@@ -38,6 +38,7 @@ from rbdagent.report.text.headline import (
 from rbdagent.report.text.lifecycle import _first_lines, _word
 from rbdagent.rules import diagnose
 from rbdagent.verdicts.volume_traces import keys_of_traces
+from tests.support.public_processes import published
 from tests.support.rows import each_row
 from tests.support.rule_rows.diagnose import DEAD_NBD, OWN_ENTRY, REPORTED
 from tests.support.rule_rows.holder_verdicts import EXPECTED
@@ -194,25 +195,25 @@ def severity_of_lead(diagnosis: Diagnosis) -> Severity | None:
 
 @each_row("name", CASES)
 def test_another_node_gives_the_same_answer(name: str) -> None:
-    here = CASES[name]
+    here = published(CASES[name])
     there = elsewhere(here)
     ours, theirs = (diagnose(correlate(seen), seen) for seen in (here, there))
     assert theirs.verdict is ours.verdict
     assert severity_of_lead(ours) in {severity_of_lead(theirs), None}
-    assert first_line(theirs, there) == PublicText(here)(first_line(ours, here))
+    assert first_line(theirs, there) == public_text(first_line(ours, here))
     assert exit_code((theirs,), "error") == exit_code((ours,), "error")
 
 
 @each_row("name", CASES)
 def test_diagnose_on_another_node_begins_in_the_same_way(name: str) -> None:
-    here = CASES[name]
+    here = published(CASES[name])
     there = elsewhere(here)
     ours, theirs = (lifecycle_of(correlate(seen), seen) for seen in (here, there))
     assert _word(theirs)[0] == _word(ours)[0]
     (first, *_), (second, *_) = (
         _first_lines(lifecycle, seen)[0] for lifecycle, seen in ((ours, here), (theirs, there))
     )
-    assert second == PublicText(here)(first)
+    assert second == public_text(first)
     assert exit_code((theirs.diagnosis,), "error") == exit_code((ours.diagnosis,), "error")
 
 
@@ -278,7 +279,7 @@ def test_volume_of_another_driver_is_not_named() -> None:
 @each_row("severity", ["info", "not a severity"])
 @each_row("name", CASES)
 def test_an_agent_cannot_lower_the_severity_of_its_finding(name: str, severity: str) -> None:
-    here = CASES[name]
+    here = published(CASES[name])
     there = elsewhere(here, severity=severity)
     ours, theirs = (diagnose(correlate(seen), seen) for seen in (here, there))
     assert theirs.verdict is ours.verdict
@@ -335,6 +336,6 @@ def test_published_finding_has_code_severity_and_one_sentence(name: str) -> None
 
 
 def test_published_sentence_has_no_command_line() -> None:
-    (status,) = statuses_of(CASES["pinned, and a pod waits"])
+    (status,) = statuses_of(published(CASES["pinned, and a pod waits"]))
     assert "100000" not in str(status)
     assert status["finding"]["message"].startswith("/dev/rbd0 on worker-1 is kept open: process")  # type: ignore[index]

@@ -127,7 +127,9 @@ def _observe(
     devices = observed_of(krbd) + observe_nbd(roots.sysfs, roots.host_root)
     numbers = frozenset(number for device in devices for number in device.numbers)
     wanted = Wanted.of(numbers, _node_paths(devices))
-    processes = ProcessPass(roots.procfs, wanted, turns=turns, deadline=deadline)
+    processes = ProcessPass(
+        roots.procfs, wanted, turns=turns, deadline=deadline, is_public=roots.is_public
+    )
     scan = processes.scan()
     mounts = tuple(mounts_of(scan.namespaces, wanted))
     if _needs_threads(devices, mounts, scan) and (more := processes.scan_threads()):

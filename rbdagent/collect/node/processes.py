@@ -121,7 +121,9 @@ def boot_time(procfs: Path) -> int | None:
     return parse_boot_time(raw) if isinstance(raw, bytes) else None
 
 
-def read_entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved | None:
+def read_entry(
+    root: str, pid: int, boot: int | None, *, is_public: bool
+) -> ProcessEntry | NotObserved | None:
     """Read a process; None if it has ended, NotObserved if hidepid hides it (proc(5))."""
     directory = f"{root}/{pid}"
     raw = read_bytes(f"{directory}/stat")
@@ -138,6 +140,7 @@ def read_entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObser
             pod_uid=container.pod_uid,
             container_id=container.container_id,
             started_at=_started_at(boot, stat.ticks),
+            is_public=is_public,
             state=stat.state,
         ),
         name=stat.name,

@@ -77,6 +77,7 @@ class ProcessPass:
         *,
         turns: Turns | None = None,
         deadline: float = math.inf,
+        is_public: bool = False,
     ) -> None:
         """Store the parameters, and read the boot time.
 
@@ -86,8 +87,10 @@ class ProcessPass:
             turns: contains the processes that hang since an earlier pass.
             deadline: of the monotonic clock; a process that was not observed by then is reported
                 as not observed.
+            is_public: whether sentences about the processes are published.
         """
         self._root = str(procfs)
+        self._is_public = is_public
         self._wanted = wanted
         self._turns = turns or InTurn()
         self._deadline = deadline
@@ -294,7 +297,7 @@ class ProcessPass:
     # One process ----------------------------------------------------------------------------------
 
     def _observe(self, pid: int) -> None:
-        entry = read_entry(self._root, pid, self._boot)
+        entry = read_entry(self._root, pid, self._boot, is_public=self._is_public)
         if entry is None:
             return
         if isinstance(entry, NotObserved):

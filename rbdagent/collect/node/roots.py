@@ -22,3 +22,7 @@ class NodeRoots(Struct, frozen=True, kw_only=True):
     host_root: Path
     kubelet_roots: tuple[str, ...] = ()
     """Paths on the host; if empty, from kubelet's command line, then the known directories."""
+    is_public: bool = False
+    """Whether sentences about this node are published: RBDNodes, RBDMappings, Events, records of
+    unmaps. The ClusterRole ``view`` includes RBDNodes, and no mask finds every secret in the
+    arguments of a process."""
