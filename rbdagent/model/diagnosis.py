@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from rbdagent.model.common import ImageSpec, Verdict
-from rbdagent.model.kubernetes import ObjectRef, PublishedMapping
+from rbdagent.model.kubernetes import ObjectRef, Pod, PublishedMapping
 from rbdagent.model.node import Mapping
 from rbdagent.model.volume import Holder, Volume
 
@@ -200,13 +200,26 @@ class Finding(Struct, frozen=True, kw_only=True):
     """``RBD101``; the catalogue explains it."""
     severity: Severity
     subject: Subject
-    message: str
+    statement: str
+    """One sentence or more; the first one is the cause."""
+    waiting: tuple[Pod, ...] = ()
+    """The pods that the object keeps waiting."""
+    fact: str = ""
+    """What was not observed, in a few words, if that is the finding."""
     evidence: tuple[str, ...] = ()
     remedy: Sentence = ""
     commands: tuple[Command, ...] = ()
     """Commands to copy, in order."""
     recovery: Recovery | None = None
     """The automatic recovery; None if the finding has none."""
+
+    @property
+    def message(self) -> str:
+        """The statement, and who waits."""
+        if not self.waiting:
+            return self.statement
+        names = ", ".join(pod.placed for pod in self.waiting)
+        return f"{self.statement} Waiting for the volume: {names}."
 
 
 class HolderVerdict(Struct, frozen=True, kw_only=True):

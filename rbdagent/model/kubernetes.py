@@ -204,6 +204,11 @@ class Pod(Stored, frozen=True, kw_only=True):
     """When the pod was scheduled; None if it has no node, or if the time is not recorded."""
     labels: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def placed(self) -> str:
+        """The name, with the node if it has one: ``shop/web-1 on worker-1``."""
+        return f"{self.ref} on {self.node_name}" if self.node_name else str(self.ref)
+
 
 class Node(Stored, frozen=True, kw_only=True, dict=True):
     """A Node; each volume of a cluster is compared with each of them."""

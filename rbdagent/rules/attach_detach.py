@@ -629,14 +629,15 @@ def _leaving(
             else None,
         )
         return
-    waiting = pod_names(waiters(context))
+    waiting = waiters(context)
     if since is not None and since <= _DETACHING:
         if waiting:
             yield finding(
                 Code.BEING_DETACHED,
                 Subject.of_attachment(attachment.name),
                 f"{context.name} has been detaching from {attachment.node_name} for "
-                f"{age_text(since)}. Waiting for it: {waiting}.",
+                f"{age_text(since)}.",
+                waiting=waiting,
                 evidence=(_attachment_line(attachment),),
                 commands=(query_again(context),),
             )
@@ -654,7 +655,8 @@ def _leaving(
         Code.DETACH_NOT_PICKED_UP,
         Subject.of_attachment(attachment.name),
         f"The detach of {context.name} from {attachment.node_name} was requested {age_text(since)} "
-        f"ago, and {reason}." + (f" Waiting for it: {waiting}." if waiting else ""),
+        f"ago, and {reason}.",
+        waiting=waiting,
         evidence=(_attachment_line(attachment), f"finalizers: {finalizers}", "no detachError"),
         commands=(*((LIST_CONTROLLERS,) if own else ()), *show),
         severity=None if waiting else Severity.WARNING,
@@ -718,12 +720,12 @@ def attachment_idle(context: RuleContext) -> Iterator[Finding]:
             continue
         waiting = [pod for pod in waiters(context) if pod.node_name != name]
         long = has_any_waited(waiting, context.snapshot, LONG)
-        after = f" Waiting for it: {pod_names(waiting)}." if waiting else ""
         yield finding(
             Code.ATTACHMENT_IDLE,
             Subject.of_attachment(attachment.name),
             f"{context.name} is attached to {name}, but no pod there uses it, and kubelet there no "
-            f"longer lists it: the controller has not detached it yet.{after}",
+            f"longer lists it: the controller has not detached it yet.",
+            waiting=waiting,
             evidence=(_attachment_line(attachment), f"{name} does not list it in volumesInUse"),
             commands=(query_on_node(context, name),),
             severity=None if long else Severity.INFO,

@@ -35,7 +35,7 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.verdicts.volume_verdict import fresh_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rbdagent.rules.entry import Entry
 
@@ -144,11 +144,12 @@ def at_least(least: Severity, reported: str) -> Severity:
     return min([least, *known], key=WEIGHT.__getitem__)
 
 
-def finding(
+def finding(  # noqa: PLR0913 - the fields of a finding
     code: Code,
     subject: Subject,
-    message: str,
+    statement: str,
     *,
+    waiting: Iterable[Pod] = (),
     evidence: tuple[str, ...] = (),
     remedy: Sentence = "",
     commands: tuple[Command, ...] = (),
@@ -161,7 +162,8 @@ def finding(
         code=code,
         severity=severity or known.severity,
         subject=subject,
-        message=message,
+        statement=statement,
+        waiting=tuple(waiting),
         evidence=tuple(dict.fromkeys(evidence)),
         remedy=remedy or known.remedy,
         commands=tuple(dict.fromkeys(commands)),
@@ -300,8 +302,8 @@ def agent_findings(
             yield finding(
                 code,
                 subject(holder),
-                f"{message.format(device=mapping.device, node=holder.node, volume=context.name)}"
-                f"{then_starts(context, holder.node)}",
+                message.format(device=mapping.device, node=holder.node, volume=context.name),
+                waiting=waiting_elsewhere(context, holder.node),
                 evidence=(
                     f"reported by the agent on {holder.node}",
                     *mapping.reasons,
@@ -314,16 +316,3 @@ def agent_findings(
 def waiting_elsewhere(context: RuleContext, node: str | None) -> tuple[Pod, ...]:
     """Return the pods that wait for the volume on other nodes."""
     return tuple(pod for pod in context.volume.waiting_pods if pod.node_name != node)
-
-
-def then_starts(context: RuleContext, node: str | None) -> str:
-    """Return a sentence that names the pods that wait for the holder; "" without such pods."""
-    pods = waiting_elsewhere(context, node)
-    if not pods:
-        return ""
-    return f" Waiting for it: {', '.join(map(placed_pod, pods))}."
-
-
-def placed_pod(pod: Pod) -> str:
-    """Return the name of a pod, with its node if it has one."""
-    return f"{pod.ref} on {pod.node_name}" if pod.node_name else str(pod.ref)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import cluster_with
@@ -129,7 +131,7 @@ def _source(code: Code, name: str, source: Source, hidden: str) -> Iterator[Find
         return
     skipped = source.state is SourceState.SKIPPED
     what = "was not queried" if skipped else "could not be queried"
-    yield finding(
+    found = finding(
         code,
         Subject.of_source(name),
         f"{name} {what}: {hidden} were not observed"
@@ -138,6 +140,7 @@ def _source(code: Code, name: str, source: Source, hidden: str) -> Iterator[Find
         remedy=source.hint,
         severity=Severity.INFO if skipped else None,
     )
+    yield replace(found, fact=hidden)
 
 
 def other_machine(context: RuleContext) -> Iterator[Finding]:
@@ -146,7 +149,7 @@ def other_machine(context: RuleContext) -> Iterator[Finding]:
     if other is None:
         return
     show = kubectl("get node", other.is_node or other.node_name, options=("-o", _BOOT_ID))
-    yield finding(
+    found = finding(
         Code.NOT_THIS_NODE,
         Subject.of_node(other.is_node or other.node_name),
         f"{other.reason[0].upper()}{other.reason[1:]}. Its mappings count as not observed.",
@@ -157,6 +160,7 @@ def other_machine(context: RuleContext) -> Iterator[Finding]:
         remedy=other.hint,
         commands=(show,),
     )
+    yield replace(found, fact="mappings here")
 
 
 def clusters(context: RuleContext) -> Iterator[Finding]:
@@ -168,7 +172,7 @@ def clusters(context: RuleContext) -> Iterator[Finding]:
             cluster.source.reason == context.snapshot.sources.ceph.reason
         ):
             continue
-        yield finding(
+        found = finding(
             Code.CEPH_NOT_OBSERVED,
             Subject.of_cluster(cluster.name),
             f"Ceph cluster {cluster.name} could not be queried: its watchers were not observed"
@@ -176,6 +180,7 @@ def clusters(context: RuleContext) -> Iterator[Finding]:
             evidence=(cluster.source.reason,) if cluster.source.reason else (),
             remedy=cluster.source.hint,
         )
+        yield replace(found, fact=f"watchers in Ceph cluster {cluster.name}")
 
 
 _SILENCE: Final = r"\bno (?:monitor answered|answer)\b"
@@ -233,13 +238,14 @@ def gaps(context: RuleContext) -> Iterator[Finding]:
         if gap not in states.ceph.gaps
     ]
     for subject, gap in found:
-        yield finding(
+        missing = finding(
             Code.FACT_NOT_OBSERVED,
             subject,
             f"Not observed: {gap.fact} ({gap.reason}).",
             evidence=(gap.reason,),
             remedy=gap.hint,
         )
+        yield replace(missing, fact=gap.fact)
 
 
 RULES: Final = (

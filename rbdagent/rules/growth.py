@@ -33,7 +33,6 @@ from rbdagent.rules.context import (
     device_log,
     finding,
     message_of,
-    placed_pod,
     quoted,
 )
 from rbdagent.rules.entry import Entry
@@ -502,7 +501,7 @@ def _pending(
     if writing and (waited is None or waited < _SYNCED):
         return
     if writing:
-        why = f"the kubelet of {placed_pod(writing[0])} has not grown it for {age_text(waited)}"
+        why = f"the kubelet of {writing[0].placed} has not grown it for {age_text(waited)}"
     elif running:
         why = f"{running[0].ref} mounts it read-only, and kubelet grows it only for a pod that can "
         why += "write"

@@ -24,12 +24,11 @@ from rbdagent.rules.context import (
     entries,
     finding,
     identity_lines,
-    placed_pod,
     query_on_node,
     reported_finding,
     subject_of,
-    then_starts,
     unknown_finding,
+    waiting_elsewhere,
 )
 from rbdagent.rules.dead_mapping import pods_of_dead_nbd
 from rbdagent.rules.entry import Entry
@@ -102,7 +101,8 @@ def reported(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code(found.code),
                 subject_of(holder),
-                f"{found.message}{then_starts(context, holder.node)}",
+                found.message,
+                waiting=waiting_elsewhere(context, holder.node),
                 evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
                 commands=(query_on_node(context, holder.node),),
                 severity=at_least(
@@ -116,7 +116,8 @@ def reported(context: RuleContext) -> Iterator[Finding]:
                     Code(code),
                     subject_of(holder),
                     f"{holder.published.device} on {holder.node} has another problem, {code}, as "
-                    f"the agent there reports.{then_starts(context, holder.node)}",
+                    "the agent there reports.",
+                    waiting=waiting_elsewhere(context, holder.node),
                     evidence=identity_lines(context, holder),
                     commands=(query_on_node(context, holder.node),),
                 )
@@ -168,7 +169,7 @@ def shared(context: RuleContext) -> Iterator[Finding]:
     modes = ", ".join(volume.access_modes) if volume is not None else "unknown"
     machines = _machines(context)
     if len(machines) > 1:
-        named = ", ".join(f"{name} ({placed_pod(pod)})" for name, pod in machines.items())
+        named = ", ".join(f"{name} ({pod.placed})" for name, pod in machines.items())
         yield finding(
             Code.TWO_MACHINES_ON_ONE_DISK,
             Subject.of_volume(context.name),

@@ -48,7 +48,6 @@ from rbdagent.rules.context import (
     query_on_node,
     quoted,
     subject_of,
-    then_starts,
     waiting_elsewhere,
 )
 from rbdagent.rules.entry import Entry
@@ -178,8 +177,8 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
             Code.CSI_DRIVER_DOWN,
             Subject.of_node(holder.node),
             f"The CSI driver does not answer on {holder.node}, so nothing can be unmounted there. "
-            f"Bring its node plugin back: kubelet then continues automatically.{stuck}"
-            f"{then_starts(context, holder.node)}",
+            f"Bring its node plugin back: kubelet then continues automatically.{stuck}",
+            waiting=waiting_elsewhere(context, holder.node),
             evidence=holder_verdict.reasons,
             commands=(list_pods_on(holder.node),),
             severity=None if _blocks(holder_verdict, context) else Severity.WARNING,

@@ -26,7 +26,7 @@ from rbdagent.rules.context import (
     identity_lines,
     query_on_node,
     subject_of,
-    then_starts,
+    waiting_elsewhere,
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.verdicts.ceph_daemons import not_excluded, supposed
@@ -163,8 +163,8 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
                 Code.FOREIGN_HOLDER,
                 subject_of(holder),
                 f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
-                f"its owner{(is_librbd and _unknown_daemon(context)) or _NOT_OURS}"
-                f"{then_starts(context, None)}",
+                f"its owner{(is_librbd and _unknown_daemon(context)) or _NOT_OURS}",
+                waiting=waiting_elsewhere(context, None),
                 evidence=(
                     *holder_verdict.reasons,
                     *identity_lines(context, holder),

@@ -35,7 +35,7 @@ from rbdagent.rules.context import (
     query_again,
     query_on_node,
     subject_of,
-    then_starts,
+    waiting_elsewhere,
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.foreign_clusters import external_holders
@@ -111,14 +111,13 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
                 f"{subject_of(holder)} may still have {context.name} mapped: "
                 f"{holder_verdict.reasons[0]}. "
                 f"Do not start the volume elsewhere before you have run rbdagent there."
-                f"{then_starts(context, holder.node)}"
             )
             commands = (query_on_node(context, holder.node),)
         elif holder.node is not None:
             soon = " kubelet there may be about to unmap it." if is_transient else ""
             message = (
                 f"{subject_of(holder)} holds {context.name}. Its use can be observed only on that "
-                f"node.{soon}{then_starts(context, holder.node)}"
+                f"node.{soon}"
             )
             commands = (query_on_node(context, holder.node),)
         else:
@@ -129,9 +128,7 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
                 else f". Its address is most likely that of {likely} in the overlay network of the "
                 "cluster."
             )
-            message = (
-                f"{subject_of(holder)} holds {context.name}{where}{then_starts(context, None)}"
-            )
+            message = f"{subject_of(holder)} holds {context.name}{where}"
             commands = (
                 _where_to_look(context) if likely is None else (query_on_node(context, likely),)
             )
@@ -140,6 +137,7 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
             Code.HOLDER_UNDETERMINED,
             subject_of(holder),
             f"{message} It is {guess}." if guess else message,
+            waiting=() if holder.is_local else waiting_elsewhere(context, holder.node),
             evidence=(
                 *holder_verdict.reasons,
                 *identity_lines(context, holder),

@@ -33,7 +33,7 @@ from rbdagent.rules.context import (
     query_on_node,
     show_sandbox,
     subject_of,
-    then_starts,
+    waiting_elsewhere,
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import is_being_torn_down
@@ -135,8 +135,8 @@ def pinned(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.MAPPING_PINNED,
             subject_of(holder),
-            f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}"
-            f"{then_starts(context, holder.node)}",
+            f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}",
+            waiting=waiting_elsewhere(context, holder.node),
             evidence=(*kept, *identity_lines(context, holder)),
             remedy=release(devices, str(holder.node)) if devices and not found.openers else "",
             commands=(*_unpinning(context, holder, found), query_again(context)),
@@ -248,8 +248,8 @@ def orphaned(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.MAPPING_ORPHANED,
             subject_of(holder),
-            f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}"
-            f"{then_starts(context, holder.node)}",
+            f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}",
+            waiting=waiting_elsewhere(context, holder.node),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             remedy=_orphan_remedy(holder),
             recovery=recovery_of_orphan(holder),
@@ -364,8 +364,8 @@ def staging_left(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.STAGING_LEFT_MOUNTED,
             subject_of(holder),
-            f"{subject_of(holder)} {left}, and no pod uses it. "
-            f"kubelet will not remove it.{then_starts(context, holder.node)}",
+            f"{subject_of(holder)} {left}, and no pod uses it. kubelet will not remove it.",
+            waiting=waiting_elsewhere(context, holder.node),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             commands=(
                 query_again(context),
@@ -393,7 +393,8 @@ def published(context: RuleContext) -> Iterator[Finding]:
                 code,
                 subject_of(holder),
                 f"{holder.published.device} on {holder.node} is {verdict}, according to the "
-                f"agent there.{then_starts(context, holder.node)}",
+                "agent there.",
+                waiting=waiting_elsewhere(context, holder.node),
                 evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
                 commands=(query_on_node(context, holder.node),),
                 recovery=once_released(holder)[1]

@@ -73,6 +73,13 @@ def test_the_answer_names_the_verdict_and_the_next_command(
     assert report["next"][0]["command"].startswith(first)
 
 
+def test_finding_has_the_pods_that_wait_as_data() -> None:
+    done = rbdagent("who-holds", target_of(ORPHAN), "--from", str(ORPHAN), "-o", "json")
+    (lead, *_) = json.loads(done.stdout)["findings"]
+    assert lead["waiting"] == [{"namespace": "default", "name": "app-2", "node": "worker-2"}]
+    assert lead["message"].endswith(" Waiting for the volume: default/app-2 on worker-2.")
+
+
 def test_every_name_of_the_volume_leads_to_the_same_holder() -> None:
     data = json.loads(ORPHAN.read_text())
     volume = data["kubernetes"]["persistentVolumes"][0]

@@ -215,7 +215,7 @@ def test_other_outputs_quote_a_whole_event(form: str) -> None:
 def test_answer_has_room_for_a_part_of_an_event(load: Callable[[str], Snapshot]) -> None:
     diagnosis = diagnosis_of(load(TOO_SMALL))
     (event,) = (text for text in diagnosis.findings[0].evidence if CAUSE in text)
-    long = replace(diagnosis.findings[0], message=f"It cannot start: {event}.")
+    long = replace(diagnosis.findings[0], statement=f"It cannot start: {event}.")
     text = answer(replace(diagnosis, findings=(long,)), load(TOO_SMALL), Layout())
     assert CAUSE in words_of(text)
     assert "Usage" in words_of(text)

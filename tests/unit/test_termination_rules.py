@@ -133,7 +133,7 @@ def test_rolling_update_with_rwop_deadlocks_on_one_node() -> None:
 
 def test_pod_within_its_grace_period_is_shown_with_its_end() -> None:
     finding = found(leaving(deleting_since=SOON), "RBD721")
-    assert "Waiting for its volume: default/web-1." in finding.message
+    assert "Waiting for the volume: default/web-1 on worker-2." in finding.message
     assert str(finding.recovery) == "kubelet, within 1m20s"
 
 

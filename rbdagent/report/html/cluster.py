@@ -169,7 +169,7 @@ def _volume(urgency: Urgency, affected: AffectedObject, snapshot: Snapshot, cont
         icon("warning" if is_warning else "failed"),
         el("span", row.name, class_="names"),
         el("span", row.summary, class_="fact"),
-        el("span", row.waits, class_="waits"),
+        el("span", str(row.waits), class_="waits"),
         el("span", urgency.removesuffix("s"), class_=f"pill {_TONES[urgency]}"),
         el("code", row.code),
     )

@@ -45,6 +45,14 @@ class Subject(Object, frozen=True, kw_only=True):
     node: str | None
 
 
+class Waiting(Object, frozen=True, kw_only=True):
+    """A pod that the object of a finding keeps waiting; the node is null if it has none."""
+
+    namespace: str
+    name: str
+    node: str | None
+
+
 class Finding(Object, frozen=True, kw_only=True):
     """One problem or fact, with its evidence and its remedy."""
 
@@ -53,6 +61,7 @@ class Finding(Object, frozen=True, kw_only=True):
     subject: str
     about: Subject
     message: str
+    waiting: tuple[Waiting, ...]
     evidence: tuple[str, ...]
     remedy: str
     commands: tuple[Command, ...]
@@ -78,6 +87,10 @@ def finding(known: model.Finding) -> Finding:
             node=known.subject.node,
         ),
         message=known.message,
+        waiting=tuple(
+            Waiting(namespace=pod.ref.namespace, name=pod.ref.name, node=pod.node_name)
+            for pod in known.waiting
+        ),
         evidence=known.evidence,
         remedy=sentence_of(known.remedy),
         commands=commands(known.commands),

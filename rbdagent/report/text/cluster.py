@@ -189,9 +189,9 @@ def unobserved_facts(found: ClusterReport) -> tuple[str, ...]:
 
 
 def _unobserved(finding: Finding) -> str:
-    if finding.code == Code.FACT_NOT_OBSERVED:
-        return finding.message.removeprefix("Not observed: ").removesuffix(".")
     reason = f" ({finding.evidence[0]})" if finding.evidence else ""
+    if finding.code == Code.FACT_NOT_OBSERVED:
+        return f"{finding.fact}{reason}"
     return f"{_IN_SENTENCE.get(finding.subject.name, str(finding.subject))}{reason}"
 
 
@@ -214,14 +214,26 @@ def _first_line(found: ClusterReport, snapshot: Snapshot, layout: Layout, of: st
     else:
         paint = BOLD + PAINT.get(found.causes[0].finding.severity, "") if found.causes else BOLD
     lines, state = wrapped(str(answer), layout), answer.state
-    if not lines.startswith(state):
+    if len(state) > layout.width:
         return lines
-    return f"{painted(state, paint, layout)}{lines.removeprefix(state)}"
+    return f"{painted(state, paint, layout)}{lines[len(state) :]}"
 
 
 # --------------------------------------------------------------------------------------------------
 # The groups
 # --------------------------------------------------------------------------------------------------
+
+
+class Waits(NamedTuple):
+    """Who waits for an object, and how long; else who uses it, and how long it is stuck."""
+
+    name: str
+    rest: str = ""
+    """What follows the name, and is never cut."""
+
+    def __str__(self) -> str:
+        """Return the cell."""
+        return self.name + self.rest
 
 
 class Row(NamedTuple):
@@ -233,7 +245,7 @@ class Row(NamedTuple):
     summary: str
     words: str
     """What is wrong, in a sentence and in two or three words."""
-    waits: str
+    waits: Waits
     code: str
     severity: Severity
 
@@ -260,13 +272,13 @@ def _node_row(finding: Finding) -> Row:
         name="",
         summary=known.summary.removesuffix("."),
         words=known.words,
-        waits="",
+        waits=Waits(""),
         code=finding.code,
         severity=finding.severity,
     )
 
 
-def _waits(affected: AffectedObject, snapshot: Snapshot) -> str:
+def _waits(affected: AffectedObject, snapshot: Snapshot) -> Waits:
     """Return who waits and how long; else how many pods use the object, and how long it is stuck.
 
     A pod in the namespace of the target is named without it.
@@ -277,7 +289,7 @@ def _waits(affected: AffectedObject, snapshot: Snapshot) -> str:
         since = age(min((time for time in begun if time), default=None), now)
         verb = "waits" if len(waiting) == 1 else "wait"
         duration = "" if since is None else f" {age_text(since)}"
-        return f"{_pods(waiting, affected)} {verb}{duration}"
+        return Waits(_pods(waiting, affected), f" {verb}{duration}")
     since = age(affected.since, now)
     duration = "" if since is None else f"for {age_text(since)}"
     users = len(pods_affected(affected))
@@ -285,7 +297,7 @@ def _waits(affected: AffectedObject, snapshot: Snapshot) -> str:
         pods = f"{users} pod" if users == 1 else f"{users} pods"
     else:
         pods = "" if are_pods_known(affected, snapshot.kubernetes) else "pods not observed"
-    return ", ".join(part for part in (pods, duration) if part)
+    return Waits(", ".join(part for part in (pods, duration) if part))
 
 
 def _pods(pods: Sequence[Pod], affected: AffectedObject) -> str:
@@ -350,17 +362,15 @@ def _aligned(rows: Sequence[Row], layout: Layout) -> list[str]:
     """
     if not rows:
         return []
-    cells = [[row.node, row.name, row.summary, row.waits, row.code] for row in rows]
+    cells = [[row.node, row.name, row.summary, str(row.waits), row.code] for row in rows]
     widths = _widths(cells)
     if not layout.details:
         room = layout.width - len(_GAP) * len(widths)
         natural, widths = widths, _narrowed(widths, room)
         if widths[_FACT] < min(natural[_FACT], _SENTENCE):
-            cells = [[row.node, row.name, row.words, row.waits, row.code] for row in rows]
+            cells = [[row.node, row.name, row.words, str(row.waits), row.code] for row in rows]
             widths = _narrowed(_widths(cells), room)
-    return [
-        _line(line, widths, row.severity, layout) for row, line in zip(rows, cells, strict=True)
-    ]
+    return [_line(row, line, widths, layout) for row, line in zip(rows, cells, strict=True)]
 
 
 def _widths(rows: Iterable[Sequence[str]]) -> list[int]:
@@ -375,21 +385,22 @@ def _narrowed(widths: Sequence[int], room: int) -> list[int]:
     return narrowed
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], severity: Severity, layout: Layout) -> str:
+def _line(row: Row, cells: Sequence[str], widths: Sequence[int], layout: Layout) -> str:
     """Return the line of a row: names lose their middle, the fact its end. The code is not cut."""
-    fits = (shortened, shortened, _begin, _waiting)
+    fits = (shortened, shortened, _begin, lambda _, most: _waiting(row.waits, most))
     fitted = [
         fit(cell, width).ljust(width) for fit, cell, width in zip(fits, cells, widths, strict=False)
     ]
-    code = painted(cells[-1], PAINT.get(severity, ""), layout)
+    code = painted(cells[-1], PAINT.get(row.severity, ""), layout)
     return _GAP.join(("", *fitted, code))
 
 
-def _waiting(text: str, most: int) -> str:
+def _waiting(waits: Waits, most: int) -> str:
     """Return who waits, in at most ``most`` characters: only the name is cut."""
-    name, verb, duration = text.rpartition(" wait")
-    room = most - len(verb + duration)
-    return f"{shortened(name, room)}{verb}{duration}" if room > 1 else shortened(text, most)
+    room = most - len(waits.rest)
+    if not waits.rest or room <= 1:
+        return shortened(str(waits), most)
+    return f"{shortened(waits.name, room)}{waits.rest}"
 
 
 def _begin(text: str, most: int) -> str:

@@ -17,7 +17,7 @@ from rbdagent.model import (
 from rbdagent.report.text.findings import OF_SOURCES
 from rbdagent.report.text.layout import enumerated, sentences
 from rbdagent.report.text.verdicts import WORDS
-from rbdagent.rules.context import placed_pod, subject_of
+from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.timing import age, age_text
 from rbdagent.verdicts.volume_verdict import ORDER
 
@@ -122,7 +122,9 @@ def first_lines(
     the message, else how it recovers.
     """
     pods = waiting_pods(diagnosis)
-    cause, rest = sentences(_without_waiting(lead.message, pods))
+    # The line about who waits names these pods.
+    is_named = {pod.ref for pod in lead.waiting} == {pod.ref for pod in pods}
+    cause, rest = sentences(lead.statement if is_named else lead.message)
     waiting = [*waiting_line(diagnosis, snapshot)]
     recovery = [*_recovery(lead)]
     if lead.code == Code.BETWEEN_STEPS and any(map(_is_error, diagnosis.findings)):
@@ -149,19 +151,6 @@ def _recovery(lead: Finding) -> Iterator[str]:
         yield str(replace(lead.recovery, note="") if is_known else lead.recovery)
 
 
-def _without_waiting(message: str, pods: tuple[Pod, ...]) -> str:
-    """Return a message without its last sentence if that lists exactly these pods.
-
-    A message quotes command lines of tenants, so only the exact sentence is removed.
-    """
-    plain = ", ".join(str(pod.ref) for pod in pods)
-    placed = ", ".join(map(placed_pod, pods))
-    for begin in ("Waiting for it", "Waiting for its volume"):
-        for names in (plain, placed):
-            message = message.removesuffix(f" {begin}: {names}.") if pods else message
-    return message
-
-
 def waiting_pods(diagnosis: Diagnosis) -> tuple[Pod, ...]:
     """Return the pods that wait for the culprit; a pod on the culprit's own node does not."""
     holders = culprits_first(diagnosis)
@@ -174,7 +163,7 @@ def waiting_line(diagnosis: Diagnosis, snapshot: Snapshot) -> Iterator[str]:
     pods = waiting_pods(diagnosis)
     if not pods:
         return
-    names = [*map(placed_pod, pods[:_MOST_WAITING])]
+    names = [*(pod.placed for pod in pods[:_MOST_WAITING])]
     if len(pods) > _MOST_WAITING:
         names.append(f"{len(pods) - _MOST_WAITING} more")
     begun = [pod.placed_at or pod.created_at for pod in pods]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.codes import Code
 from rbdagent.commands import for_reader
@@ -136,8 +136,15 @@ def _first_lines(lifecycle: Lifecycle, snapshot: Snapshot) -> tuple[list[str], l
     lead = verdict_finding(diagnosis)
     if _note(lifecycle) is not None and lead is not None:
         return [*paragraphs, lead.message], recovery
-    state = headline(lifecycle).removeprefix("OK").strip(" .").partition(" (")[0]
-    return [*([f"{state}."] if state else []), *paragraphs], recovery
+    return [*_unbroken(lifecycle), *paragraphs], recovery
+
+
+def _unbroken(lifecycle: Lifecycle) -> Iterator[str]:
+    """Yield how far the volume is known to be unbroken; the first word of the answer may be OK."""
+    state = _state_of(lifecycle)
+    gap = f" Not observed: {state.gap.fact}." if state.gap is not None else ""
+    if state.without_ok or gap:
+        yield f"{state.without_ok}{gap}".strip()
 
 
 def _facts(lifecycle: Lifecycle, recovery: list[str], layout: Layout) -> Iterator[str]:
@@ -227,18 +234,30 @@ def headline(lifecycle: Lifecycle) -> str:
     root_cause = lifecycle.first_failed
     if root_cause is not None:
         return f"Root cause: {root_cause.code}, {root_cause.subject}."
-    waiting = next(
+    state = _state_of(lifecycle)
+    ok = "OK " if state.is_ok and state.without_ok else "OK." if state.is_ok else ""
+    gap = f" {state.gap.message}" if state.gap is not None else ""
+    return f"{ok}{state.without_ok}{gap}"
+
+
+class _State(NamedTuple):
+    """The state of a volume of which nothing that was observed is broken."""
+
+    without_ok: str
+    is_ok: bool = False
+    gap: Finding | None = None
+
+
+def _state_of(lifecycle: Lifecycle) -> _State:
+    pending = next(
         (status for status in lifecycle.attach_path if status.state is StepState.WAITING), None
     )
-    if waiting:
-        if lifecycle.gaps:
-            return (
-                f"Nothing that was observed is broken; {waiting.step} is pending. "
-                f"{lifecycle.gaps[0].message}"
-            )
-        return f"Nothing is broken; {waiting.step} is pending."
+    gap = next(iter(lifecycle.gaps), None)
+    if pending:
+        observed = "" if gap is None else " that was observed"
+        return _State(f"Nothing{observed} is broken; {pending.step} is pending.", gap=gap)
     if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
-        return "Nothing that was observed is broken. Not everything was observed."
-    if lifecycle.gaps:
-        return f"OK as far as observed. {lifecycle.gaps[0].message}"
-    return "OK."
+        return _State("Nothing that was observed is broken. Not everything was observed.")
+    if gap is not None:
+        return _State("as far as observed.", is_ok=True, gap=gap)
+    return _State("", is_ok=True)
