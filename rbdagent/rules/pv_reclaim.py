@@ -682,7 +682,7 @@ def _not_deleted(
             *(f"{quoted(event)}, last at {event.last_seen}" for event in events[-1:]),
         ),
         commands=(*(provisioner_log_commands(context, driver) if driver else ()), *retain(volume)),
-        recovery=Recovery(note=why) if foreign else None,
+        recovery=Recovery() if foreign else None,
         severity=Severity.WARNING if unknown else None,
     )
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from rbdagent.codes import Code
 from rbdagent.model import (
     WEIGHT,
@@ -145,10 +143,8 @@ def _is_error(finding: Finding) -> bool:
 
 
 def _recovery(lead: Finding) -> Iterator[str]:
-    """Yield how the problem recovers, without the reason if the message has it."""
     if lead.recovery is not None:
-        is_known = bool(lead.recovery.note) and lead.recovery.note in lead.message
-        yield str(replace(lead.recovery, note="") if is_known else lead.recovery)
+        yield str(lead.recovery)
 
 
 def waiting_pods(diagnosis: Diagnosis) -> tuple[Pod, ...]:
