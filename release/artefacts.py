@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
-import runpy
 import sys
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from release import plugin
+from release.provenance import digest
 from tests.lab.commands import output
 from tests.lab.roots import root_of
 from tests.lab.venvs import CHECKOUT, inside, venv_of, venv_place
@@ -23,7 +24,6 @@ MANIFEST: Final = "rbdagent.yaml"
 
 _BUILD_DEB: Final = CHECKOUT / "packaging" / "build_deb.py"
 _CHART: Final = CHECKOUT / "helm" / "rbdagent"
-_PLUGIN: Final = CHECKOUT / "plugin"
 
 
 def build_python(out: Path, *, epoch: int) -> Path:
@@ -85,6 +85,5 @@ def with_time(archive: bytes, *, epoch: int) -> bytes:
 
 def build_plugin(out: Path) -> None:
     """Write the plugin's archive, and the manifest with which krew installs it."""
-    release = runpy.run_path(str(_PLUGIN / "release.py"))
-    release["write_archive"](out / ARCHIVE)
-    (out / MANIFEST).write_bytes((_PLUGIN / MANIFEST).read_bytes())
+    plugin.write_archive(out / ARCHIVE)
+    (out / MANIFEST).write_text(plugin.manifest(digest(out / ARCHIVE)))

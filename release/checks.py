@@ -71,7 +71,7 @@ def wrong_digests(directory: Path) -> Iterator[str]:
         yield f"{PROVENANCE} does not have the digests of the files"
     (platform,) = yaml.safe_load((directory / MANIFEST).read_text())["spec"]["platforms"]
     if platform["sha256"] != digest(directory / ARCHIVE):
-        yield f"{MANIFEST} does not have the digest of {ARCHIVE}; ./dev docs writes it"
+        yield f"{MANIFEST} does not have the digest of {ARCHIVE}"
     if not platform["uri"].endswith(f"/{ARCHIVE}"):
         yield f"{MANIFEST} does not have the address of {ARCHIVE}"
 

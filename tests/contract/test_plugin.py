@@ -11,7 +11,6 @@ import json
 import os
 import pty
 import re
-import runpy
 import shutil
 import signal
 import struct
@@ -32,14 +31,19 @@ from rbdagent.cli import cli
 from rbdagent.cli.output import SEVERITIES
 from rbdagent.parse.shown import in_json
 from rbdagent.report.schema import KINDS
-from tests.documents.plugin import ELSEWHERE, PLUGIN, as_generated, help_lines
-from tests.support.cli_runner import ROOT, process, read_terminal
+from release import plugin
+from release.artefacts import ARCHIVE, MANIFEST, build_plugin
+from release.errors import ReleaseError
+from release.plugin import COMPLETION, ELSEWHERE, PROGRAM
+from release.provenance import digest
+from tests.documents.plugin import OF_KUBECTL, OF_THE_POD, as_generated, options_of
+from tests.support.cli_runner import ask, process, read_terminal
 from tests.support.programs import needing
+from tests.support.whole_plugin import plugin_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMPLETION: Final = ROOT / "plugin" / "kubectl_complete-rbdagent"
 SHELLS: Final = ("dash", "busybox sh", "bash --posix")
 VERBS: Final = tuple(cli.list_commands(click.Context(cli)))
 
@@ -115,12 +119,13 @@ class Done(NamedTuple):
 
 
 class Laptop:
-    """A directory with a fake kubectl and its answers."""
+    """A directory with a fake kubectl and its answers, and the plugin as it is installed."""
 
-    def __init__(self, directory: Path, shell: str) -> None:
+    def __init__(self, directory: Path, shell: str, plugin: Path | None = None) -> None:
         self._directory = directory
         self._shell = shell.split()
-        self.path = f"{directory}:{PLUGIN.parent}:/usr/bin:/bin"
+        self._plugin = plugin or plugin_directory() / PROGRAM.name
+        self.path = f"{directory}:{self._plugin.parent}:/usr/bin:/bin"
         (directory / "kubectl").write_text(KUBECTL)
         (directory / "kubectl").chmod(0o755)
         self.answers(accounts="rbdagent rbdagent\nrbdagent rbdagent\n")
@@ -142,7 +147,7 @@ class Laptop:
 
     def run(self, *args: str, stdin: str = "", **environment: str) -> Done:
         done = subprocess.run(
-            [*self._shell, str(PLUGIN), *args],
+            [*self._shell, str(self._plugin), *args],
             env={"PATH": self.path, "HOME": str(self._directory)} | environment,
             input=stdin,
             capture_output=True,
@@ -155,7 +160,7 @@ class Laptop:
     def run_piped(self, typed: str) -> Done:
         """Run the plugin in a pipe of a shell; the exit code is that of the pipe."""
         done = subprocess.run(
-            ["bash", "-c", f"{' '.join(self._shell)} {PLUGIN} {typed}"],
+            ["bash", "-c", f"{' '.join(self._shell)} {self._plugin} {typed}"],
             env={"PATH": self.path},
             capture_output=True,
             text=True,
@@ -170,7 +175,7 @@ class Laptop:
         leader, follower = pty.openpty()
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         with subprocess.Popen(
-            [*self._shell, str(PLUGIN), *args],
+            [*self._shell, str(self._plugin), *args],
             env={"PATH": self.path, "NO_COLOR": "1"},
             stdin=follower,
             stdout=follower,
@@ -194,7 +199,7 @@ class Laptop:
         (self._directory / "exec").write_bytes(first)
         leader, follower = pty.openpty()
         with subprocess.Popen(
-            [*self._shell, str(PLUGIN), "version"],
+            [*self._shell, str(self._plugin), "version"],
             env={"PATH": self.path},
             stdin=follower,
             stdout=follower,
@@ -246,6 +251,12 @@ def laptop(request: pytest.FixtureRequest, tmp_path: Path) -> Laptop:
 def dash(tmp_path: Path) -> Laptop:
     """Return a laptop with dash, for behaviour that is the same in every shell."""
     return Laptop(tmp_path, "dash")
+
+
+@pytest.fixture(params=needing(SHELLS))
+def without_texts(request: pytest.FixtureRequest, tmp_path: Path) -> Laptop:
+    """Return a laptop with the program in git, which has no findings and no help of verbs."""
+    return Laptop(tmp_path, request.param, PROGRAM)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -316,7 +327,7 @@ def test_plugin_knows_every_flag_that_has_a_value() -> None:
         name
         for verb in VERBS
         if verb not in ELSEWHERE
-        for option in _options(verb)
+        for option in options_of(verb)
         if not option.is_flag
         for name in option.opts
         if name.startswith("--")
@@ -333,14 +344,28 @@ def test_plugin_offers_the_kinds_of_rbdagent() -> None:
     assert _words("KINDS") == set(KINDS)
 
 
-def _options(verb: str) -> list[click.Option]:
-    command = cli.get_command(click.Context(cli), verb)
-    assert command is not None
-    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+def test_plugin_knows_todays_commands() -> None:
+    program = PROGRAM.read_text()
+    assert program == as_generated(program), "./dev docs"
+
+
+def test_every_short_flag_with_a_value_is_known_by_its_long_form(dash: Laptop) -> None:
+    """Otherwise the plugin would use the value as the TARGET."""
+    options = [option for verb in VERBS if verb not in ELSEWHERE for option in options_of(verb)]
+    forms = {
+        (short, next(name for name in option.opts if name.startswith("--")))
+        for option in options
+        if not option.is_flag
+        for short in option.opts
+        if not short.startswith("--")
+    }
+    assert {short for short, _ in forms} >= {"-l", "-n", "-o"}
+    for short, long in forms:
+        assert dash.run("version", short, "x").in_pod == ["rbdagent", "version", f"{long}=x"]
 
 
 def _words(variable: str) -> set[str]:
-    found = re.search(rf"^{variable}=(['\"])(.*?)\1", PLUGIN.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^{variable}=(['\"])(.*?)\1", PROGRAM.read_text(), re.DOTALL | re.MULTILINE)
     assert found is not None
     return set(found[2].replace("\\\n", "").split())
 
@@ -473,11 +498,13 @@ def test_explain_needs_no_kubectl(dash: Laptop, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", [name for name in VERBS if name not in ELSEWHERE])
-def test_help_of_a_verb_needs_no_cluster(dash: Laptop, verb: str) -> None:
+def test_help_of_a_verb_needs_no_cluster(
+    dash: Laptop, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = dash.run(verb, "pv-1", "--node=worker-9", "--watch", "--help")
     assert (done.code, done.stderr, done.calls) == (0, "", [])
     *lines, _, own = done.stdout.splitlines()
-    assert lines == help_lines(verb)
+    assert lines == _help_lines(verb, monkeypatch)
     assert lines[0].startswith(f"Usage: kubectl rbdagent {verb} ")
     assert own == "--node and the flags for access to the cluster: kubectl rbdagent --help"
 
@@ -489,14 +516,23 @@ def test_help_and_a_verb_are_the_help_of_the_verb(dash: Laptop, verb: str) -> No
     assert (asked.code, asked.stdout, asked.calls) == (0, expected.stdout, [])
 
 
-def test_help_is_the_same_in_every_shell(laptop: Laptop) -> None:
-    assert laptop.run("list", "-h").stdout.splitlines()[:-2] == help_lines("list")
+def test_help_is_the_same_in_every_shell(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = laptop.run("list", "-h").stdout.splitlines()
+    assert shown[:-2] == _help_lines("list", monkeypatch)
 
 
-def test_every_finding_is_in_the_plugin() -> None:
-    text = PLUGIN.read_text()
-    assert text == as_generated(text), "./dev docs"
-    assert text.count("\n#= ") == len(CATALOG)
+def _help_lines(verb: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the help that the verb prints for a user of the plugin, at 80 columns."""
+    monkeypatch.setenv("RBDAGENT_PROGRAM", "kubectl rbdagent")
+    monkeypatch.setenv("COLUMNS", "80")
+    return ask(verb, "--help").stdout.splitlines()
+
+
+def test_every_finding_is_in_the_plugin(dash: Laptop) -> None:
+    listed = dash.run("explain").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == [*CATALOG]
+    explained = {code: dash.run("explain", code).stdout for code in CATALOG}
+    assert [code for code, text in explained.items() if not text.startswith(f"{code} ")] == []
 
 
 @pytest.mark.parametrize(
@@ -543,14 +579,89 @@ def test_reader_of_an_explanation_may_end_early(laptop: Laptop) -> None:
     assert (done.stdout.split()[0], done.stderr, done.calls) == (min(CATALOG), "", [])
 
 
+# --------------------------------------------------------------------------------------------------
+# The program in git, without the texts that the release appends
+# --------------------------------------------------------------------------------------------------
+
+NO_TEXTS: Final = (
+    "  this copy of the plugin has no findings and no help of the verbs: run ./dev plugin in a "
+    "checkout of rbdagent, and install what it writes"
+)
+
+
+def test_git_has_no_copy_of_the_texts() -> None:
+    assert re.findall(r"^#[=:>|]", PROGRAM.read_text(), re.MULTILINE) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "in_pod"),
+    [
+        ("explain", "explain"),
+        ("explain RBD101", "explain RBD101"),
+        ("explain RBD999", "explain RBD999"),
+        ("explain RBD101 --help", "explain --help"),
+        ("help explain", "explain --help"),
+        ("list -h", "list --help"),
+        ("list -Aw --from /nowhere --help", "list --help"),
+        ("who-holds pvc/data --help", "who-holds --help"),
+        ("unmap pv-1 --yes --wait --help", "unmap --help"),
+        ("help unmap", "unmap --help"),
+        ("check --help --node worker-2", "check --help"),
+    ],
+)
+def test_agent_prints_the_texts_that_the_plugin_has_not(
+    without_texts: Laptop, typed: str, in_pod: str
+) -> None:
+    done = without_texts.run(*typed.split())
+    assert (done.code, done.stderr) == (0, "")
+    assert done.in_pod == ["rbdagent", *in_pod.split()]
+
+
+@pytest.mark.parametrize("typed", ["explain", "explain RBD101", "explain RBD1O1", "list --help"])
+def test_missing_texts_are_reported_without_an_agent(
+    without_texts: Laptop, tmp_path: Path, typed: str
+) -> None:
+    without_texts.answers(accounts="")
+    done = without_texts.run(*typed.split())
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr.startswith("kubectl rbdagent: no agent is installed")
+    assert done.stderr.splitlines()[-1] == NO_TEXTS
+    done = without_texts.run(*typed.split(), PATH=_path_without_kubectl(tmp_path, "awk"))
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr.startswith("kubectl rbdagent: kubectl is not on PATH")
+    assert done.stderr.splitlines()[-1] == NO_TEXTS
+
+
+def test_other_verbs_need_no_texts(without_texts: Laptop) -> None:
+    without_texts.answers(rbdmappings="worker-2\trbd1-data\tpool/image\n")
+    done = without_texts.run("who-holds", "rbd1-data", "-o", "json")
+    assert "rbdagent-b" in done.exec
+    assert done.in_pod == ["rbdagent", "who-holds", "rbd1-data", "--output=json"]
+    without_texts.answers(accounts="")
+    assert NO_TEXTS not in without_texts.run("who-holds", "rbd1-data").stderr
+    assert without_texts.run("__complete", "wh").stdout == "who-holds\n:4\n"
+    assert without_texts.run("__complete", "explain", "RBD").stdout == ":4\n"
+    assert without_texts.run("--help").stdout.startswith("kubectl rbdagent runs rbdagent's verbs")
+
+
+# --------------------------------------------------------------------------------------------------
+# The choice of the agent
+# --------------------------------------------------------------------------------------------------
+
+
 def test_missing_kubectl_is_reported(laptop: Laptop, tmp_path: Path) -> None:
-    shells = tmp_path / "shells"
-    shells.mkdir()
-    for name in ("dash", "busybox", "bash"):
-        (shells / name).symlink_to(f"/usr/bin/{name}")
-    done = laptop.run("version", PATH=str(shells))
+    done = laptop.run("version", PATH=_path_without_kubectl(tmp_path))
     assert done.code == 1
     assert done.stderr.startswith("kubectl rbdagent: kubectl is not on PATH\n")
+
+
+def _path_without_kubectl(directory: Path, *programs: str) -> str:
+    """Return a PATH with the shells and these programs."""
+    path = directory / "programs"
+    path.mkdir()
+    for name in ("dash", "busybox", "bash", *programs):
+        (path / name).symlink_to(f"/usr/bin/{name}")
+    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -880,6 +991,9 @@ def test_a_reader_that_ends_early_is_no_error(laptop: Laptop) -> None:
         (("",), sorted(_words("VERBS"))),
         (("list", "-o", "j"), ["json"]),
         (("check", "--output", ""), ["json", "table", "yaml"]),
+        (("schema", ""), sorted(KINDS)),
+        (("list", "-A", "--on-node", ""), ["worker-1", "worker-2", "worker-3"]),
+        (("list", "-A", "--verdict", "Or"), ["Orphaned"]),
         (("diagnose", "-o", ""), ["html", "json", "name", "table", "wide", "yaml"]),
         (("who-holds", "--fail-on", ""), sorted(SEVERITIES)),
         (("schema", "Mapping"), ["MappingList"]),
@@ -906,41 +1020,79 @@ def test_completion_leaves_files_to_the_shell(laptop: Laptop) -> None:
 
 
 @pytest.mark.parametrize("verb", [name for name in VERBS if name not in ELSEWHERE])
-def test_flags_that_are_offered_exist(dash: Laptop, verb: str) -> None:
+def test_every_flag_that_does_not_describe_the_pod_is_offered(dash: Laptop, verb: str) -> None:
     *offered, _ = dash.run("__complete", verb, "--").stdout.splitlines()
-    known = {name for option in _options(verb) for name in option.opts}
+    known = {name for option in options_of(verb) for name in option.opts if name[1] == "-"}
     ours = {"--node", "--agent-namespace", "--context", "--kubeconfig", "--help"}
-    assert set(offered) - ours <= known
+    assert set(offered) == known - OF_THE_POD | ours
+
+
+def test_flags_that_are_not_offered_exist() -> None:
+    options = [option for verb in VERBS if verb not in ELSEWHERE for option in options_of(verb)]
+    assert {name for option in options for name in option.opts} >= OF_THE_POD | OF_KUBECTL
 
 
 def test_kubectl_finds_the_completion_beside_the_plugin(dash: Laptop) -> None:
     done = subprocess.run(
-        [str(COMPLETION), "che"], env={"PATH": dash.path}, capture_output=True, check=True
+        [COMPLETION.name, "che"], env={"PATH": dash.path}, capture_output=True, check=True
     )
     assert done.stdout == b"check\n:4\n"
 
 
 @pytest.mark.needs("shellcheck")
-@pytest.mark.parametrize("script", [PLUGIN, COMPLETION], ids=lambda path: path.name)
-def test_shellcheck_finds_nothing(script: Path) -> None:
+@pytest.mark.parametrize("name", [PROGRAM.name, COMPLETION.name])
+def test_shellcheck_finds_nothing(name: str) -> None:
+    script = str(plugin_directory() / name)
     done = subprocess.run(
-        ["shellcheck", "--shell=sh", str(script)], capture_output=True, text=True, check=False
+        ["shellcheck", "--shell=sh", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_krew_manifest_installs_these_files(tmp_path: Path) -> None:
-    """After a change, run plugin/release.py ARCHIVE.zip."""
-    manifest = yaml.safe_load((ROOT / "plugin" / "rbdagent.yaml").read_text())
+def test_the_krew_manifest_installs_the_files_of_the_archive(tmp_path: Path) -> None:
+    build_plugin(tmp_path)
+    manifest = yaml.safe_load((tmp_path / MANIFEST).read_text())
     (platform,) = manifest["spec"]["platforms"]
-    release = runpy.run_path(str(ROOT / "plugin" / "release.py"))
-    archive = tmp_path / "kubectl-rbdagent.zip"
-    release["write_archive"](archive)
-
-    with zipfile.ZipFile(archive) as files:
+    with zipfile.ZipFile(tmp_path / ARCHIVE) as files:
         modes = {file.filename: file.external_attr >> 16 for file in files.infolist()}
+        texts = {name: files.read(name).decode() for name in modes}
     assert modes.keys() == {file["from"] for file in platform["files"]}
     assert modes[platform["bin"]] == modes[COMPLETION.name] == 0o755
-    assert platform["sha256"] == release["digest"](archive)
+    assert texts[platform["bin"]] == plugin.whole()
+    assert texts[COMPLETION.name] == COMPLETION.read_text()
+    assert platform["sha256"] == digest(tmp_path / ARCHIVE)
     assert manifest["spec"]["version"] == f"v{__version__}"
     assert manifest["spec"]["version"] in platform["uri"]
+
+
+def test_the_krew_manifest_in_git_has_no_digest() -> None:
+    """The archive has texts that git does not have: a digest in git would be out of date."""
+    (platform,) = yaml.safe_load(plugin.MANIFEST.read_text())["spec"]["platforms"]
+    assert f"sha256: {platform['sha256']}" == plugin.NO_DIGEST
+
+
+def test_a_manifest_without_a_place_for_the_digest_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "MANIFEST", tmp_path / MANIFEST)
+    (tmp_path / MANIFEST).write_text(f"sha256: {'0a' * 32}\n")
+    with pytest.raises(ReleaseError, match="has no line 'sha256: DIGEST'"):
+        plugin.manifest("0b" * 32)
+
+
+def test_a_second_archive_has_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        plugin.write_archive(tmp_path / name)
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+
+
+def test_the_plugin_is_written_for_an_installation_without_krew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "a" / "plugin"
+    for _ in range(2):
+        assert plugin.main([str(directory)]) == 0
+    assert {path.name for path in directory.iterdir()} == {PROGRAM.name, COMPLETION.name}
+    assert all(os.access(path, os.X_OK) for path in directory.iterdir())
+    assert (directory / PROGRAM.name).read_text() == plugin.whole()
+    assert f"sudo install -m 755 {directory}/* /usr/local/bin/" in capsys.readouterr().out

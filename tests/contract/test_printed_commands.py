@@ -18,7 +18,6 @@ import pytest
 
 from rbdagent.cli import cli
 from rbdagent.commands import NOT_PRINTED, PROGRAM
-from tests.documents.plugin import PLUGIN as PLUGIN_FILE
 from tests.support.cli_runner import read_terminal
 from tests.support.hostile_texts import texts_of, with_ill
 from tests.support.printed_commands import (
@@ -30,6 +29,7 @@ from tests.support.printed_commands import (
     shapes,
     words_in_bash,
 )
+from tests.support.whole_plugin import plugin_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +155,7 @@ def _shown_by_plugin(argv: tuple[str, ...], directory: Path) -> str:
     """Return what a terminal shows: without one, the plugin refuses ``unmap --wait``."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
-        [str(PLUGIN_FILE), *argv[2:]],
+        [str(plugin_directory() / "kubectl-rbdagent"), *argv[2:]],
         env={"PATH": f"{directory}:/usr/bin:/bin"},
         stdin=follower,
         stdout=follower,

@@ -1,4 +1,4 @@
-"""``./dev docs``: write the generated pages, missing rows, answers, and the plugin's text."""
+"""``./dev docs``: write the generated pages, missing rows, answers, and a part of the plugin."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ import pytest
 
 from tests.lab.install import CHECKOUT, bin_dir
 from tests.support.cli_runner import ORPHAN, process, read_terminal
+from tests.support.whole_plugin import plugin_directory
 
 if TYPE_CHECKING:
     import socket
@@ -273,5 +274,5 @@ def test_a_verb_works_on_a_terminal(server: str, tmp_path: Path) -> None:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    path = f"{bin_dir()}:{CHECKOUT / 'plugin'}:/usr/bin:/bin"
+    path = f"{bin_dir()}:{plugin_directory()}:/usr/bin:/bin"
     return {"PATH": path, "HOME": str(home), "KUBECONFIG": os.devnull}

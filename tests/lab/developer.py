@@ -128,7 +128,10 @@ verbs:
                          unmaps against the oracle in half as many random states
   soak [EPISODES] [SEED] random lifecycles of volumes with agents on the real kernel: 500 or so many
   docs                   write docs/runbooks again, missing rows of docs/diagnose.md, the answers
-                         that documents quote, and docs/who-holds.svg
+                         that documents quote, docs/who-holds.svg, and what the kubectl plugin
+                         knows of the commands
+  plugin [DIR]           write the kubectl plugin with all texts that it prints, by default to
+                         dist/plugin: on any Linux, without root
   lock [UV ARGS]         write requirements.txt, requirements-dev.txt and requirements-floors.txt
                          from pyproject.toml; versions that fit are kept, --upgrade takes the newest
   matrix [NAME ...]      run each Ceph, kernel, Debian and Kubernetes, and write
@@ -175,6 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "fuzz": _fuzz,
         "soak": _soak,
         "docs": _docs,
+        "plugin": _plugin,
         "lock": _lock,
         "matrix": _matrix,
         "pictures": _pictures,
@@ -310,6 +314,12 @@ def _matrix(args: list[str]) -> int:
         return _python(["-m", "tests.lab.matrix", *args])
     finally:
         _python(["-m", "tests.lab", "clean-up-killed"])
+
+
+def _plugin(args: list[str]) -> int:
+    """Write the plugin: it is for machines without Ceph, so packages from PyPI are enough."""
+    install_quick(Narrator())
+    return _run([str(_python_of(_QUICK)), "-m", "release.plugin", *args])
 
 
 def _docs(args: list[str]) -> int:

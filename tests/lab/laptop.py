@@ -6,7 +6,8 @@ import subprocess
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.lab.errors import LabError
-from tests.lab.install import CHECKOUT, bin_dir
+from tests.lab.install import bin_dir
+from tests.support.whole_plugin import plugin_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +52,7 @@ class Laptop:
         self._environment = {
             "HOME": str(home),
             "KUBECONFIG": str(kubeconfig),
-            "PATH": f"{bin_dir()}:{CHECKOUT / 'plugin'}:/usr/bin:/bin",
+            "PATH": f"{bin_dir()}:{plugin_directory()}:/usr/bin:/bin",
             **({} if ceph_conf is None else {"CEPH_CONF": str(ceph_conf)}),
         }
 

@@ -7,6 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, Final
 
+from release import plugin
 from tests.support.cli_runner import ROOT
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ def printed_texts() -> tuple[str, ...]:
     """Return the literals of the program, and the lines of the plugin."""
     sources = sorted((ROOT / "rbdagent").rglob("*.py"))
     of_program = [text for path in sources for text in _literals(ast.parse(path.read_text()))]
-    plugin = (ROOT / "plugin" / "kubectl-rbdagent").read_text()
-    return (*of_program, *_VARIABLE.sub(_VALUE, plugin).splitlines())
+    return (*of_program, *_VARIABLE.sub(_VALUE, plugin.whole()).splitlines())
 
 
 def _literals(tree: ast.AST) -> Iterator[str]:
