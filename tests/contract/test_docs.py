@@ -1,7 +1,8 @@
-"""The commands in the documents exist, and the links lead to files."""
+"""The commands in the documents exist, and the links lead to files and headings."""
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from typing import TYPE_CHECKING, Final
@@ -10,6 +11,7 @@ import click
 import pytest
 
 from rbdagent.cli import cli
+from tests.documents.site import LINK, slug
 from tests.support.cli_runner import ROOT
 
 if TYPE_CHECKING:
@@ -26,13 +28,46 @@ OF_THE_PLUGIN: Final = {"--node", "--agent-namespace", "--context", "--kubeconfi
 _BLOCK: Final = re.compile(r"^ *```(?:console|sh)?\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _SPAN: Final = re.compile(r"`((?:kubectl )?rbdagent [^`]+)`")
 _CALL: Final = re.compile(r"(?:^|^\$ |^ *|-- )(kubectl )?rbdagent ((?!\S*=)[a-z].*)$")
-_LINK: Final = re.compile(r"\[[^]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
+_HEADING: Final = re.compile(r"^ *```.*?^ *```$|^#+ (?P<text>[^\n]+)$", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_to_files(document: Path) -> None:
-    targets = _LINK.findall(document.read_text())
-    assert [target for target in targets if not (document.parent / target).exists()] == []
+def test_links_lead_to_files_and_headings() -> None:
+    """In one test, because --quick runs a few rows of a table."""
+    folders = (ROOT / "docs", ROOT / "tests")
+    documents = {*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*.md"))}
+    assert {
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in documents
+        for target in _broken_links(document)
+    } == set()
+
+
+def _broken_links(document: Path) -> Iterator[str]:
+    for found in LINK.finditer(document.read_text()):
+        target = found["target"]
+        if target is None or ":" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        there = document.parent / path if path else document
+        if not there.exists() or (anchor and anchor not in _anchors(there)):
+            yield target
+
+
+@functools.cache
+def _anchors(document: Path) -> set[str]:
+    headings = _HEADING.finditer(document.read_text())
+    return {slug(found["text"]) for found in headings if found["text"] is not None}
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    """A link in code is text; a line with # in a block is no heading."""
+    document = tmp_path / "a.md"
+    document.write_text(
+        "# All of it: `diagnose -A`\n\n```\n# no heading\n[a](b.md)\n```\n"
+        "`[a](c.md)` [a](#all-of-it-diagnose--a) [a](a.md) [a](https://example.com/#a)\n"
+        '[a](d.md) [`a`](#no-heading) [a](a.md#b) <img src="e.png">\n'
+    )
+    assert [*_broken_links(document)] == ["d.md", "#no-heading", "a.md#b", "e.png"]
 
 
 def _calls(document: Path) -> Iterator[tuple[bool, list[str]]]:

@@ -68,16 +68,6 @@ def test_page_of_an_alert_has_all_headings_in_order(alert: str) -> None:
     assert all(part.strip() for part in parts[2::2])
 
 
-def test_every_link_between_pages_leads_to_a_file() -> None:
-    missing = [
-        f"{path.name}: {link}"
-        for path in FOLDER.glob("*.md")
-        for link in re.findall(r"\]\(([^)]+)\)", path.read_text())
-        if not (FOLDER / link).exists()
-    ]
-    assert missing == []
-
-
 @each_row("name", [*CATALOG, *alerts()])
 def test_link_of_a_finding_or_an_alert_leads_to_a_page(name: str) -> None:
     assert (FOLDER / runbook(name).removeprefix(RUNBOOKS)).exists()

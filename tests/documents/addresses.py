@@ -32,6 +32,8 @@ COPIES: Final = (
     Copy("helm/rbdagent/values.yaml", r"^(  registry: )\S+($)", addresses.REGISTRY),
     Copy("helm/rbdagent/files/alerts.yaml", r"(runbook_url: )\S+?(\w+\.md)$", addresses.RUNBOOKS),
     Copy("helm/rbdagent/files/dashboard.json", r'("url": ")\S+?(\w+\.md")', addresses.RUNBOOKS),
+    Copy("mkdocs.yml", r"^(site_url: )\S+(/)$", addresses.DOCUMENTATION),
+    Copy("mkdocs.yml", r"^(repo_url: )\S+($)", addresses.REPOSITORY),
     Copy("plugin/rbdagent.yaml", r"^(  homepage: )\S+($)", addresses.DOCUMENTATION),
     Copy("plugin/rbdagent.yaml", r"^( +uri: )\S+(/v\S+/\S+\.zip)$", addresses.RELEASES),
     Copy("pyproject.toml", r'(^authors = .*email = ")[^"]*(")', addresses.MAINTAINER),

@@ -103,7 +103,8 @@ def test_the_sdist_has_the_files_to_build_test_and_package(dist: Path) -> None:
         names = {member.partition("/")[2] for member in archive.getnames()}
     assert modules() <= names
     needed = {
-        "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "dev", "Containerfile",
+        "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "mkdocs.yml", "dev",
+        "Containerfile",
         "requirements.txt", "requirements-dev.txt",
         "examples/true-orphan.json", "packaging/build_deb.py", "release/__main__.py",
         "systemd/rbdagent.service", "tests/integration/test_packages.py",

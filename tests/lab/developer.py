@@ -91,6 +91,7 @@ _HANGS_AFTER_S = 900
 """A test that takes this long waits for something that never comes: it fails and shows where. The
 longest takes a fifth of it. `soak` and `fuzz` have no such limit."""
 _LAB_MEMORY_GIB = 6
+_SITE = CHECKOUT / "site"
 _FIRST_LAB = ("--lab", "first", "-n", "4")
 _SECOND_LAB = ("--lab", "second", "-n", "0")
 """Tests of e2e in two labs side by side; in the second lab they run alone, one after the other.
@@ -132,6 +133,8 @@ verbs:
                          knows of the commands
   plugin [DIR]           write the kubectl plugin with all texts that it prints, by default to
                          dist/plugin: on any Linux, without root
+  site [DIR]             build the site of the documents with mkdocs, by default in site/; a link
+                         that leads nowhere is an error; a given directory must be empty
   lock [UV ARGS]         write requirements.txt, requirements-dev.txt and requirements-floors.txt
                          from pyproject.toml; versions that fit are kept, --upgrade takes the newest
   matrix [NAME ...]      run each Ceph, kernel, Debian and Kubernetes, and write
@@ -179,6 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "soak": _soak,
         "docs": _docs,
         "plugin": _plugin,
+        "site": _site,
         "lock": _lock,
         "matrix": _matrix,
         "pictures": _pictures,
@@ -323,7 +327,19 @@ def _plugin(args: list[str]) -> int:
 
 
 def _docs(args: list[str]) -> int:
-    command = ["-m", "tests.documents", *args]
+    return _python_of_any_user(["-m", "tests.documents", *args])
+
+
+def _site(args: list[str]) -> int:
+    place = CHECKOUT / args[0] if args else _SITE
+    # mkdocs removes what the directory has.
+    if args and place.is_dir() and any(place.iterdir()):
+        raise LabError(f"{place}: the directory is not empty")
+    return _python_of_any_user(["-m", "mkdocs", "build", "--strict", "--site-dir", str(place)])
+
+
+def _python_of_any_user(command: list[str]) -> int:
+    """Run Python with the packages from PyPI; without root, nothing else is installed."""
     if os.geteuid():
         install_quick(Narrator())
         return _run([str(_python_of(_QUICK)), *command])
@@ -386,7 +402,7 @@ def _clean(_args: list[str]) -> int:
     cache = cache_dir()
     print(f"removing {cache}")
     shutil.rmtree(cache, ignore_errors=True)
-    for name in (".mypy_cache", ".ruff_cache", ".pytest_cache", ".import_linter_cache"):
+    for name in (".mypy_cache", ".ruff_cache", ".pytest_cache", ".import_linter_cache", _SITE.name):
         shutil.rmtree(CHECKOUT / name, ignore_errors=True)
     print("Debian packages that ./dev installed are still there; apt-get removes them.")
     return 0

@@ -95,9 +95,30 @@ def test_quick_needs_neither_packages_nor_a_lab(monkeypatch: pytest.MonkeyPatch)
     assert {"tests/unit", "tests/contract", "--quick", "--rows"} <= {*command}
 
 
+def test_plugin_needs_neither_packages_nor_a_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+
+    def run(command: list[str]) -> int:
+        ran.append(command)
+        return 0
+
+    monkeypatch.setattr(developer, "install_quick", lambda _: None)
+    monkeypatch.setattr(developer, "_run", run)
+    assert developer._plugin(["out"]) == 0
+    ((python, *words),) = ran
+    assert python.endswith("/venv-quick/bin/python")
+    assert words == ["-m", "release.plugin", "out"]
+
+
 def test_quick_is_no_tier_among_others() -> None:
     with pytest.raises(LabError, match="no tier 'quick'"):
         developer._test(["unit", "quick"])
+
+
+def test_site_does_not_replace_the_files_of_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(LabError, match="not empty"):
+        developer._site([str(tmp_path)])
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
