@@ -43,7 +43,6 @@ from tests.lab.install import (
 )
 from tests.lab.junit import count
 from tests.lab.parts import OPTIONS, SUITES, chosen_parts
-from tests.lab.processes import patience
 from tests.lab.venvs import FLOORS, REQUIREMENTS, floors_place, quick_place
 
 if TYPE_CHECKING:
@@ -687,8 +686,7 @@ def _command(tier: str, args: Sequence[str], *, name: str) -> tuple[list[str], P
     # A path among the arguments is in place of the whole tier: pytest would run both.
     tests = () if any(arg.startswith("tests/") for arg in args) else _tests(tier)
     pytest = [str(_python_of(tier)), "-m", "pytest", *tests, f"--junitxml={junit}"]
-    hang = f"--timeout={_HANGS_AFTER_S * patience():.0f}"
-    return [*pytest, hang, *side_by_side, *args], junit
+    return [*pytest, f"--timeout={_HANGS_AFTER_S}", *side_by_side, *args], junit
 
 
 def _tests(tier: str) -> tuple[str, ...]:
