@@ -1,8 +1,8 @@
 """Measure an idle agent of a node with 50 mappings beside prometheus-node-exporter for minutes.
 
 Both run on the processor of this machine and are scraped every 15 s. The measurement begins and
-ends after an observation of the agent: a part of a cycle, which takes a minute, would count as a
-whole one or not at all. The agent reads the files of a real node that has mapped 50 images for
+ends after an observation of the agent: a part of a cycle, which takes a minute, would count as all
+of it or not at all. The agent reads the files of a real node that has mapped 50 images for
 running pods. It uses the lab's real Ceph cluster and the lab's real API server, which counts its
 requests (an API server metric, with a FlowSchema for only this user).
 """

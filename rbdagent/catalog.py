@@ -1,6 +1,7 @@
 """The catalogue of all codes: those of findings, and those of the conditions of an unmap.
 
-`explain CODE` and the runbooks print its texts. A text is in the file of the rule or condition.
+`explain CODE` and the runbooks print its texts. Those of an entry are in the file of the rule or
+condition, and the others on the page of the code (``pages.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rbdagent.unmap import preconditions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rbdagent.pages import Page
     from rbdagent.rules.entry import Entry
 
 CATALOG: Final[Mapping[str, Entry]] = MappingProxyType(
@@ -61,26 +63,23 @@ def entry(code: str) -> Entry:
     return found
 
 
-def explanation(code: str, program: Sequence[str] = PROGRAM) -> str:
+def explanation(found: Entry, page: Page, program: Sequence[str] = PROGRAM) -> str:
     """Return the text that `explain CODE` prints.
 
     Args:
-        code: as for :func:`entry`.
+        found: the entry of the code.
+        page: the page of the code.
         program: the words that start rbdagent in the place of the reader.
-
-    Raises:
-        NotFoundError: there is no such code.
     """
-    found = entry(code)
     recovery = found.recovery
     return "\n".join(
         (
             f"{found.code} {found.name} ({found.severity})",
             found.summary,
             "",
-            f"Cause:    {found.cause}",
-            f"Evidence: {found.evidence}",
-            f"Risk:     {found.risk}",
+            f"Cause:    {page.cause}",
+            f"Evidence: {page.evidence}",
+            f"Risk:     {page.risk}",
             f"Remedy:   {sentence_of(found.remedy, program)}",
             *((f"Recovery: {recovery}",) if recovery is not None else ()),
         )

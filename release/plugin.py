@@ -19,12 +19,15 @@ import click
 
 from rbdagent.catalog import CATALOG, explanation
 from rbdagent.cli import cli
+from rbdagent.cli.pages import page_of
 from rbdagent.report.text.explain import explanation_lines, list_line
 from rbdagent.report.text.layout import Layout
 from release.errors import ReleaseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rbdagent.rules.entry import Entry
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]
 PROGRAM: Final = CHECKOUT / "plugin" / "kubectl-rbdagent"
@@ -120,14 +123,14 @@ def _member(name: str, *, mode: int) -> zipfile.ZipInfo:
 def _findings() -> str:
     r"""Return the findings: ``#= `` and the line of a list, then the explanation behind ``#: ``."""
     return "".join(
-        f"#= {list_line(entry)}\n" + _behind("#:", _explanation(entry.code))
+        f"#= {list_line(entry)}\n" + _behind("#:", _explanation(entry))
         for entry in CATALOG.values()
     )
 
 
-def _explanation(code: str) -> str:
+def _explanation(entry: Entry) -> str:
     """Return an explanation, with commands as a user of the plugin types them."""
-    text = explanation(code, ("kubectl", "rbdagent"))
+    text = explanation(entry, page_of(entry.code), ("kubectl", "rbdagent"))
     return explanation_lines(text, Layout(width=_COLUMNS))
 
 

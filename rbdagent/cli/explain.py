@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from rbdagent.cli.candidates import codes
 from rbdagent.cli.options import DEBUG, OUTPUT
 from rbdagent.cli.output import data_text, layout_of, print_text, program
+
+if TYPE_CHECKING:
+    from rbdagent.report.json.explain import Explanation, ExplanationList
 
 
 @click.command("explain")
@@ -21,18 +25,20 @@ def command(*, code: str | None, output: str, debug: bool) -> int:
     The explanation has the cause, the evidence, the risk, the remedy and the automatic recovery.
     """
     del debug
-    from rbdagent.catalog import CATALOG, entry
-
-    if output != "table":
-        from rbdagent.report.json import explain
-
-        if code is None:
-            print_text(data_text(explain.explanation_list(CATALOG.values()), output))
-        else:
-            print_text(data_text(explain.explanation(entry(code)), output))
-    else:
-        print_text(_text(code))
+    print_text(_text(code) if output == "table" else data_text(_data(code), output))
     return 0
+
+
+def _data(code: str | None) -> Explanation | ExplanationList:
+    """Return the output for one code, or for all."""
+    from rbdagent.catalog import CATALOG, entry
+    from rbdagent.cli.pages import page_of
+    from rbdagent.report.json.explain import explanation, explanation_list
+
+    if code is None:
+        return explanation_list((known, page_of(known.code)) for known in CATALOG.values())
+    known = entry(code)
+    return explanation(known, page_of(known.code))
 
 
 def _text(code: str | None) -> str:
@@ -42,12 +48,15 @@ def _text(code: str | None) -> str:
     kubectl plugin prints it, which answers without a cluster. A pipe gets one line for each code of
     the list: ``grep`` finds it.
     """
-    from rbdagent.catalog import CATALOG, explanation
+    from rbdagent.catalog import CATALOG, entry, explanation
+    from rbdagent.cli.pages import page_of
     from rbdagent.report.text.explain import explanation_lines, list_line, list_lines
 
     layout = layout_of()
     if code is not None:
-        return f"{explanation_lines(explanation(code, program()), layout)}\n"
+        known = entry(code)
+        text = explanation(known, page_of(known.code), program())
+        return f"{explanation_lines(text, layout)}\n"
     is_terminal = sys.stdout.isatty()
     lines = (
         list_lines(known, layout) if is_terminal else list_line(known) for known in CATALOG.values()

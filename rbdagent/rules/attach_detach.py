@@ -84,15 +84,6 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The attach/detach controller will not attach the volume: its cached state still lists it "
         "on another node.",
-        cause="The other node's pod still runs, or its kubelet could not finish NodeUnstage and "
-        "keeps the volume in volumesInUse.",
-        evidence="A pod that waits without a VolumeAttachment to its node, a VolumeAttachment to "
-        "another node, and access modes that allow only one. Also the event, if it still exists: "
-        "`Multi-Attach error`, from newer controllers `Waiting for detach`. The controller sends "
-        "it once, and it expires after an hour. The controller checks VolumeAttachments and the "
-        "status of the nodes, never Ceph.",
-        risk="None for the data. A Ready node is never detached by force, so the wait may last "
-        "indefinitely.",
         remedy="See the findings about the holder. Once the holder has released the volume, the "
         "controller attaches it automatically after kubelet's next retry (at most 2m2s later).",
         recovery=Recovery(
@@ -106,10 +97,6 @@ ENTRIES: Final = (
         Code.STALE_ATTACHMENT,
         Severity.ERROR,
         "The control plane reports the volume as attached, but the node does not hold it.",
-        cause="The controller's cached state is stale, or its detach never ends "
-        "(kubernetes#131410).",
-        evidence="A VolumeAttachment, and neither a mapping nor a watch of that node.",
-        risk="The next pod gets a Multi-Attach error although no node holds the volume.",
         remedy="If no pod on that node needs the volume, restart kube-controller-manager: it then "
         "rebuilds its cached state. Never remove the attachment's finalizer by hand.",
         recovery=Recovery(note="the controller does not check again"),
@@ -119,10 +106,6 @@ ENTRIES: Final = (
         Code.DETACH_FAILS,
         Severity.ERROR,
         "The VolumeAttachment is being deleted, and its detach fails.",
-        cause="external-attacher cannot finish the detach: a secret is missing, it is not running, "
-        "or permissions are missing.",
-        evidence="deletionTimestamp and detachError.",
-        risk="Removing the finalizer by hand orphans the mapping.",
         remedy="Repair what the error names. Never remove the finalizer.",
         recovery=Recovery(
             actor=ATTACHER, condition="what the error names is repaired", within_s=300
@@ -133,9 +116,6 @@ ENTRIES: Final = (
         Code.ATTACHMENT_OF_GONE_NODE,
         Severity.WARNING,
         "A VolumeAttachment names a node that does not exist.",
-        cause="The Node object was deleted before its volumes were detached.",
-        evidence="No Node has that name.",
-        risk="The machine may still run and hold the image.",
         remedy="Prove that the machine is off. The controller then cleans up.",
         recovery=Recovery(
             actor="the attach/detach controller",
@@ -149,9 +129,6 @@ ENTRIES: Final = (
         Code.ATTACH_FAILS,
         Severity.ERROR,
         "The volume cannot be attached.",
-        cause="external-attacher reports an error.",
-        evidence="attachError of the VolumeAttachment.",
-        risk="The pod waits.",
         remedy="Repair what the error names.",
         recovery=Recovery(
             actor="external-attacher and the attach/detach controller",
@@ -164,13 +141,6 @@ ENTRIES: Final = (
         Code.ATTACH_NOT_BEGUN,
         Severity.ERROR,
         "The pod has a node, but no VolumeAttachment of its volume to that node exists.",
-        cause="kube-controller-manager is not running, its cached state is stale, or kubelet on "
-        "that node is configured to attach volumes without the controller, which is not possible "
-        "for CSI volumes.",
-        evidence="For three minutes there has been no VolumeAttachment of the volume to the pod's "
-        "node, and none to another node that would explain it. The driver does attach other "
-        "volumes.",
-        risk="None: the pod has not started.",
         remedy="Check that kube-controller-manager is running and is the leader. If it is, restart "
         "it: it then rebuilds its cached state.",
         recovery=Recovery(actor=CONTROLLER, condition="it is running"),
@@ -180,12 +150,6 @@ ENTRIES: Final = (
         Code.ATTACH_NOT_PICKED_UP,
         Severity.ERROR,
         "The VolumeAttachment exists, but external-attacher does not respond to it.",
-        cause="external-attacher is not running or is not the leader. With ceph-csi it is a "
-        "container of csi-rbdplugin-provisioner. Or it may not write the VolumeAttachment, which "
-        "only its log reports. Or, if it has put its finalizer on it, its call to the driver's "
-        "controller hangs.",
-        evidence="attached has been false for more than a minute, and there is no attachError.",
-        risk="None: the pod has not started.",
         remedy="Read the log of the container csi-attacher, if a pod runs that has it: `forbidden` "
         "means that its ClusterRole lacks volumeattachments/status. Apply the RBAC manifests of "
         "the installed version then. If none runs, restore it.",
@@ -196,14 +160,6 @@ ENTRIES: Final = (
         Code.DETACH_NOT_PICKED_UP,
         Severity.ERROR,
         "The VolumeAttachment is being deleted, but its finalizer stays and no error is reported.",
-        cause="external-attacher is not running (with ceph-csi it is a container of "
-        "csi-rbdplugin-provisioner), or another component has put a finalizer on the "
-        "VolumeAttachment.",
-        evidence="deletionTimestamp is more than two minutes old, finalizers are set, and there is "
-        "no detachError.",
-        risk="After a detach has timed out, the controller no longer counts this attachment. It "
-        "then attaches the volume to the next node, and only ceph-csi's check of the watchers "
-        "prevents two writers.",
         remedy="Restore the pods that have the container csi-attacher. Never remove the finalizer "
         "by hand: the mapping would stay on the node, and no component would know of it.",
         recovery=Recovery(actor=ATTACHER, condition="it is running"),
@@ -213,9 +169,6 @@ ENTRIES: Final = (
         Code.BEING_DETACHED,
         Severity.INFO,
         "The volume is being detached.",
-        cause="Its VolumeAttachment was deleted less than two minutes ago.",
-        evidence="deletionTimestamp is set, and there is no detachError.",
-        risk="None.",
         remedy="Wait, then run the command again.",
         recovery=Recovery(actor=ATTACHER, within_s=120),
     ),
@@ -223,12 +176,6 @@ ENTRIES: Final = (
         Code.ATTACHMENT_IDLE,
         Severity.ERROR,
         "The volume is attached to a node that no longer needs it.",
-        cause="The attach/detach controller is not running, or its cached state is stale. Normally "
-        "it detaches within a minute.",
-        evidence="A VolumeAttachment that is not being deleted. No pod on that node uses the "
-        "volume. The node is Ready and does not list the volume in volumesInUse.",
-        risk="The next pod gets a Multi-Attach error. The node may still have a mapping that "
-        "kubelet has forgotten.",
         remedy="Check that node first: if the image is mapped there, the mapping must be removed. "
         "If it is not mapped, restart kube-controller-manager: it then rebuilds its cached state.",
         recovery=Recovery(
@@ -242,9 +189,6 @@ ENTRIES: Final = (
         Code.ATTACHMENT_OF_GONE_VOLUME,
         Severity.WARNING,
         "A VolumeAttachment names a PV that does not exist.",
-        cause="The PV was removed by force, or its finalizers were removed, while it was attached.",
-        evidence="No PV has the name that the VolumeAttachment contains.",
-        risk="The image may still be mapped on that node, and no object shows it.",
         remedy="Delete the VolumeAttachment once neither that node nor a watcher has the image. "
         "Check both before. A plain kubectl delete does what the controller would do.",
         recovery=Recovery(
@@ -258,11 +202,6 @@ ENTRIES: Final = (
         Severity.WARNING,
         "A volume for one node is attached to two nodes: the controller does not prevent it.",
         # kubernetes#120595, with backports to 1.26, 1.27 and 1.28.
-        cause="A detach failed or timed out (the controller no longer counts such an "
-        "attachment), a detach was forced, or two PVs refer to one volume.",
-        evidence="Two VolumeAttachments of a volume that is neither ReadWriteMany nor "
-        "ReadOnlyMany.",
-        risk="Only ceph-csi's check of the watchers still prevents two writers.",
         remedy="Repair the detach from the node that no longer needs the volume. Until then, do "
         "nothing that removes a watch: no blocklist entry, no forced unmap.",
         recovery=Recovery(
@@ -274,11 +213,6 @@ ENTRIES: Final = (
         Code.KUBELET_DOES_NOT_TAKE_IT,
         Severity.ERROR,
         "The volume is attached to the pod's node, but kubelet there does not start to mount it.",
-        cause="kubelet hangs, or cannot update the status of its Node. kubelet mounts a volume "
-        "only after it has listed it in volumesInUse, which takes ten seconds.",
-        evidence="attached has been true for more than two minutes, the node's volumesInUse does "
-        "not list the volume, and kubelet has reported no event.",
-        risk="None: the pod has not started.",
         remedy="Check kubelet's log on that node, and whether kubelet reaches the API server. Do "
         "not restart kubelet while an unmount fails there: it would forget that volume.",
         recovery=Recovery(actor="kubelet", condition="it works again", within_s=10),

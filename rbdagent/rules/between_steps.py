@@ -48,10 +48,6 @@ ENTRIES: Final = (
         Code.BETWEEN_STEPS,
         Severity.INFO,
         "kubelet or the CSI driver is between two steps of this volume.",
-        cause="A stage or unstage is in progress, or was until recently.",
-        evidence="A waiting or terminating pod, an operation in progress, or an attachment younger "
-        "than the grace period of ten minutes.",
-        risk="Interfering makes the step fail.",
         remedy="Wait, then run rbdagent again.",
         recovery=Recovery(actor="kubelet and the CSI driver"),
     ),

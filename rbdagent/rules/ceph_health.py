@@ -32,12 +32,6 @@ ENTRIES: Final = (
         Code.POOL_TAKES_NO_WRITES,
         Severity.WARNING,
         "Ceph takes no writes to the pool of a volume that is in use.",
-        cause="The pool is at its quota, an OSD of it is full, or I/O is paused. That is no error "
-        "for a client: writers and new maps wait, and an unmap takes a minute.",
-        evidence="`ceph health detail`: POOL_FULL with the name of the pool, or the flags pauserd "
-        "and pausewr.",
-        risk="Programs hang in each write and fsync. Nothing becomes read-only, and no data is "
-        "lost: all of it continues afterwards.",
         remedy="Free or add space, raise the quota (`ceph osd pool set-quota`), or end the pause "
         "(`ceph osd unpause`). Do not restart pods and do not unmap: that waits too.",
         recovery=Recovery(actor="Ceph's clients", condition="Ceph takes writes again"),

@@ -32,9 +32,6 @@ ENTRIES: Final = (
         Code.NODE_NOT_OBSERVED,
         Severity.WARNING,
         "This node was not observed.",
-        cause="A missing permission, a missing mount of the host's /sys or /proc, or --no-node.",
-        evidence="The source's own reason.",
-        risk="Mappings here are not known; no volume is reported as free.",
         remedy=("Run as root on the node, or see `", Verb("check"), "`."),
         recovery=None,
     ),
@@ -42,9 +39,6 @@ ENTRIES: Final = (
         Code.CEPH_NOT_OBSERVED,
         Severity.WARNING,
         "Ceph could not be queried.",
-        cause="No route to the monitors, a wrong key, or insufficient caps.",
-        evidence="The source's own reason.",
-        risk="Holders on other nodes are not known; no volume is reported as free or orphaned.",
         remedy=("See `", Verb("check"), "`."),
         recovery=None,
     ),
@@ -52,9 +46,6 @@ ENTRIES: Final = (
         Code.KUBERNETES_NOT_OBSERVED,
         Severity.WARNING,
         "The Kubernetes API could not be queried.",
-        cause="No kubeconfig, an expired token, missing permissions, or the server is down.",
-        evidence="The source's own reason.",
-        risk="Pods and attachments are not known; no volume is reported as free or orphaned.",
         remedy=("See `", Verb("check"), "`."),
         recovery=None,
     ),
@@ -62,9 +53,6 @@ ENTRIES: Final = (
         Code.FACT_NOT_OBSERVED,
         Severity.WARNING,
         "A source was observed only in part.",
-        cause="A capability, a cap or a permission is missing.",
-        evidence="The fact, the reason, and how to make the fact observable.",
-        risk="A result that needs this fact is reported as undetermined.",
         remedy="Grant the permission or the cap that the finding names.",
         recovery=None,
     ),
@@ -72,12 +60,6 @@ ENTRIES: Final = (
         Code.CEPH_DID_NOT_ANSWER,
         Severity.WARNING,
         "Ceph did not answer in time about this volume's image.",
-        cause="The monitors have no quorum or cannot be reached from here, or the image's "
-        "placement group is inactive or its OSD hangs.",
-        evidence="The query that had no answer, and how long rbdagent waited.",
-        risk="Holders of the image on other nodes were not observed: do not treat the image as "
-        "free. If Ceph does not answer its other clients either, reads, writes, map and unmap hang "
-        "too.",
         remedy="`ceph -s` and `ceph health detail` show monitors, OSDs and placement groups that "
         "are down. Run rbdagent again when Ceph answers. Until then, do not detach by force and "
         "do not start the pod elsewhere.",
@@ -87,14 +69,6 @@ ENTRIES: Final = (
         Code.NOT_THIS_NODE,
         Severity.WARNING,
         "This machine is not the Node whose name rbdagent was given.",
-        cause="--node-name (or NODE_NAME) has the name of another node; two machines have "
-        "one host name, as after a VM was cloned; or this machine has booted, and kubelet has not "
-        "reported since.",
-        evidence="The boot id of this machine (/proc/sys/kernel/random/boot_id) and that of the "
-        "Node (status.nodeInfo.bootID).",
-        risk="The devices of this machine would be joined with the pods and VolumeAttachments of "
-        "another. So this machine counts as not observed: nothing is unmapped, and an agent "
-        "publishes nothing.",
         remedy="Pass --node-name with the name of this machine's Node. If the name is correct, "
         "wait until kubelet runs and reports: `kubectl get node NODE -o "
         "jsonpath={.status.nodeInfo.bootID}` prints the boot id of the Node.",

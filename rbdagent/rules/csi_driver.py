@@ -35,9 +35,7 @@ from rbdagent.rules.error_texts import (
     CSI_NODE,
     FIXED_ATTRIBUTES,
     NODE_PODS,
-    NOT_STARTED,
     STAGE_SECRET,
-    WAITERS_EVENT,
     ErrorText,
     failed_calls,
     field_of_volume,
@@ -58,12 +56,6 @@ ENTRIES: Final = (
         Code.DRIVER_DOWN_WHERE_WANTED,
         Severity.ERROR,
         "The CSI driver does not respond on the node where the pod waits.",
-        cause="The pod of the node plugin is missing there (nodeSelector, taint), is not Ready, or "
-        "crashed; or its registrar did not reach kubelet.",
-        evidence="CSINode lacks the driver, or kubelet or external-attacher reports that the "
-        "driver does not respond. A driver in CSINode may still be down: CSINode keeps its list "
-        "while kubelet restarts.",
-        risk=NOT_STARTED,
         remedy="Start the CSI node plugin on that node. The pod then starts automatically.",
         recovery=retried("the driver responds there"),
         step=LifecycleStep.STAGE,
@@ -72,11 +64,6 @@ ENTRIES: Final = (
         Code.DRIVER_NOT_INSTALLED,
         Severity.ERROR,
         "No CSI driver with the name that the volume requires is installed in this cluster.",
-        cause="The YAML is from another cluster (Rook puts its namespace before the driver's "
-        "name), or the driver was removed.",
-        evidence="No CSIDriver object has that name, and no CSINode lists it.",
-        risk="None from the missing driver. Volumes of a removed driver that are still mounted "
-        "stay mounted.",
         remedy="Install the driver under exactly that name. Otherwise set the PV to Retain and "
         "create it again with the installed driver: the driver of a PV cannot be changed.",
         recovery=retried("the driver is installed"),
@@ -86,10 +73,6 @@ ENTRIES: Final = (
         Code.SECRET_MISSING,
         Severity.ERROR,
         "The secret that the driver needs for this volume is missing, or may not be read.",
-        cause="The secret was deleted or renamed, or its namespace was, or a static PV names none. "
-        "The PV refers to that name permanently.",
-        evidence="The name in the message of kubelet or external-attacher.",
-        risk=NOT_STARTED,
         remedy="Create the secret again under exactly that name and namespace, with the keys "
         "userID and userKey.",
         recovery=retried("the secret exists"),
@@ -99,11 +82,6 @@ ENTRIES: Final = (
         Code.CLUSTER_NOT_CONFIGURED,
         Severity.ERROR,
         "ceph-csi has no configuration for the clusterID that the volume names.",
-        cause="config.json in the ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config) lacks "
-        "the clusterID, or has no monitors for it, or cannot be read. The PV is from another "
-        "cluster or names no clusterID, or the configuration was created again.",
-        evidence=WAITERS_EVENT,
-        risk=NOT_STARTED,
         remedy="Add the clusterID with the monitors of the right Ceph cluster. Make sure that it "
         "is the right one: different clusters can have the same pool IDs and image names.",
         recovery=retried("the clusterID is configured"),

@@ -56,12 +56,6 @@ ENTRIES: Final = (
         Severity.CRITICAL,
         "The image is mapped read-write without a watch: the mapping works, and Ceph does not "
         "show it.",
-        cause="A blocklist entry was removed, or expired, while the mapping existed: I/O resumes, "
-        "but the watch does not come back.",
-        evidence="The header has no watch of the mapping's client, or the kernel's own list (osdc) "
-        "has none. The client is not blocklisted.",
-        risk="For Ceph and ceph-csi, no client has the image. The next node maps it too, and both "
-        "nodes write: the file system is destroyed without an error.",
         remedy="Remove the volume's pods from that node. Unmount and unmap the volume there before "
         "any other node gets it. Until then, keep pods of the volume from starting elsewhere, and "
         "do not resize, snapshot or flatten the image from anywhere: with exclusive-lock this puts "
@@ -74,11 +68,6 @@ ENTRIES: Final = (
         Code.VOLUME_CONFLICT,
         Severity.CRITICAL,
         "Two nodes have the image mapped read-write, and no access mode allows that.",
-        cause="A mapping that lost its watch, a node that was declared fenced and still runs, a "
-        "forced detach, or a staging mount that kubelet no longer tracks.",
-        evidence="A writable mapping or a kernel client's watch on each of the nodes. "
-        "ReadWriteMany on a raw block device is excluded.",
-        risk="Two writers on one file system destroy it.",
         remedy="Stop the pods of the volume on all nodes but one, immediately. Unmap the volume on "
         "those nodes. Then check the file system before it is used again.",
         recovery=Recovery(note="both nodes keep writing"),
@@ -88,10 +77,6 @@ ENTRIES: Final = (
         Code.NODE_RETURNED_DIRTY,
         Severity.CRITICAL,
         "A node that was taken out of service runs and still holds the volume.",
-        cause="The out-of-service taint was set on a node that was not off: its volumes were "
-        "detached by force, and NodeUnpublish and NodeUnstage never ran on it.",
-        evidence="The taint, no VolumeAttachment for the node, and the mapping or its watch.",
-        risk="Containers on that node may still write while another node starts the same volume.",
         remedy="Stop the workloads on that node and reboot it before you remove the taint.",
         recovery=Recovery(note="NodeUnpublish and NodeUnstage never run on that node"),
         step=LifecycleStep.UNSTAGE,
@@ -100,11 +85,6 @@ ENTRIES: Final = (
         Code.VOLUME_NOT_BACKED,
         Severity.CRITICAL,
         "A container writes to the node's own disk instead of the volume.",
-        cause="The volume was unmounted by hand, or the container started before the volume was "
-        "mounted: the directory exists, but the device is not mounted there.",
-        evidence="The source of the mount in the running container's own mountinfo.",
-        risk="The data that the container writes is not on the volume. Deleting the pod destroys "
-        "this data: NodeUnpublish of a path that is not a mount removes everything below it.",
         remedy="Copy the data out of the running container first. Only then delete the pod.",
         recovery=Recovery(note="no component mounts a volume under a running container"),
         step=LifecycleStep.PUBLISH,
@@ -113,11 +93,6 @@ ENTRIES: Final = (
         Code.POD_LOST_BY_API,
         Severity.ERROR,
         "A container uses the volume, and its pod is no longer in the API.",
-        cause="The pod was deleted with --force --grace-period=0 while kubelet was down or could "
-        "not stop it. That removes only the API object.",
-        evidence="The pod UID in the process's cgroup or in the mount's path is not the UID of any "
-        "pod that the API lists.",
-        risk="The container still writes. A second pod on another node would be a second writer.",
         remedy="Bring kubelet back: it stops the container and cleans up. Otherwise stop the "
         "container with crictl on that node. Never unmap the device under the container.",
         recovery=Recovery(actor="kubelet", condition="it runs on that node again"),
@@ -127,10 +102,6 @@ ENTRIES: Final = (
         Code.RUNNING_WITHOUT_MAPPING,
         Severity.ERROR,
         "A pod runs with the volume, but its node shows no mapping or watch of the image.",
-        cause="The mapping lost its watch (RBD105), the volume was unmounted under the running pod "
-        "(RBD108), or the node reaches Ceph from an address that no Node object lists.",
-        evidence="The pod in the API; the watchers; the sysfs of this node, if the pod runs here.",
-        risk="Until the cause is known, a second writer may get the volume.",
         remedy="Run rbdagent on the pod's node before anything else.",
         recovery=Recovery(note="no other component checks this"),
         step=LifecycleStep.USE,

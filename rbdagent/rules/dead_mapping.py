@@ -44,13 +44,6 @@ ENTRIES: Final = (
         Code.CLIENT_BLOCKLISTED,
         Severity.CRITICAL,
         "The node's Ceph client is on the blocklist: the mapping is unusable.",
-        cause="Ceph, an operator or a fencing tool blocklisted the client. This often follows a "
-        "lost connection, or another client that broke this client's lock.",
-        evidence="The client's own address, with its nonce, matches a client, a host or a range on "
-        "the blocklist.",
-        risk="Writes fail (-108), though a buffered write may still return success. The mounts "
-        "look healthy. All mappings of one node and user share one client: all of them are "
-        "unusable, and every new map on that node fails with 108.",
         remedy="Evict the pods that use these devices. Let kubelet unmount and unmap all of them. "
         "The last unmap removes the client, and new maps work again, unless the entry is for the "
         "whole host or for a range: then remove the entry afterwards. Never remove an entry while "
@@ -62,11 +55,6 @@ ENTRIES: Final = (
         Code.NBD_PROCESS_GONE,
         Severity.ERROR,
         "The process of an rbd-nbd device no longer exists.",
-        cause="The rbd-nbd process died, or the CSI node plugin restarted and ended the process.",
-        evidence="No process has the device's cookie or image on its command line. `pid` and "
-        "`backend` remain in sysfs after the process is gone, and prove nothing.",
-        risk="I/O hangs for about 300 s, then fails. An nbd device without its process remains "
-        "indefinitely.",
         remedy="Delete the pods that use it; the next stage uses another nbd device. rbdagent "
         "never disconnects nbd devices: nothing prevents the disconnect of one that is in use.",
         recovery=Recovery(note="no component starts the process again"),

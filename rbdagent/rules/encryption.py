@@ -13,7 +13,6 @@ from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     NODE_PODS,
     STAGE_SECRET,
-    WAITERS_EVENT,
     ErrorText,
     field_of_volume,
     retried,
@@ -25,10 +24,6 @@ ENTRIES: Final = (
         Code.ENCRYPTION_FAILS,
         Severity.ERROR,
         "The passphrase of the encrypted volume is not available, or does not open the volume.",
-        cause="The key management service (KMS) does not respond or no longer has the key, its "
-        "configuration is missing, or the image lacks ceph-csi's metadata (it is a copy).",
-        evidence=WAITERS_EVENT,
-        risk="Without its passphrase the data is lost: delete nothing in the KMS.",
         remedy="Restore the KMS and its configuration (ConfigMap csi-kms-connection-details).",
         recovery=retried("the passphrase is available"),
         step=LifecycleStep.STAGE,
@@ -37,11 +32,6 @@ ENTRIES: Final = (
         Code.ENCRYPTION_UNFINISHED,
         Severity.ERROR,
         "The metadata of the image marks it neither as encrypted nor as to be encrypted.",
-        cause="The provisioner ended before it wrote the metadata (ceph-csi#3402), or the image is "
-        "a copy that was made without its metadata.",
-        evidence="`found mounted with unexpected encryption status` in kubelet's event "
-        "(processEncryptedDevice, internal/rbd/nodeserver.go@52fcb7b of ceph-csi).",
-        risk="None if no pod ever ran with the volume: then it holds no data.",
         remedy="Check whether a pod ever ran with the volume, and what the metadata is (`rbd "
         "image-meta list`). If no pod did: set the PV to Retain, delete the claim, and create it "
         "again. If the image is a copy: set its metadata to that of the original. Never format it.",

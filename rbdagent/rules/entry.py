@@ -1,4 +1,4 @@
-"""The type of a catalogue entry: the documentation of one finding code."""
+"""The type of a catalogue entry: severity, summary, remedy and recovery of one code."""
 
 from __future__ import annotations
 
@@ -22,16 +22,12 @@ def runbook(name: str) -> str:
 
 
 class Entry(Struct, frozen=True):
-    """Holds the documentation of one code."""
+    """Holds what is known of one code beside its page in ``docs/runbooks``."""
 
     code: Code
     severity: Severity
     summary: str
     """One sentence."""
-    cause: str
-    evidence: str
-    """The observations that the finding is based on, and how certain they are."""
-    risk: str
     remedy: Sentence
     recovery: Recovery | None
     """The recovery without a user; None if nothing is broken."""

@@ -73,10 +73,6 @@ OF_OTHER_RULES: Final = ErrorText(
 )
 """Texts that no family reports for the text alone. They come before the texts of the families."""
 
-WAITERS_EVENT: Final = "kubelet's newest event of a pod that still waits, verbatim."
-NOT_STARTED: Final = "None: the pod has not started."
-
-
 FIXED_ATTRIBUTES: Final = Recovery(note="the attributes of a PV cannot be changed")
 
 

@@ -28,7 +28,6 @@ from rbdagent.rules.error_texts import (
     IMAGE,
     KERNEL_VERSION,
     NODE_PODS,
-    WAITERS_EVENT,
     ErrorText,
     field_of_volume,
     fields_of,
@@ -64,10 +63,6 @@ ENTRIES: Final = (
         Code.MKFS_FAILS,
         Severity.ERROR,
         "Creating the file system on the new image fails.",
-        cause="mkfsOptions that mkfs does not know, an image that is too small for them, a Ceph "
-        "cluster that is full, or a device that does not respond.",
-        evidence="A bare `exit status`: the output of mkfs is only in the CSI plugin's log.",
-        risk="If the rollback also fails, the image stays mapped and no component knows of it.",
         remedy="Read `failed to run mkfs` in the log of the CSI node plugin on that node. Then "
         "correct the mkfsOptions of the StorageClass, the size, or Ceph (`ceph df`).",
         recovery=retried("the error that mkfs reports is repaired"),
@@ -77,10 +72,6 @@ ENTRIES: Final = (
         Code.FILE_SYSTEM_DAMAGED,
         Severity.ERROR,
         "The file system has errors that fsck does not correct automatically.",
-        cause="Two nodes wrote at the same time, a node was cut off while it wrote, or Ceph lost "
-        "data.",
-        evidence=WAITERS_EVENT,
-        risk="A repair may lose more than it saves.",
         remedy="Scale the workload to zero, take a snapshot of the image (`rbd snap create`), and "
         "only then repair the file system by hand on one node.",
         recovery=Recovery(note="fsck leaves uncertain repairs to an administrator"),
@@ -90,15 +81,6 @@ ENTRIES: Final = (
         Code.WRONG_FILE_SYSTEM,
         Severity.ERROR,
         "The file system on the image cannot be mounted as the PV specifies.",
-        cause="A mount option that the file system does not know; the fsType of a static PV "
-        "differs from the file system on the image; the image is encrypted or partitioned; its "
-        "superblock is damaged; or the file system has a feature that is newer than the node's "
-        "kernel.",
-        evidence="The error in kubelet's event: `it already contains` and `unknown data` always "
-        "mean another file system; `wrong fs type, bad option, bad superblock` is printed for each "
-        "of these causes. The PV's mountOptions and fsType.",
-        risk="The driver never formats an image that already has a signature; do not do it by "
-        "hand.",
         remedy="Check the mount options first: spec.mountOptions of a PV can be changed. The "
         "node's kernel log names what was refused. Then check what is on the image (`blkid` on a "
         "read-only mapping; it prints nothing also for a device that cannot be read): the fsType "
@@ -112,9 +94,6 @@ ENTRIES: Final = (
         Code.EMPTY_IMAGE_READ_ONLY,
         Severity.ERROR,
         "The image is empty and is to be mounted read-only: it contains no file system to mount.",
-        cause="ReadOnlyMany, readOnly or the mount option ro on an image that was never written.",
-        evidence=WAITERS_EVENT,
-        risk="None.",
         remedy="Write to the image once through a ReadWriteOnce PV or claim, then use it "
         "read-only.",
         recovery=Recovery(note="an image that is only read is not formatted"),
@@ -127,16 +106,6 @@ ENTRIES: Final = (
         Code.TURNED_READ_ONLY,
         Severity.ERROR,
         "The file system became read-only while its pods were running.",
-        cause="I/O errors: the kernel stops writing. Possible reasons are a client on the "
-        "blocklist, a broken lock, an image that was demoted, or lost objects. A full pool is "
-        "none: writes then wait.",
-        evidence="The super block is read-only, and neither the mapping nor the PV requests that; "
-        "or the kernel logged `Remounting filesystem read-only` (ext4, whose super block shows it "
-        "in some kernels only) or `Filesystem has been shut down` (XFS) under the running pods. "
-        "If the line is older than the pods, the finding is a warning: ext4 does not log each "
-        "mount if many come at once, so the line may be about an earlier mapping.",
-        risk="Writes fail with EROFS or EIO; pods that do not check errors lose what they write. "
-        "On Linux 6.1, ext4 still takes a write to a file that is in memory, and loses it.",
         remedy="Check the kernel log and Ceph, and end the cause first. Then delete all pods with "
         "the volume on that node, so that it is unmounted: fsck runs when it is mounted again. An "
         "XFS that was shut down stays mounted, and its pods stay Terminating, until you run "
@@ -149,14 +118,6 @@ ENTRIES: Final = (
         Code.DEVICE_BUSY,
         Severity.ERROR,
         "mkfs or mount finds the device in use on that node.",
-        cause="Something on the node uses the device: a mount in another namespace, a process, "
-        "device-mapper, or an earlier step that has not ended. The file system is not damaged.",
-        evidence="`is in use`, `apparently in use by the system` or `Device or resource busy` in "
-        "kubelet's event: mke2fs 1.47.0 and mkfs.xfs 6.1.0 print it for a device that is open "
-        "exclusively. A check that finds the device in use, or an e2fsck that is too old for the "
-        "file system, is in the log of the CSI node plugin only: k8s.io/mount-utils 0.36.3 returns "
-        "no error for the status 8 or 12 of fsck, and mounts.",
-        risk="A repair or a format of a device in use destroys its data.",
         remedy=(
             "Do not repair and do not format. Run `",
             Verb("who-holds"),
@@ -169,11 +130,6 @@ ENTRIES: Final = (
         Code.DEVICE_UNREADABLE,
         Severity.ERROR,
         "The device of the volume cannot be read, so its file system cannot be mounted.",
-        cause="Every read fails: the node's client is on the blocklist, the image was shrunk below "
-        "the size of its file system, or Ceph does not answer.",
-        evidence="`can't read superblock` in kubelet's event; the sizes of image and PV, and the "
-        "blocklist.",
-        risk="blkid calls a device that cannot be read empty: never format it.",
         remedy="The kernel log on that node has the reason: 108 for a client on the blocklist, "
         "`last sector read failed` for an image that was shrunk, a hanging task for Ceph. Do not "
         "repair and do not format.",

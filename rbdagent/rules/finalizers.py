@@ -48,11 +48,6 @@ ENTRIES: Final = (
         Code.CLAIM_PROTECTED,
         Severity.WARNING,
         "The claim is being deleted, and waits until its pods are gone.",
-        cause="The finalizer pvc-protection keeps a claim as long as a pod on a node names it, "
-        "even a pod that has ended.",
-        evidence="deletionTimestamp, finalizers, and the pods that use the claim.",
-        risk="With reclaim policy Delete, the data is deleted when the last pod is gone. If the "
-        "finalizer is removed by hand, a pod continues to write to a volume that is being deleted.",
         remedy="A deletion cannot be undone. To keep the data, set the PV to Retain now. To "
         "complete the deletion, delete the pods. New pods that use the claim do not start.",
         recovery=Recovery(
@@ -64,11 +59,6 @@ ENTRIES: Final = (
         Code.VOLUME_PROTECTED,
         Severity.WARNING,
         "The PV is being deleted before its claim.",
-        cause="A bound PV was deleted. The finalizer pv-protection keeps it while its phase is "
-        "Bound.",
-        evidence="deletionTimestamp, phase, reclaim policy and finalizers.",
-        risk="With reclaim policy Delete, the image is deleted when the claim is deleted. "
-        "Without a provisioner's finalizer, the image is left behind.",
         remedy="A deletion cannot be undone. To keep the data, set Retain now and note the "
         "volumeHandle: a new PV with this handle can be created later. Never remove the "
         "finalizer: the claim would become Lost.",
@@ -79,10 +69,6 @@ ENTRIES: Final = (
         Code.CLAIM_IS_SOURCE,
         Severity.WARNING,
         "The claim is being deleted, and a clone or a snapshot of it is not complete.",
-        cause="Its finalizer keeps it until the clone or the snapshot is complete. One that has "
-        "failed counts too, without an end (external-snapshotter#1305).",
-        evidence="deletionTimestamp and finalizers.",
-        risk="If the finalizer is removed by hand, the clone or snapshot fails.",
         remedy="Repair that VolumeSnapshot (its status has the error: a VolumeSnapshotClass that "
         "does not exist, csi-snapshotter or snapshot-controller that does not run), or delete it "
         "if it is not needed. The same holds for the claim of a clone. The claim then goes. Do not "
@@ -97,9 +83,6 @@ ENTRIES: Final = (
         Code.VOLUME_HELD_BY_ATTACHMENT,
         Severity.WARNING,
         "The PV is being deleted, and is still attached.",
-        cause="external-attacher keeps a PV as long as a VolumeAttachment names it.",
-        evidence="The finalizer, and the VolumeAttachments of the PV.",
-        risk="If the finalizer is removed by hand, the detach fails indefinitely: it needs the PV.",
         remedy="Find out why the node does not release the volume, or why the detach fails.",
         recovery=Recovery(actor=ATTACHER, condition="the last attachment is gone"),
         step=LifecycleStep.RECLAIM,
@@ -108,9 +91,6 @@ ENTRIES: Final = (
         Code.HELD_BY_FINALIZER,
         Severity.WARNING,
         "A claim or PV is being deleted, and a finalizer that is not from Kubernetes holds it.",
-        cause="A backup program or an operator has set the finalizer, to finish its work first.",
-        evidence="deletionTimestamp and finalizers.",
-        risk="If the finalizer is removed by hand, that work is not done.",
         remedy="Find out from the name of the finalizer which program set it, and why the work "
         "of that program does not finish.",
         recovery=Recovery(actor="the program that set the finalizer"),
@@ -120,11 +100,6 @@ ENTRIES: Final = (
         Code.FINALIZER_LEFT,
         Severity.ERROR,
         "A claim or PV is being deleted, and a finalizer remains although its reason is gone.",
-        cause="The controller that removes the finalizer does not work: kube-controller-manager "
-        "for pvc-protection and pv-protection, otherwise external-provisioner or "
-        "external-attacher.",
-        evidence="deletionTimestamp and finalizers, and no object that needs them.",
-        risk="None. The problem is the controller that does not work, not the finalizer.",
         remedy="Get that controller running again, and read its log.",
         recovery=Recovery(
             actor="the controller that removes the finalizer", condition="it runs again"
@@ -135,10 +110,6 @@ ENTRIES: Final = (
         Code.POD_HELD_BY_FINALIZER,
         Severity.WARNING,
         "A pod has ended, and a finalizer holds its object.",
-        cause="A program has set the finalizer, to finish its work first.",
-        evidence="deletionTimestamp and finalizers, and containers that have all ended.",
-        risk="None for the volume. A StatefulSet creates no new pod as long as the object of the "
-        "old pod exists.",
         remedy="Find out from the name of the finalizer which program set it, and why the work "
         "of that program does not finish.",
         recovery=Recovery(actor="the program that set the finalizer"),

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     )
 
 _RESIZER: Final = "external-resizer"
-_NO_LOSS: Final = "None for the data: the file system keeps its size."
 _RETRIES_S: Final = 300.0
 """Longest interval between two retries of external-resizer 2.2.0 (--retry-interval-max)."""
 _FAILED: Final = "VolumeResizeFailed"
@@ -76,12 +75,6 @@ ENTRIES: Final = (
         Code.NO_RESIZER,
         Severity.WARNING,
         "The claim was enlarged, and no external-resizer acts on it.",
-        cause="The driver's controller has no container csi-resizer, or it does not run, or is not "
-        "the leader.",
-        evidence="The claim has requested more than its PV has for longer than a minute (the event "
-        "ExternalExpanding, or managedFields), and external-resizer has written neither an event "
-        "nor a condition of the claim.",
-        risk=_NO_LOSS,
         remedy="Run csi-resizer beside the driver's controller (with ceph-csi: in the Deployment "
         "csi-rbdplugin-provisioner). It then finishes the growth. A growth cannot be cancelled: "
         "the API refuses the former size.",
@@ -92,13 +85,6 @@ ENTRIES: Final = (
         Code.GROWTH_REFUSED,
         Severity.WARNING,
         "The claim was enlarged, and the driver does not enlarge the image.",
-        cause="The cause is in the event of external-resizer: a driver that cannot grow this "
-        "volume, a missing secret, or Ceph. A static volume (staticVolume, or a handle that "
-        "ceph-csi has not made) is never grown, whatever the event names.",
-        evidence="The claim requests more than its PV has; the event VolumeResizeFailed or the "
-        "condition ControllerResizeError of the claim, verbatim; the attributes and the handle of "
-        "the PV.",
-        risk=_NO_LOSS,
         remedy="Fix what the event names. A growth cannot be cancelled: the API refuses the former "
         "size, and accepts a request just above it.",
         recovery=Recovery(
@@ -110,12 +96,6 @@ ENTRIES: Final = (
         Code.FILE_SYSTEM_NOT_GROWN,
         Severity.WARNING,
         "The image has grown, and the file system on the node has not.",
-        cause="The node's resize2fs or xfs_growfs fails: the file system has recorded an error, "
-        "the client is on the blocklist, or the tool cannot read a mounted super block.",
-        evidence="The PV has the size that the claim requests; the event VolumeResizeFailed on the "
-        "pod, which runs, or the condition NodeResizeError of the claim (from Kubernetes 1.32 on).",
-        risk="None for the data that is there. A program that relies on the new size runs out of "
-        "space.",
         remedy="Read the error of the tool in the event, and the kernel log on that node. It is "
         "no damage. Most of these errors end with an unmount: delete the pod, and "
         "kubelet checks and grows the file system at the next mount.",
@@ -128,11 +108,6 @@ ENTRIES: Final = (
         Code.FILE_SYSTEM_GROWTH_WAITS,
         Severity.INFO,
         "The image has grown, and the file system grows when a pod uses it read-write.",
-        cause="No pod runs with the volume, or only pods that mount it read-only: kubelet grows a "
-        "file system for a pod that can write. Or the kubelet of the pod does not act.",
-        evidence="The condition FileSystemResizePending of the claim, without an error; the pods "
-        "that run with the claim.",
-        risk=_NO_LOSS,
         remedy="Start a pod that uses the claim read-write. A pod that runs already does not have "
         "to restart: kubelet grows its file system within about a minute.",
         recovery=Recovery(actor="kubelet", condition="a pod uses the claim read-write"),
@@ -143,11 +118,6 @@ ENTRIES: Final = (
         Code.IMAGE_LARGER_THAN_VOLUME,
         Severity.WARNING,
         "The image is larger than its PV and its claim: it was enlarged past Kubernetes.",
-        cause="`rbd resize` by hand: the device follows, the file system, the PV and the claim do "
-        "not, and no component notices.",
-        evidence="The size of the image, and the sizes of PV and claim, which are equal; no growth "
-        "of the claim is under way.",
-        risk=_NO_LOSS,
         remedy="Request the size of the image in the claim (in the object that makes the claim, if "
         "a controller does): the driver and kubelet then grow the rest. Never shrink the image: "
         "the end of the file system would be lost.",

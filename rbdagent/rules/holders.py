@@ -46,10 +46,6 @@ ENTRIES: Final = (
         Code.IN_USE,
         Severity.INFO,
         "A pod uses the volume, and the volume is mapped on the pod's node as expected.",
-        cause="A pod runs with the volume.",
-        evidence="The pod in the API, the container's own mount, or an open device. If the API was "
-        "not observed, a container that has the device mounted or open counts as its user.",
-        risk="None. Unmapping the volume would break the pod.",
         remedy="Nothing to do. To move the volume, delete or scale down the pod that uses it.",
         recovery=None,
     ),
@@ -57,9 +53,6 @@ ENTRIES: Final = (
         Code.VOLUME_SHARED,
         Severity.INFO,
         "Several nodes hold the volume, and its access mode allows that.",
-        cause="ReadOnlyMany, ReadWriteMany on a raw block device, or a live migration.",
-        evidence="Access modes and volume mode of the PV.",
-        risk="None.",
         remedy="Nothing to do.",
         recovery=None,
     ),
@@ -68,10 +61,6 @@ ENTRIES: Final = (
         Code.TWO_MACHINES_ON_ONE_DISK,
         Severity.WARNING,
         "Several virtual machines use one disk, and it is no migration of one machine.",
-        cause="Two VirtualMachines name one claim, or a machine was restored or cloned beside its "
-        "original. A live migration has two pods of one machine.",
-        evidence="The VirtualMachineInstances that own the pods that run with the volume.",
-        risk="Each guest has its own cache of the file system: two of them destroy it.",
         remedy="Stop one of the machines, and check the file system in the guest. If both guests "
         "run a cluster file system, nothing is wrong: both machines then mark the disk as "
         "shareable.",

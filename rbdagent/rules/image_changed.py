@@ -30,12 +30,6 @@ ENTRIES: Final = (
         Code.DEMOTED_WHILE_MAPPED,
         Severity.ERROR,
         "The image was demoted while it is mapped read-write, and the kernel writes on.",
-        cause="`rbd mirror image demote` succeeds while a kernel has the image mapped, unless it "
-        "was mapped with the option exclusive. krbd takes its lock again with the next write.",
-        evidence="The image is not primary in this cluster; a writable mapping of it, or a watch "
-        "of a kernel client.",
-        risk="What is written after the demotion is in this copy alone: a resync, or the other "
-        "side's data, replaces it without an error.",
         remedy="Stop the pods of the volume here and unmap it. Compare both sides before one is "
         "promoted or resynced: a resync discards what was written here since the demotion.",
         recovery=Recovery(note="no component stops the writes"),
@@ -45,11 +39,6 @@ ENTRIES: Final = (
         Code.OBJECT_MAP_DISABLED,
         Severity.ERROR,
         "The object map of the image was disabled while it is mapped: each read and write fails.",
-        cause="`rbd feature disable` of object-map or fast-diff: the mapping still uses the object "
-        "map, which is gone.",
-        evidence="The features of the mapping in sysfs contain object-map, those of the image do "
-        "not. Watch and lock look healthy.",
-        risk="Programs get EIO, and a file system may stop.",
         remedy="Enable the feature again: the mapping works again at once. To remove the feature, "
         "unmap the image first.",
         recovery=Recovery(note="the mapping does not learn that the object map is gone"),
@@ -59,13 +48,6 @@ ENTRIES: Final = (
         Code.MAPPING_WITHOUT_ITS_DATA,
         Severity.ERROR,
         "Reads of the mapping return zeros or other data, without an error.",
-        cause="The mapped snapshot was removed: a read-only mapping has no watch, so `rbd snap rm` "
-        "does not refuse. What was written since the snapshot reads as zeros, the rest as the "
-        "image has it now. Or the image is the target of a migration that was prepared: librbd "
-        "reads the data from the source, the kernel does not know of it.",
-        evidence="The id of the snapshot in sysfs, and the image's snapshots; or the feature "
-        "migrating of the image, mapped read-only. A writable map of such an image fails.",
-        risk="A backup or a copy from this device is wrong, and no program notices.",
         remedy="Do not copy from this device, and check what was copied since the removal or the "
         "prepare. Stop its users and unmap it. Read another snapshot; or the image through librbd "
         "(`rbd export`), or after `rbd migration commit`.",

@@ -47,12 +47,6 @@ ENTRIES: Final = (
         Code.STILL_BEING_USED,
         Severity.ERROR,
         "ceph-csi refuses to stage the volume: the image has another watcher.",
-        cause="A client has the image open: a forgotten mapping, a node that was detached by "
-        "force, another cluster, a shell. At each try, ceph-csi waits 54 s for the watch to end.",
-        evidence="The newest event of a pod that still waits, and the image's watchers. The watch "
-        "of a dead client ends after 30 s. Every other watch stays until its client releases the "
-        "image.",
-        risk="None: the refusal prevents a second writer.",
         remedy="See the findings about the holder. Once the holder has released the image, the "
         "waiting NodeStage continues within seconds.",
         recovery=Recovery(
@@ -64,11 +58,6 @@ ENTRIES: Final = (
         Code.BLOCKLIST_FORBIDDEN,
         Severity.ERROR,
         "The driver's user may not put the former owner of the lock on the blocklist.",
-        cause="The driver's user has custom caps without `profile rbd` for the monitors: it cannot "
-        "break the lock of a client that died.",
-        evidence="`map failed: (13)` in the event, and the owner of the exclusive lock does not "
-        "watch the image; `failed to blocklist` in the kernel log.",
-        risk="None: the lock of the former owner keeps all other clients out.",
         remedy="Give the user mon 'profile rbd'. Do not remove the lock by hand while its owner "
         "may be alive.",
         recovery=retried("the user has these caps"),

@@ -45,14 +45,6 @@ ENTRIES: Final = (
         Code.IMAGE_RENAMED,
         Severity.CRITICAL,
         "The device that serves the volume is not of the image to which the PV leads today.",
-        cause="The image was renamed while it was mapped, and another image may have its former "
-        "name. Or the image was deleted by force and created again. A PV contains the name of an "
-        "image, not its id.",
-        evidence="The id of the device's image in sysfs; the id and the name in Ceph; the paths of "
-        "the PV at which the device is mounted.",
-        risk="The container writes to one image. The next pod on another node gets the image that "
-        "has the name now: it sees other data, and the two images diverge. On the same node, "
-        "ceph-csi uses the device again, because it finds a device by the name of its image.",
         remedy="Start no pod of the volume before it is clear which image has the data. To keep "
         "the image that is in use, rename the other image, then rename this one back: `rbd rename` "
         "works while the image is mapped.",

@@ -29,9 +29,7 @@ from rbdagent.rules.error_texts import (
     KERNEL_LOG,
     KERNEL_VERSION,
     NODE_PODS,
-    NOT_STARTED,
     STAGE_SECRET,
-    WAITERS_EVENT,
     ErrorText,
     failed_calls,
     field_of_volume,
@@ -65,11 +63,6 @@ ENTRIES: Final = (
         Code.MAP_REFUSED_BY_BLOCKLIST,
         Severity.ERROR,
         "A map failed with 108: the node's shared Ceph client is blocklisted.",
-        cause="New mappings share the client of blocklisted mappings of that node. Or the "
-        "whole host, or a range with its address, is blocklisted, as by csi-addons' NetworkFence.",
-        evidence="The event's text. An entry with an address of the node, without a nonce or as a "
-        "range, decides that new clients are refused too.",
-        risk="No new volume starts on that node.",
         remedy="If the node has mappings, evict every pod with an RBD volume from it: the last "
         "unmap removes the client, and new maps work. An entry of the host or of a range hits new "
         "clients too: it is lifted by what made it (a NetworkFence, the out-of-service taint), and "
@@ -83,12 +76,6 @@ ENTRIES: Final = (
         Code.NO_MONITOR_SESSION,
         Severity.ERROR,
         "The node's kernel gets no session with Ceph's monitors.",
-        cause="The monitors are not reached (network, firewall, addresses that have changed), they "
-        "refuse this kernel (it lacks features that the cluster requires), or another cluster "
-        "answers at their addresses.",
-        evidence="110 (timed out) in kubelet's event: no session within 60 s (mount_timeout). The "
-        "kernel log on that node decides: `feature set mismatch`, `bad fsid`, or `socket closed`.",
-        risk="Other volumes on that node may hang as well.",
         remedy="Read the kernel log on that node. Test the monitors' ports 3300 and 6789 from the "
         "network of the CSI plugin's pod there, and compare the addresses with `ceph mon dump`. A "
         "kernel that is too old needs an update, or the pod another node.",
@@ -99,12 +86,6 @@ ENTRIES: Final = (
         Code.CEPH_REFUSES_USER,
         Severity.ERROR,
         "Ceph refuses the driver's user: its key is wrong, or its caps are not sufficient.",
-        cause="The key in the secret is not the user's key (any more), the user does not exist, or "
-        "it lacks `profile rbd` for this pool. If the connection fails with 13 and the key is "
-        "right, the client of a ceph-csi before 3.3.1 is too old for monitors that forbid insecure "
-        "global_id reclaim (CVE-2021-20288).",
-        evidence="1 (not permitted) or 13 (permission denied) in kubelet's event.",
-        risk=NOT_STARTED,
         remedy="Compare `ceph auth get` of the user with the secret (it prints the key). The user "
         "needs mon 'profile rbd' and osd 'profile rbd' for the pool, and for the dataPool of the "
         "class. Change them with what made the user (Rook, for example).",
@@ -115,10 +96,6 @@ ENTRIES: Final = (
         Code.POOL_MISSING,
         Severity.ERROR,
         "The pool of the image does not exist in the Ceph cluster that the driver uses.",
-        cause="The pool was deleted or renamed, the clusterID leads to another Ceph cluster, or a "
-        "static PV names no pool.",
-        evidence=WAITERS_EVENT,
-        risk="If it is the wrong cluster, nothing that is created there is found again.",
         remedy="Check that it is the right cluster (`ceph fsid`), and that the pool exists "
         "(`ceph osd pool ls`).",
         recovery=retried("the pool exists"),
@@ -128,12 +105,6 @@ ENTRIES: Final = (
         Code.IMAGE_NOT_FOUND,
         Severity.ERROR,
         "The driver does not find the image.",
-        cause="The image was deleted or renamed or is in the trash, or the PV leads to another "
-        "cluster, pool or namespace. Or a parent of the image is in the trash, which ceph-csi up "
-        "to 3.3 does not find (ceph-csi#2044).",
-        evidence=WAITERS_EVENT,
-        risk="If the image is in the trash, it is removed permanently when its deferment time is "
-        "over.",
         remedy="Check the trash (`rbd trash ls --all`) and restore the image from there. If it is "
         "not in the trash, check mirrors and backups.",
         recovery=Recovery(note="a deleted image does not come back"),
@@ -143,10 +114,6 @@ ENTRIES: Final = (
         Code.KERNEL_MODULE_MISSING,
         Severity.ERROR,
         "The node's kernel has no rbd module, or may not load it.",
-        cause="A minimal kernel without the module, a package of additional modules that is not "
-        "installed, a kernel that was updated without a reboot, or locked modules.",
-        evidence="The error of modprobe in kubelet's event.",
-        risk=NOT_STARTED,
         remedy="Install the package with the kernel's additional modules, or reboot into the "
         "kernel whose modules are installed. `modprobe rbd` on that node shows the result at once.",
         recovery=retried("the module is loaded"),
@@ -157,10 +124,6 @@ ENTRIES: Final = (
         Code.IMAGE_FEATURES_UNSUPPORTED,
         Severity.ERROR,
         "The image has features that the node's kernel does not know.",
-        cause="The imageFeatures of the StorageClass, or features of images that were created with "
-        "other tools.",
-        evidence="6 (feature set mismatch), or ceph-csi's own check.",
-        risk="Without journaling, an image with journal-based mirroring is no longer mirrored.",
         remedy="Disable the features of the image that the kernel lacks: journaling with every "
         "kernel, deep-flatten before 5.1. Do not disable a feature while any node has the image "
         "mapped: without fast-diff or object-map, every read and write of that mapping fails. rbd "
@@ -176,14 +139,6 @@ ENTRIES: Final = (
         Code.MAP_OPTIONS_REFUSED,
         Severity.ERROR,
         "The node's kernel rejects the map options, or the parents of the image.",
-        cause="mapOptions of the StorageClass or PV that this kernel does not know (ms_mode, "
-        "compression_hint). The option may come from rbd itself: rbd of Ceph 20, which ceph-csi "
-        "has since 3.16, passes ms_mode to every kernel. Or the image is a clone whose chain of "
-        "parents is too long or is being flattened (rook#12312): krbd follows 16 parents.",
-        evidence="22 (invalid argument) or 95 (not supported) in kubelet's event. The kernel log "
-        "on that node names the cause (`rbd: Unknown parameter 'ms_mode'`, `parent chain is too "
-        "long`); a task of Ceph's manager shows a flatten.",
-        risk=NOT_STARTED,
         remedy="Read the kernel log on that node: it names the option, or the parent chain (then "
         "wait for the flatten, or flatten the image). An option comes from mapOptions of the PV, "
         "from `ceph config get client rbd_default_map_options`, or from the ceph.conf of the "
@@ -198,11 +153,6 @@ ENTRIES: Final = (
         Code.IMAGE_NOT_PRIMARY,
         Severity.ERROR,
         "The image is a non-primary mirror image: only the primary image can be mapped.",
-        cause="Mirroring: the primary is in the other Ceph cluster, or was demoted and no image "
-        "was promoted.",
-        evidence=WAITERS_EVENT,
-        risk="A forced promotion while the other side is alive splits the two images permanently "
-        "(split-brain).",
         remedy="Demote the image on the other side, then promote it here (`rbd mirror image "
         "promote`, or replicationState: primary of a VolumeReplication of csi-addons). Use force "
         "only if the other side is lost: power it off or fence it before.",
@@ -213,9 +163,6 @@ ENTRIES: Final = (
         Code.MAP_FAILS,
         Severity.ERROR,
         "Mapping the image fails on the pod's node.",
-        cause="See the error in the event.",
-        evidence=WAITERS_EVENT,
-        risk=NOT_STARTED,
         remedy="Read rbd's error in the event, and the kernel log on that node.",
         recovery=retried("the reported error is repaired"),
         step=LifecycleStep.STAGE,
@@ -224,12 +171,6 @@ ENTRIES: Final = (
         Code.IMAGE_BEING_FLATTENED,
         Severity.INFO,
         "The image is being flattened before it can be mapped or cloned.",
-        cause="The image is a clone with more parents than ceph-csi maps, or with features that "
-        "the kernel lacks: Ceph's manager copies the parents' data into it. A map during a flatten "
-        "can fail with 22.",
-        evidence="`flatten in progress` in the event of kubelet or of the provisioner; or a failed "
-        "map (22), and the task of Ceph's manager for this image.",
-        risk="None.",
         remedy="Wait. `ceph rbd task list` shows the progress.",
         recovery=retried("Ceph's manager has flattened it"),
         step=LifecycleStep.STAGE,
@@ -239,14 +180,6 @@ ENTRIES: Final = (
         Code.CEPH_KEY_UNUSABLE,
         Severity.ERROR,
         "The node's kernel or the CSI driver cannot use the CephX key of the driver's user.",
-        cause="A key of type aes256k, which Ceph 19.2.6 and 20.2.4 create by default "
-        "(CVE-2025-30156). krbd can use it since kernel 7.0, or with a backport; ceph-csi since "
-        "3.16.3 and 3.17.1, whose image has Ceph 20.2.4. Or the secret's userKey is not a key.",
-        evidence="rbd's `failed to add secret` with 22 or, on older kernels, 524 in kubelet's "
-        "event, and `libceph: secret too big 32` in the kernel log on that node; or ceph-csi's "
-        "`rados: ret=-22` when it connects.",
-        risk="Volumes that are already mapped keep working. A key that is rotated to aes256k makes "
-        "every new map fail on such nodes.",
         remedy="Give the StorageClass's node-stage secret a new user whose key is of type aes "
         "(`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`, if `ceph mon dump` "
         "lists aes in auth_allowed_ciphers; a user that exists keeps its key), or run the pods on "
@@ -259,12 +192,6 @@ ENTRIES: Final = (
         Code.MONITOR_ADDRESS_MISSING,
         Severity.ERROR,
         "No monitor has an address for the ms_mode of the map.",
-        cause="ms_mode=legacy needs a v1 address of the monitors (port 6789), and every other "
-        "ms_mode a v2 address (port 3300). Without ms_mode, rbd before Ceph 20 uses legacy, which "
-        "fails if the monitors support msgr2 only.",
-        evidence="`failed to get mon address (possible ms_mode mismatch)` in kubelet's event. The "
-        "`No such file or directory` that follows is not about the image.",
-        risk=NOT_STARTED,
         remedy="Compare `ceph mon dump` with the map options. For new volumes set mapOptions of "
         "the StorageClass, for example `krbd:ms_mode=prefer-crc` (kernel 5.11 or later). The "
         "mapOptions of an existing PV cannot be changed: `ceph config set client "

@@ -40,8 +40,6 @@ from rbdagent.rules.error_texts import (
     IMAGE,
     KERNEL_VERSION,
     NODE_PODS,
-    NOT_STARTED,
-    WAITERS_EVENT,
     ErrorText,
     attach_errors,
     attach_finding,
@@ -74,9 +72,6 @@ ENTRIES: Final = (
         Code.SHARED_FILE_SYSTEM_REFUSED,
         Severity.ERROR,
         "The claim requests a file system on many nodes, which RBD does not support.",
-        cause="ReadWriteMany with volumeMode Filesystem.",
-        evidence=WAITERS_EVENT,
-        risk="None: the refusal prevents a second writer.",
         remedy="Use ReadWriteOnce; or volumeMode Block for programs that coordinate their access "
         "to a shared disk; or CephFS for files that many nodes write.",
         recovery=Recovery(
@@ -88,10 +83,6 @@ ENTRIES: Final = (
         Code.VOLUME_MODE_MISUSED,
         Severity.ERROR,
         "The pod uses a raw block volume as a directory, or a file system as a device.",
-        cause="volumeMounts name a claim with volumeMode Block, or volumeDevices one with "
-        "Filesystem.",
-        evidence=WAITERS_EVENT,
-        risk="None.",
         remedy="Correct the pod: volumeDevices for Block, volumeMounts for Filesystem.",
         recovery=Recovery(note="the containers of a pod cannot be changed"),
         step=LifecycleStep.PUBLISH,
@@ -100,9 +91,6 @@ ENTRIES: Final = (
         Code.OWNERSHIP_NOT_SET,
         Severity.ERROR,
         "kubelet cannot change the group of the volume's files to the pod's fsGroup.",
-        cause="fsGroup on a volume that is read-only or returns errors.",
-        evidence="`applyFSGroup failed` in kubelet's event.",
-        risk=NOT_STARTED,
         remedy="If the volume is only to be read, omit fsGroup. If not, find out why it does not "
         "accept writes (RBD755, `ceph health detail`).",
         recovery=retried("the volume can be written"),
@@ -112,10 +100,6 @@ ENTRIES: Final = (
         Code.SELINUX_CONFLICT,
         Severity.ERROR,
         "Two pods use the volume on one node with different SELinux labels.",
-        cause="Their securityContext differs, and the volume is mounted with one label for all "
-        "pods.",
-        evidence=WAITERS_EVENT,
-        risk="None.",
         remedy="Give both pods the same seLinuxOptions, or run them on different nodes if the "
         "volume allows that.",
         recovery=retried("the other pod has ended"),
@@ -125,9 +109,6 @@ ENTRIES: Final = (
         Code.IN_TREE_PLUGIN_GONE,
         Severity.ERROR,
         "The volume uses the in-tree RBD plugin, which this version of Kubernetes does not have.",
-        cause="`rbd:` in a pod or PV; the plugin and its migration to CSI were removed in 1.31.",
-        evidence="`no volume plugin matched` in kubelet's event.",
-        risk="None: the image is untouched.",
         remedy="Create a static CSI PV of the same image: driver rbd.csi.ceph.com, volumeHandle "
         'the image\'s name, staticVolume "true", clusterID, pool, and Retain.',
         recovery=Recovery(note="the plugin does not come back"),
@@ -137,10 +118,6 @@ ENTRIES: Final = (
         Code.EXPAND_FAILS,
         Severity.ERROR,
         "The file system cannot be expanded to the volume's new size.",
-        cause="The image is not larger yet, the file system has errors, or the mapping does not "
-        "show the new size.",
-        evidence=WAITERS_EVENT,
-        risk="None for the data: the file system keeps its size.",
         remedy="Check the claim's conditions, and the image's size with `rbd info`. Run fsck if "
         "the file system reports errors.",
         recovery=retried("the reported error is repaired"),
@@ -150,9 +127,6 @@ ENTRIES: Final = (
         Code.MOUNT_FAILS,
         Severity.ERROR,
         "kubelet cannot map or mount the volume.",
-        cause="rbdagent does not recognise this error; see the event.",
-        evidence=WAITERS_EVENT,
-        risk=NOT_STARTED,
         remedy="Repair what the event names. The CSI node plugin's log on that node has more "
         "details.",
         recovery=retried("the reported error is repaired"),
@@ -162,9 +136,6 @@ ENTRIES: Final = (
         Code.OWNERSHIP_BEING_SET,
         Severity.INFO,
         "kubelet is changing the group of the volume's files to the pod's fsGroup, file by file.",
-        cause="fsGroup on a volume with very many files.",
-        evidence="The event VolumePermissionChangeInProgress.",
-        risk="None.",
         remedy="Wait: a pod that is deleted begins again. fsGroupChangePolicy: OnRootMismatch in "
         "the pod's template avoids it the next time.",
         recovery=Recovery(actor="kubelet"),
@@ -175,11 +146,6 @@ ENTRIES: Final = (
         Code.JOURNAL_ENTRY_MISSING,
         Severity.ERROR,
         "ceph-csi's journal has no entry for the volume, so the driver does not find its image.",
-        cause="The PV was restored or copied without the omap entry of ceph-csi in the pool "
-        "(csi.volume.ID): from a backup of the Kubernetes objects, or from another cluster.",
-        evidence="`volume HANDLE not found` with the code NotFound in kubelet's event; whether the "
-        "image exists.",
-        risk="None for the data: the image is not touched.",
         remedy='If the image is there, create a static PV for it: staticVolume "true", '
         "volumeHandle the name of the image, pool and clusterID, and Retain. If it is not, the PV "
         "is of another cluster or pool: check its clusterID. Do not delete the claim while its "
@@ -193,12 +159,6 @@ ENTRIES: Final = (
         Code.NOTHING_STAGED,
         Severity.ERROR,
         "kubelet takes the volume for staged on that node, and nothing is at its staging path.",
-        cause="Something else than kubelet has unmounted the volume there and removed the "
-        "directory (a person, a script), or the CSI node plugin runs with another directory of "
-        "kubelet than before.",
-        evidence="`special device … does not exist` with a path below globalmount in kubelet's "
-        "event of MountVolume.SetUp; the mappings of that node.",
-        risk="None for the data.",
         remedy="End all pods with the volume on that node: kubelet then gives it up, and stages it "
         "again for the next pod. If that is not possible, restart kubelet there: it does not "
         "rely on what it staged before.",

@@ -40,11 +40,6 @@ ENTRIES: Final = (
         Code.FOREIGN_HOLDER,
         Severity.WARNING,
         "A client that is not a mapping of a Kubernetes node holds the image.",
-        cause="qemu or another librbd program, an `rbd` shell, a mapping made by hand, another "
-        "cluster that uses the same pool.",
-        evidence="The client's address and id match no mapping of this node and no node; or "
-        "nothing shows that Kubernetes created the mapping.",
-        risk="ceph-csi refuses to stage the volume while this client watches the image.",
         remedy="Find the owner of the client by its address. rbdagent never acts on this client.",
         recovery=Recovery(
             actor="kubelet", condition="that client has released the image", within_s=RETRY_S
@@ -55,14 +50,6 @@ ENTRIES: Final = (
         Code.CEPH_DAEMON_WATCHES,
         Severity.INFO,
         "A Ceph daemon watches the image as part of its work.",
-        cause="mgr tasks (flatten, trash, snapshots) or mirroring.",
-        evidence="The watcher's client is the mgr's own (`mgr dump`), or it watches the pool's "
-        "`rbd_mirroring`, as only rbd-mirror does. Where these were not observed: probably a "
-        "daemon, if no other librbd client watches and the mgr has a task of the image, or the "
-        "image is mirrored.",
-        risk="None: mgr's watches are short; rbd-mirror keeps one per mirrored image. A client "
-        "that is only probably a daemon may be any librbd program: while it watches, the volume "
-        "does not count as free.",
         remedy=(
             "Nothing to do. If mgr's watch stays, check `ceph rbd task list`. `",
             Verb("check"),
@@ -74,10 +61,6 @@ ENTRIES: Final = (
         Code.WATCH_PASSED_BY,
         Severity.INFO,
         "A watch was present in one observation and gone in the next.",
-        cause="ceph-csi opens the image read-write for about 0.15 s to check whether it is in use, "
-        "and repeats this check while NodeStage waits.",
-        evidence="Two observations of the watchers.",
-        risk="None: the client does not hold the image.",
         remedy="Nothing to do.",
         recovery=None,
     ),
@@ -85,14 +68,6 @@ ENTRIES: Final = (
         Code.CLIENT_ON_TWO_NODES,
         Severity.ERROR,
         "Several nodes have the same client, by reports or by its address, and it is on one node.",
-        cause="An agent reports a client that is not its own: it, or its node, is compromised. Or "
-        "a node got another name, and the report under its former name is left. Or the traffic of "
-        "a node to Ceph leaves through another node, whose address Ceph then sees.",
-        evidence="Client id and address with nonce are equal in the RBDMappings of these nodes, or "
-        "in one of them and in the sysfs of the node that was observed; or the address is the "
-        "InternalIP of another Node than the one that reports it. Ceph gives no id twice.",
-        risk="The reports of these nodes cannot be relied on: a holder may be on either node. A "
-        "report of danger for the data still counts.",
         remedy="Run rbdagent on each of these nodes: there it reads the kernel, not the reports. "
         "Treat a node that reports the client and does not have it as compromised. After a change "
         "of a node's name, delete the RBDNode and the RBDMappings of the former name.",

@@ -34,12 +34,6 @@ ENTRIES: Final = (
         Code.CONTAINER_DOES_NOT_RUN,
         Severity.INFO,
         "The volume is mounted for a pod, and a container of the pod does not run.",
-        cause="What the container's state names: its program ends again and again, its image "
-        "cannot be pulled, or it cannot be created. kubelet pulls images and creates containers "
-        "only after it has mounted all volumes of the pod.",
-        evidence="A container that waits, with a reason that kubelet sets only after the volumes "
-        "are mounted: CrashLoopBackOff, ImagePullBackOff, CreateContainerError and others.",
-        risk="None for the volume.",
         remedy=(
             (
                 "Read the container's own log or message. `Permission denied` below the mount "

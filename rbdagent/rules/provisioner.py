@@ -40,7 +40,6 @@ from rbdagent.rules.map_errors import being_flattened
 from rbdagent.rules.pod_events import decisive, is_about_hanging_call
 from rbdagent.rules.pv_controller import (
     BINDER,
-    NO_VOLUME,
     PROVISIONER,
     RETRY_S,
     SILENT,
@@ -71,10 +70,6 @@ ENTRIES: Final = (
         Code.BEING_PROVISIONED,
         Severity.INFO,
         "The claim's volume is being provisioned.",
-        cause="The claim was handed to its provisioner less than a minute ago, or the provisioner "
-        "is still working: clones and restores take minutes.",
-        evidence="The claim's age, and no failure among its events.",
-        risk="None.",
         remedy="Wait, then run the command again.",
         recovery=None,
         step=LifecycleStep.PROVISION,
@@ -83,12 +78,6 @@ ENTRIES: Final = (
         Code.PROVISIONER_REPORTS_NOTHING,
         Severity.ERROR,
         "The claim waits for its provisioner, which has reported nothing about it.",
-        cause="The provisioner runs under another name than the class states (--drivername), may "
-        "not watch claims, waits for its plugin's socket, or is a version that needs selfLink. It "
-        "reports each of these in its log only.",
-        evidence="The claim's age, and no event from the provisioner on it within fifteen "
-        "minutes; the provisioner's lease and pods, if they were found.",
-        risk=NO_VOLUME,
         remedy="Read the log of the leading provisioner (container csi-provisioner). Restarting "
         "it does no harm: another one becomes the leader within 15 s.",
         recovery=Recovery(actor=PROVISIONER, condition="it runs under that name"),
@@ -98,12 +87,6 @@ ENTRIES: Final = (
         Code.PROVISIONING_FAILS,
         Severity.ERROR,
         "The provisioner fails to create the volume.",
-        cause="The cause is in its event: a missing pool or secret, a wrong clusterID or key, or "
-        "monitors that cannot be reached.",
-        evidence="The event ProvisioningFailed: a phrase that names the cause decides before an "
-        "error number. A later event that only reports a wait does not hide it.",
-        risk="None for data. Delete the claim only while the provisioner runs: it keeps a call "
-        "with an unknown result in memory only, and a restart would leak that image.",
         remedy="Fix what the event names. The provisioner retries automatically. Only a restart "
         "of the provisioner makes it retry at once.",
         recovery=Recovery(
@@ -117,14 +100,6 @@ ENTRIES: Final = (
         Code.PROVISIONER_TOO_OLD,
         Severity.ERROR,
         "The provisioner needs selfLink, which Kubernetes no longer sets.",
-        cause="The provisioner was built with client libraries from before 2020: csi-provisioner "
-        "before 1.4, and every provisioner of external-storage (rbd-provisioner, "
-        "nfs-client-provisioner). Kubernetes 1.20 stopped setting metadata.selfLink, and 1.24 "
-        "removed the option to turn it on again.",
-        evidence="The image of the provisioner's pod. Its error (`selfLink was empty, can't make "
-        "reference`) is in its log: the event that would report the error cannot be created "
-        "either.",
-        risk="None for existing volumes.",
         remedy="Replace the provisioner: with csi-provisioner 1.4 or newer; for NFS with "
         "nfs-subdir-external-provisioner 4.0 or newer; for RBD with ceph-csi (rbd.csi.ceph.com) "
         "and a class that names it. The volumes of the old class stay as they are.",
@@ -135,10 +110,6 @@ ENTRIES: Final = (
         Code.PROVISIONER_MISSING,
         Severity.ERROR,
         "The cluster has no provisioner with the name that the storage class states.",
-        cause="The driver was never installed, or has another name: Rook puts its operator's "
-        "namespace in front of the name (rook-ceph.rbd.csi.ceph.com).",
-        evidence="No CSIDriver and no lease with that name, and no pod that is known to serve it.",
-        risk=NO_VOLUME,
         remedy="Install the driver, or create the class again with the name of the installed "
         "driver.",
         recovery=Recovery(actor=PROVISIONER, condition="the driver is installed"),
@@ -148,9 +119,6 @@ ENTRIES: Final = (
         Code.PROVISIONER_DOWN,
         Severity.ERROR,
         "The provisioner is not running.",
-        cause="Its pods, or the node that they are on, are gone or not ready.",
-        evidence="Its lease, which it renews every few seconds, and its pods.",
-        risk=NO_VOLUME,
         remedy="Get its pods running again (with ceph-csi: the Deployment "
         "csi-rbdplugin-provisioner).",
         recovery=Recovery(actor=PROVISIONER, condition="it runs"),
@@ -160,14 +128,6 @@ ENTRIES: Final = (
         Code.PROVISIONING_HANGS,
         Severity.ERROR,
         "The provisioner has started to create the volume, and its call to Ceph does not return.",
-        cause="Ceph does not answer it: no monitor or OSD can be reached from the plugin's pod, a "
-        "pool is at its quota or has inactive placement groups, or the pool was never initialised "
-        "(`rbd pool init`).",
-        evidence="The event: DeadlineExceeded, then `an operation with the given Volume ID ... "
-        "already exists`; or the event Provisioning alone. `ceph health` of the same moment "
-        "decides: a pool that is full, inactive placement groups of the class's pool, a pause.",
-        risk="None. The call continues inside the plugin. If the claim is deleted now, its image "
-        "may be left behind.",
         remedy="Make sure that Ceph answers the plugin's pod. The call then ends, and no other "
         "action is needed.",
         recovery=Recovery(actor=PROVISIONER, condition="Ceph answers it", within_s=RETRY_S),
@@ -178,10 +138,6 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The claim selects its PV by labels, but its class provisions volumes. The two exclude "
         "each other.",
-        cause="spec.selector is for PVs that already exist.",
-        evidence="The event: `claim Selector is not supported`. A selector on "
-        "velero.io/dynamic-pv-restore is Velero's; the owner of the pods names the template.",
-        risk=NO_VOLUME,
         remedy="Delete the claim, which has no volume yet, and create it again without a selector: "
         "in the object that makes it, if a controller does. Only a claim that is meant for an "
         "existing volume needs a PV of that class with those labels.",
@@ -194,11 +150,6 @@ ENTRIES: Final = (
         Code.MODE_NOT_PROVISIONED,
         Severity.ERROR,
         "The claim requests a file system that several nodes can write to, and RBD has none.",
-        cause="ReadWriteMany with volumeMode Filesystem: two kernels that use one ext4 or xfs "
-        "file system at the same time would destroy it.",
-        evidence="The event of ceph-csi: `multi node access modes are only supported on rbd "
-        "block type volumes`.",
-        risk=NO_VOLUME,
         remedy="Delete the claim, which has no volume yet, and create it again with one of "
         "these: ReadWriteOnce; ReadWriteMany with volumeMode Block, if the program itself "
         "coordinates access to a shared block device; or a class of CephFS for shared files.",
@@ -209,12 +160,6 @@ ENTRIES: Final = (
         Code.SELECTED_NODE_STUCK,
         Severity.ERROR,
         "The volume must be provisioned for a node where this is not possible.",
-        cause="The scheduler chose a node (WaitForFirstConsumer). That node was removed, or "
-        "never had the driver. The choice stays in the claim, and no other node fits the claim "
-        "any more.",
-        evidence="The annotation volume.kubernetes.io/selected-node, the nodes, and the drivers "
-        "of their CSINodes.",
-        risk=NO_VOLUME,
         remedy="Remove the annotation: the scheduler then chooses a node again. A volume that is "
         "being provisioned for the old node may still be created. For RBD without topology, this "
         "does no harm.",
@@ -225,12 +170,6 @@ ENTRIES: Final = (
         Code.WAITS_FOR_POPULATOR,
         Severity.WARNING,
         "The claim has a data source that a populator reads, and no volume yet.",
-        cause="spec.dataSourceRef names an object that external-provisioner does not read: it "
-        "leaves the claim to the populator of that kind (CDI, for example). The populator is not "
-        "installed, has not finished, or does not find the object.",
-        evidence="The event `Assuming an external populator will provision the volume`; "
-        "spec.dataSourceRef.",
-        risk=NO_VOLUME,
         remedy="Look at that object and at the events and pods of its populator. The populator "
         "makes a second claim, fills it, and gives its PV to this one: leave both to it. Without a "
         "populator for the kind, no component ever creates the volume.",

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 BINDER: Final = "the PV controller"
 PROVISIONER: Final = "external-provisioner"
-NO_VOLUME: Final = "None: the claim has no volume that a client could hold."
 SYNC_S: Final = 15
 """The interval between two syncs of the PV controller (``--pvclaimbinder-sync-period``;
 pkg/controller/volume/persistentvolume/config/v1alpha1/defaults.go@v1.36.3)."""

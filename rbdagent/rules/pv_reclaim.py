@@ -80,10 +80,6 @@ ENTRIES: Final = (
         Code.VOLUME_RELEASED,
         Severity.INFO,
         "The PV is Released: its claim is gone, and its reclaim policy keeps the PV.",
-        cause="Its claim was deleted, or the PV was restored without its claim. Retain keeps the "
-        "PV indefinitely.",
-        evidence="The PV's phase, claimRef and reclaim policy.",
-        risk="None: the image stays, and no claim gets it.",
         remedy="To use it again, write the name and namespace of the new claim into the PV's "
         "claimRef, without a uid, and name the PV in the new claim (volumeName). Check before that "
         "no client has the image open. Nothing is wiped: the new claim gets the data.",
@@ -95,10 +91,6 @@ ENTRIES: Final = (
         Code.RELEASED_BUT_CLAIM_LIVES,
         Severity.ERROR,
         "The PV is Released although its claim exists.",
-        cause="The PV controller was stopped in the middle of its work, or a webhook rejects its "
-        "writes. Before Kubernetes 1.20, a race in the controller could also cause this.",
-        evidence="claimRef.uid equals the uid of the existing claim.",
-        risk="With reclaim policy Delete, the provisioner deletes the image of an existing claim.",
         remedy="Set Retain at once, and delete nothing. The PV controller sets the PV to Bound "
         "at its next sync. If it does not, it is not running. There is nothing to patch.",
         recovery=Recovery(actor=BINDER, within_s=SYNC_S),
@@ -108,9 +100,6 @@ ENTRIES: Final = (
         Code.VOLUME_RESERVED,
         Severity.INFO,
         "The PV is reserved for a claim that does not exist.",
-        cause="A claimRef was written into the PV, and the claim was not created yet.",
-        evidence="Phase Available with a claimRef, and no claim of that name.",
-        risk="None.",
         remedy="Create the claim, or remove the claimRef from the PV: then any claim that fits "
         "may get the PV and its data.",
         recovery=Recovery(
@@ -122,10 +111,6 @@ ENTRIES: Final = (
         Code.RECLAIM_FAILED,
         Severity.ERROR,
         "The PV is Failed: Kubernetes has no plugin that can reclaim it.",
-        cause="The PV has an in-tree source (spec.rbd) and reclaim policy Delete, and its plugin "
-        "was removed in 1.31. Or its policy is Recycle, which RBD does not support.",
-        evidence="Phase Failed, and the PV's status.message.",
-        risk="None: the image is untouched. A provisioner ignores a Failed PV.",
         remedy="To use it again: set Retain, and remove the claimRef. The PV is then Available, "
         "with its data, to any claim that fits. To get rid of it: delete the PV, then delete the "
         "image by hand.",
@@ -136,9 +121,6 @@ ENTRIES: Final = (
         Code.DELETION_UNDER_WAY,
         Severity.INFO,
         "The PV is Released, and its image is being deleted.",
-        cause="Its claim was deleted, and its reclaim policy is Delete.",
-        evidence="The PV's phase and reclaim policy, and the time since its release.",
-        risk="The data is deleted within seconds. Retain may still save it.",
         remedy="No action is needed. To keep the data, set Retain now.",
         recovery=Recovery(actor=PROVISIONER, within_s=RETRY_S),
         step=LifecycleStep.RECLAIM,
@@ -147,11 +129,6 @@ ENTRIES: Final = (
         Code.DELETION_HELD,
         Severity.ERROR,
         "The PV is to be deleted, and its image is still in use.",
-        cause="A mapping that was left behind, another cluster, a running backup, or rbd-mirror "
-        "with more daemons than ceph-csi is configured for.",
-        evidence="The PV's phase and reclaim policy, the image's watchers and attachments, and "
-        "the event VolumeFailedDelete.",
-        risk="The data is deleted as soon as the last holder releases the image.",
         remedy="Read the findings about the holder. To keep the data, set Retain first. Never "
         "remove the PV's finalizers: the image would be left behind.",
         recovery=Recovery(
@@ -163,13 +140,6 @@ ENTRIES: Final = (
         Code.DELETION_FAILS,
         Severity.ERROR,
         "The PV is to be deleted, and the deletion of its image fails.",
-        cause="The cause is in the event: most often the provisioner's secret was deleted with "
-        "its namespace, or Ceph does not answer. A call that does not return names no cause; then "
-        "`ceph health` decides (a full pool, inactive PGs). Error numbers have their own meaning "
-        "here: 1 while an image is read from the trash is about the key of ceph-mgr, 95 about the "
-        "age of Ceph, 39 about clones, 34 about a list that is too long.",
-        evidence="The event VolumeFailedDelete, verbatim.",
-        risk="None. Without the PV object, no controller would delete the image.",
         remedy="Fix what the event names. Never remove the PV's finalizers.",
         recovery=Recovery(
             actor=PROVISIONER, condition="the cause in the event is fixed", within_s=RETRY_S
@@ -182,12 +152,6 @@ ENTRIES: Final = (
         Code.NO_PROVISIONER_DELETES,
         Severity.ERROR,
         "The PV is to be deleted, and no provisioner deletes it.",
-        cause="The provisioner does not run. Or the PV belongs to another provisioner: "
-        "pv.kubernetes.io/provisioned-by names a driver that is not in this cluster. Or the PV is "
-        "static, and external-provisioner is older than 3.5.",
-        evidence="The PV's phase and reclaim policy, the time since its release, and no event "
-        "from a provisioner.",
-        risk="As soon as a provisioner for the PV runs, it deletes the image.",
         remedy="Get the provisioner running. Or set Retain, save the data that is needed, and "
         "delete the image and the PV by hand.",
         recovery=Recovery(actor=PROVISIONER, condition="it runs", within_s=RETRY_S),
@@ -197,11 +161,6 @@ ENTRIES: Final = (
         Code.BOUND_ELSEWHERE,
         Severity.ERROR,
         "The PV names a claim that is bound to another PV.",
-        cause="Two PVs were created for one claim, for example in a race between a static PV and "
-        "a provisioner.",
-        evidence="The PV's claimRef, and the claim's volumeName.",
-        risk="The PV controller releases this PV. If it was provisioned with reclaim policy "
-        "Delete, it is deleted with its image.",
         remedy="If the data is needed, set Retain at once.",
         recovery=Recovery(actor=BINDER, within_s=SYNC_S),
         step=LifecycleStep.RELEASE,

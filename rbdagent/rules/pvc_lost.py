@@ -54,12 +54,6 @@ ENTRIES: Final = (
         Code.CLAIM_LOST,
         Severity.ERROR,
         "The claim names a PV, but the PV's claimRef does not match the claim.",
-        cause="The PV's claimRef contains the uid of another claim. Most often YAML was restored "
-        "into a new cluster with the old uid (event ClaimMisbound).",
-        evidence="The claim's uid compared with PV.spec.claimRef.uid.",
-        risk="With reclaim policy Delete, Kubernetes treats the PV as released: its data is "
-        "deleted (an RBD image as soon as no client watches it), in this cluster or the one it "
-        "came from.",
         remedy="Set the PV to Retain first. Make sure that no other cluster uses the volume. "
         "Then write the uid of the existing claim into the PV's claimRef. It does not help to "
         "remove the uid: a claim that was bound once accepts only a PV with the claim's own uid, "
@@ -73,10 +67,6 @@ ENTRIES: Final = (
         Code.REFERENCE_LOST,
         Severity.ERROR,
         "The claim is marked as bound, and names no PV.",
-        cause="It was created from YAML with the annotation pv.kubernetes.io/bind-completed and "
-        "without volumeName.",
-        evidence="The claim's annotation and its empty volumeName.",
-        risk="None for the data, whatever the event states.",
         remedy="Set the claim's volumeName again. Or remove the annotation bind-completed: the "
         "claim is then bound like a new one, and a class with a provisioner creates a new, empty "
         "volume for it.",
@@ -87,11 +77,6 @@ ENTRIES: Final = (
         Code.VOLUME_GONE,
         Severity.ERROR,
         "The PV of a bound claim no longer exists.",
-        cause="The PV was deleted by force (its finalizer was removed), or a backup was restored "
-        "without PVs.",
-        evidence="The claim's volumeName, and no PV with that name.",
-        risk="None yet: the event states `Data on the volume is lost!`, but deleting a PV object "
-        "deletes no image.",
         remedy="Create the PV again with the same name: with the same driver and volumeHandle, "
         "reclaim policy Retain, and the uid of the existing claim in its claimRef.",
         recovery=Recovery(
@@ -103,9 +88,6 @@ ENTRIES: Final = (
         Code.CLAIMED_TWICE,
         Severity.ERROR,
         "Two existing claims name the same PV.",
-        cause="A claim was copied under another name, with its volumeName and annotations.",
-        evidence="The PV's claimRef refers to the other claim, by name and uid.",
-        risk="None as long as the PV belongs to the other claim.",
         remedy="Delete this claim, which deletes no image because the PV belongs to the other "
         "claim. Create the claim again with a separate PV: a clone or a snapshot, if it needs the "
         "same data. Never create a second PV of the same image.",
@@ -116,10 +98,6 @@ ENTRIES: Final = (
         Code.OLDER_VOLUME_LEFT,
         Severity.INFO,
         "The claim is bound, and another PV still names a claim with the same name.",
-        cause="The claim was created again, and a provisioner was faster than the PV that was "
-        "kept. Or an older volume was retained on purpose.",
-        evidence="The claimRefs of the PVs.",
-        risk="The new volume is empty, so the data may seem to be lost.",
         remedy="If the data is in the other PV: set both PVs to Retain, stop the pods, delete "
         "the claim, and create it again with volumeName.",
         recovery=None,

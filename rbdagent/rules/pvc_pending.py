@@ -36,7 +36,6 @@ from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
     BINDER,
     CONTROLLER_MANAGER,
-    NO_VOLUME,
     SILENT,
     SYNC_S,
     all_fitting,
@@ -80,10 +79,6 @@ ENTRIES: Final = (
         Code.CLAIM_UNBOUND,
         Severity.ERROR,
         "The claim is not bound, and the reason was not observed.",
-        cause="No PV fits, the storage class does not exist, its provisioner fails, the class "
-        "waits for the first pod, or the PV is bound to another claim.",
-        evidence="The claim's phase and events.",
-        risk=NO_VOLUME,
         remedy=(
             "Run `",
             Verb("diagnose"),
@@ -96,11 +91,6 @@ ENTRIES: Final = (
         Code.STORAGE_CLASS_MISSING,
         Severity.ERROR,
         "The claim's storage class does not exist.",
-        cause="The name is misspelled, the class was deleted or renamed, or the YAML comes from "
-        "another cluster.",
-        evidence="The claim's storageClassName compared with every StorageClass. A claim can "
-        "bind to a PV of a class that does not exist, but no such PV fits.",
-        risk=NO_VOLUME,
         remedy="Create a storage class with that name, or create a PV of that class. A claim's "
         "class cannot be changed. The alternative is to delete the claim, which has no volume "
         "yet, and to create it again with a class that exists.",
@@ -111,13 +101,6 @@ ENTRIES: Final = (
         Code.NO_VOLUME_FITS,
         Severity.ERROR,
         "No PersistentVolume fits the claim, and no provisioner creates one.",
-        cause="The claim requests no storage class, or one without a provisioner. Every PV is "
-        "too small, has another class or mode, is already claimed, or does not match the claim's "
-        "selector.",
-        evidence="Each PV compared with the claim, by the rules of the PV controller. The "
-        "closest PVs are listed with the reasons why they do not fit. Kubernetes reports none of "
-        "these reasons.",
-        risk=NO_VOLUME,
         remedy="Create a PV that fits, or change the closest one: a PV's class, capacity, access "
         "modes and labels can be changed, its volumeMode cannot. Or delete the claim, which has "
         "no volume yet, and create it again with a class that has a provisioner.",
@@ -128,10 +111,6 @@ ENTRIES: Final = (
         Code.WAITS_FOR_FIRST_POD,
         Severity.INFO,
         "The claim has no volume because no pod uses it yet.",
-        cause="Its storage class binds a claim only when the first pod uses it "
-        "(WaitForFirstConsumer).",
-        evidence="The class's volumeBindingMode, and no pod that uses the claim.",
-        risk="None.",
         remedy="No action is needed. To get a volume, start a pod that uses the claim.",
         recovery=None,
         step=LifecycleStep.PROVISION,
@@ -140,10 +119,6 @@ ENTRIES: Final = (
         Code.FIRST_POD_NOT_SCHEDULED,
         Severity.ERROR,
         "The claim waits for its first pod, and the scheduler finds no node for that pod.",
-        cause="No node meets the pod's requirements: resources, taints, affinity, or the "
-        "topology of its volumes. The claim is not the cause.",
-        evidence="The class's volumeBindingMode and the pod's condition PodScheduled.",
-        risk=NO_VOLUME,
         remedy="Read the scheduler's message for the pod. When the pod has a node, the claim "
         "gets its volume automatically.",
         recovery=Recovery(actor="the scheduler", condition="a node fits the pod"),
@@ -153,9 +128,6 @@ ENTRIES: Final = (
         Code.NAMED_VOLUME_MISSING,
         Severity.ERROR,
         "The claim requests a PV by name, and that PV does not exist.",
-        cause="The name is misspelled, the PV was deleted, or YAML was restored without its PV.",
-        evidence="The claim's volumeName compared with the PVs. Kubernetes records no event.",
-        risk="None: the claim was never bound.",
         remedy="Create a PV with that name (its image may still exist), with no claimRef or with "
         "one that names this claim. Or delete the claim, which has no volume yet, and create it "
         "again without volumeName.",
@@ -166,11 +138,6 @@ ENTRIES: Final = (
         Code.NAMED_VOLUME_REFUSED,
         Severity.ERROR,
         "The claim requests a PV by name, and that PV does not meet its requirements.",
-        cause="The PV has another size, class, access mode, volumeMode or "
-        "volumeAttributesClassName. Often a claim without a class has received the default class "
-        "in the meantime.",
-        evidence="The PV compared with the claim, and the event VolumeMismatch.",
-        risk="None: nothing is bound.",
         remedy="Change the PV: its class, capacity and access modes can be changed. Its "
         "volumeMode cannot be changed, and neither can a claim's volumeName: delete the claim, "
         "which has no volume yet, and create it again.",
@@ -183,11 +150,6 @@ ENTRIES: Final = (
         Code.CLAIM_WITHOUT_CLASS,
         Severity.ERROR,
         "The claim names no storage class, no class is the default, and no PV fits.",
-        cause="storageClassName is not set, and no class is marked as the default. Or a class "
-        "became the default later, on Kubernetes before 1.26.",
-        evidence="The claim, the annotations of the storage classes, and each PV compared with "
-        "the claim.",
-        risk=NO_VOLUME,
         remedy="Set the claim's class: Kubernetes allows this once, while no class is set. Or "
         "mark a class as the default: every claim without a class then gets it.",
         recovery=Recovery(
@@ -199,10 +161,6 @@ ENTRIES: Final = (
         Code.PLUGIN_REMOVED,
         Severity.ERROR,
         "The claim's storage class names a plugin that Kubernetes has removed.",
-        cause="Kubernetes removed its in-tree plugins; kubernetes.io/rbd with 1.31.",
-        evidence="The class's provisioner and the version of the API server, or the event `no "
-        "volume plugin matched`.",
-        risk="None for existing volumes, provided that they were migrated to CSI.",
         remedy="Delete the class and create it again with the same name, with provisioner "
         "rbd.csi.ceph.com and its parameters: pending claims then get their volumes. Or use "
         "another class in a new claim.",
@@ -214,11 +172,6 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The claim waits for the scheduler, but its pod was assigned to a node without the "
         "scheduler.",
-        cause="The pod's nodeName was set by hand, or by a tool. With WaitForFirstConsumer, only "
-        "the scheduler passes the claim on to its provisioner.",
-        evidence="The class's volumeBindingMode, a pod with a node, and no selected-node "
-        "annotation on the claim.",
-        risk=NO_VOLUME,
         remedy="Create the pod with a nodeSelector instead of nodeName. Or set the node of the "
         "volume by hand, in place of the scheduler.",
         recovery=Recovery(note="only the scheduler passes the claim on, and it never sees the pod"),
@@ -228,10 +181,6 @@ ENTRIES: Final = (
         Code.NAMED_VOLUME_TAKEN,
         Severity.ERROR,
         "The claim requests a PV by name, and that PV belongs to another claim.",
-        cause="The PV belongs to another claim. Or it still names an older claim with the same "
-        "name, which was deleted and created again.",
-        evidence="The PV's claimRef, with its uid, compared with the claim.",
-        risk="If a PV is given to another claim, that claim gets its data as well.",
         remedy="Name another PV. A claim's volumeName cannot be changed: delete the claim, which "
         "has no volume yet, and create it again.",
         recovery=Recovery(
@@ -243,12 +192,6 @@ ENTRIES: Final = (
         Code.KEPT_VOLUME_REFUSED,
         Severity.ERROR,
         "A PV is reserved for the claim and does not fit it.",
-        cause="The PV's claimRef names the claim, but its size, access modes, volumeMode or "
-        "volumeAttributesClassName do not meet the claim's requirements.",
-        evidence="The PV compared with the claim. Kubernetes records an event only if the "
-        "volumeMode differs.",
-        risk="A class with a provisioner creates another, empty volume for the claim, and the "
-        "data seems to be lost.",
         remedy="Change the PV's capacity or access modes. If the claim must get no other PV, "
         'name the PV in the claim (volumeName), or request no class (storageClassName "").',
         recovery=Recovery(
@@ -260,9 +203,6 @@ ENTRIES: Final = (
         Code.BINDING_DUE,
         Severity.WARNING,
         "The claim and the PV fit each other, but are not bound yet.",
-        cause="One of them was changed just now, or the PV controller does not run.",
-        evidence="The claim and the PV, compared by the rules of the PV controller.",
-        risk="None.",
         remedy="Wait half a minute, then run the command again. If nothing has changed, check "
         "whether kube-controller-manager runs, and read its log.",
         recovery=Recovery(actor=BINDER, within_s=SYNC_S),
@@ -272,12 +212,6 @@ ENTRIES: Final = (
         Code.CONTROLLER_DOWN,
         Severity.ERROR,
         "The PV controller is not working: what it normally does within seconds is not done.",
-        cause="kube-controller-manager is down, has no leader, or was started without its "
-        "controller persistentvolume-binder. Or a webhook rejects its writes.",
-        evidence="PVs without a phase, claims that were not handed to their provisioner, and the "
-        "lease of kube-controller-manager in kube-system.",
-        risk="None at once. Nothing is bound, released, attached or cleaned up in the whole "
-        "cluster.",
         remedy="Get kube-controller-manager running again, and read its log.",
         recovery=Recovery(
             actor=BINDER, condition="kube-controller-manager runs again", within_s=SYNC_S

@@ -49,12 +49,6 @@ ENTRIES: Final = (
         Severity.ERROR,
         "A rolling update is deadlocked: the new pod waits for the volume, and the old pod stays "
         "until the new pod is ready.",
-        cause="A Deployment on a ReadWriteOnce claim with maxSurge > 0 and maxUnavailable 0, the "
-        "default for fewer than four replicas. The new pod is on another node and waits for the "
-        "old pod, which the Deployment keeps until the new pod is ready.",
-        evidence="Both pods use the claim, and their ReplicaSets belong to one Deployment. The "
-        "Deployment's strategy is shown if it was observed.",
-        risk="The update never ends. No data is at risk.",
         remedy="Set the Deployment's strategy to Recreate (or maxSurge: 0, maxUnavailable: 1), or "
         "use a StatefulSet. If you delete only the old pod, its ReplicaSet creates another one.",
         recovery=Recovery(note="each of the two pods waits for the other"),
@@ -64,10 +58,6 @@ ENTRIES: Final = (
         Code.WAITING_FOR_USER,
         Severity.ERROR,
         "A pod waits for a volume that a pod on another node uses.",
-        cause="A ReadWriteOnce volume can be used on only one node.",
-        evidence="A waiting pod of the claim, a running pod of another workload on another node, "
-        "and access modes that allow one node.",
-        risk="None for the data: the wait protects it.",
         remedy="Stop the pod that uses the volume, or run both pods on one node.",
         recovery=Recovery(
             actor="the attach/detach controller",
@@ -80,10 +70,6 @@ ENTRIES: Final = (
         Code.ONCE_POD_IN_USE,
         Severity.ERROR,
         "The volume allows one pod at a time, and another pod uses it.",
-        cause="The access mode is ReadWriteOncePod: a second pod waits even on the same node. A "
-        "rolling update with maxSurge > 0 never ends.",
-        evidence="The PV's access modes, both pods, and the message of the scheduler or kubelet.",
-        risk="None for the data: the wait protects it.",
         remedy="End the other pod. For a Deployment, set the strategy to Recreate.",
         recovery=Recovery(
             actor="the scheduler and kubelet", condition="the other pod has ended", within_s=RETRY_S
@@ -94,11 +80,6 @@ ENTRIES: Final = (
         Code.REPLICAS_SHARE_VOLUME,
         Severity.ERROR,
         "Two replicas of one controller use one claim, and the volume is for one node only.",
-        cause="replicas > 1 with a ReadWriteOnce claim in the pod template. This is not a rolling "
-        "update, and no update strategy helps.",
-        evidence="Both pods belong to the same ReplicaSet or StatefulSet, and use the same claim.",
-        risk="None for the data: the waiting pod does not start. Scaling down a StatefulSet whose "
-        "persistentVolumeClaimRetentionPolicy has whenScaled: Delete deletes claims.",
         remedy="Run one replica; or use a StatefulSet with volumeClaimTemplates, which creates a "
         "separate volume for each replica; or use a volume for many nodes (CephFS). Check a "
         "StatefulSet's persistentVolumeClaimRetentionPolicy before scaling it down.",

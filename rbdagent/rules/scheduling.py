@@ -63,10 +63,6 @@ ENTRIES: Final = (
         Code.POD_CLAIM_NOT_READY,
         Severity.ERROR,
         "A claim that the pod names is not bound, is being deleted, or does not exist.",
-        cause="The claim is Pending or Lost, the claim was deleted, or the pod's YAML names "
-        "another claim. That claim may not be the one that TARGET names.",
-        evidence="The message of the scheduler or kubelet, and the pod's claims.",
-        risk="None: the pod has not started.",
         remedy=(
             "Run `",
             Verb("diagnose"),
@@ -81,12 +77,6 @@ ENTRIES: Final = (
         Code.VOLUME_TIED_TO_OTHER_NODES,
         Severity.ERROR,
         "The volume may be used on certain nodes only, and the pod can run on none of them.",
-        cause="The PV has a node affinity: the topology it was provisioned for, or an affinity "
-        "that was set by hand. No node has these labels (any more), the pod may not run on a node "
-        "that has them, or spec.nodeName put the pod on another node.",
-        evidence="The PV's nodeAffinity compared with the labels of every Node, and the message "
-        "of the scheduler or kubelet.",
-        risk="None: the pod has not started.",
         remedy="Restore the labels on a node, or let the pod run on the nodes that have them. "
         "The affinity of a PV cannot be changed: to remove it, set the PV to Retain and create "
         "the PV again without it.",
@@ -97,11 +87,6 @@ ENTRIES: Final = (
         Code.VOLUME_LIMIT_REACHED,
         Severity.ERROR,
         "Every node that could run the pod has as many volumes as its driver allows.",
-        cause="The CSI node plugin reports a limit (ceph-csi: --maxvolumespernode, 0 means no "
-        "limit). Attachments of pods that are gone count as well.",
-        evidence="The message of the scheduler or attacher; the attached volumes in the status "
-        "of each Node compared with the limit in its CSINode.",
-        risk="None: the pod has not started.",
         remedy="Look for attachments that no pod needs, add a node, or raise the driver's limit.",
         recovery=Recovery(
             actor=SCHEDULER, condition="a volume was detached from one of these nodes"
@@ -112,13 +97,6 @@ ENTRIES: Final = (
         Code.EPHEMERAL_CLAIM_NAME_TAKEN,
         Severity.ERROR,
         "The pod's ephemeral volume gets no claim: another claim already has its name.",
-        cause="The claim of a generic ephemeral volume has the name POD-VOLUME. A claim with "
-        "that name exists and was not created for this pod: it belongs to an older pod, or was "
-        "created separately. Shortly after a StatefulSet has created its pod again, it may be the "
-        "claim of the previous pod.",
-        evidence="`pod is not owner` in the pod's event or condition.",
-        risk="Kubernetes refuses the claim so that the pod does not write into the volume of "
-        "another owner.",
         remedy="Rename the pod or its volume. Or, if nothing needs that claim: set its PV to "
         "Retain, and delete the claim.",
         recovery=Recovery(note="a claim cannot be renamed"),
@@ -128,9 +106,6 @@ ENTRIES: Final = (
         Code.NOT_SCHEDULED_FOR_OTHER_REASONS,
         Severity.INFO,
         "The scheduler finds no node for the pod, and its message does not name a volume.",
-        cause="Resources, taints, affinity of the pod itself, or a scheduling gate.",
-        evidence="The pod's condition PodScheduled.",
-        risk="None.",
         remedy="Read the scheduler's message for the pod. Its volumes are not the cause.",
         recovery=None,
         step=LifecycleStep.SCHEDULE,

@@ -40,9 +40,6 @@ ENTRIES: Final = (
         Code.NOT_AN_RBD_VOLUME,
         Severity.ERROR,
         "The volume is not an RBD image.",
-        cause="Another driver or volume type created it.",
-        evidence="The PV's source.",
-        risk="None.",
         remedy="Use the tools of that driver.",
         recovery=None,
     ),
@@ -50,10 +47,6 @@ ENTRIES: Final = (
         Code.DUPLICATE_HANDLE,
         Severity.ERROR,
         "Two PVs have the same driver and volume handle.",
-        cause="Static PVs were written by hand with the same handle (ceph-csi#4526).",
-        evidence="The PVs' sources.",
-        risk="kubelet and external-attacher treat both as one volume: the second pod gets the "
-        "wrong one, or none.",
         remedy="Set the reclaim policy Retain on all of these PVs first: they are one image, and "
         "the deletion of any of their claims would delete the image. Then find out which claim "
         "the data belongs to, delete the other PV, and create it again with a different handle.",
@@ -64,9 +57,6 @@ ENTRIES: Final = (
         Code.SEVERAL_VOLUMES,
         Severity.INFO,
         "The pod has further RBD volumes.",
-        cause="A pod may use several volumes; rbdagent reports on one of them.",
-        evidence="The pod's claims.",
-        risk="None.",
         remedy="Run rbdagent for each of the other volumes.",
         recovery=None,
     ),
@@ -74,9 +64,6 @@ ENTRIES: Final = (
         Code.IMAGE_NAME_UNKNOWN,
         Severity.ERROR,
         "The image that the PV refers to is unknown.",
-        cause="Its volume handle does not have ceph-csi's format, and it has no image name.",
-        evidence="The PV's source.",
-        risk="None.",
         remedy="Name the image itself: POOL/IMAGE.",
         recovery=None,
     ),
@@ -84,10 +71,6 @@ ENTRIES: Final = (
         Code.TARGET_NOT_SEEN,
         Severity.WARNING,
         "The target was not found, or the source that knows it was not observed.",
-        cause="A typo, or a source that was not observed: only Kubernetes knows the image of a "
-        "claim, a pod or a PersistentVolume.",
-        evidence="The state of each source.",
-        risk="None.",
         remedy="Check the name, and the sources that were not observed. Without Kubernetes, name "
         "the image (POOL/IMAGE) or its device (/dev/rbdN).",
         recovery=None,

@@ -76,10 +76,6 @@ ENTRIES: Final = (
         Code.HOLDER_NODE_DOWN,
         Severity.ERROR,
         "The node that holds the volume is not Ready or no longer exists.",
-        cause="A failure of power, network or kubelet.",
-        evidence="The Node object, and the watch: it ends some 30 s after the client does.",
-        risk="A node without kubelet may still run containers that write. A forced detach gives "
-        "the volume two writers.",
         remedy="While the node's watch exists, Ceph has a live client on it: bring the node back, "
         "or power it off. Set the out-of-service taint only when the node is off: its pods and "
         "attachments are then removed within 20 s. Remove the taint when the node is back.",
@@ -95,9 +91,6 @@ ENTRIES: Final = (
         Code.POD_ENDING,
         Severity.INFO,
         "A pod with the volume is terminating, and its time limit is not over yet.",
-        cause="The pod was deleted. Its grace period, plus one minute to unmount, is not over.",
-        evidence="deletionTimestamp, which is the time of the request plus the grace period.",
-        risk="None.",
         remedy="Wait, then run the command again. Never delete the pod by force.",
         recovery=Recovery(actor="kubelet", within_s=60),
     ),
@@ -105,11 +98,6 @@ ENTRIES: Final = (
         Code.POD_DOES_NOT_END,
         Severity.ERROR,
         "A pod with the volume is past its grace period, and its containers are still running.",
-        cause="A process is in uninterruptible sleep, usually because its I/O to Ceph hangs; or "
-        "the container runtime does not respond.",
-        evidence="deletionTimestamp is one minute ago or more, a container is running, and the "
-        "node is Ready.",
-        risk="A force delete removes only the API object: the process continues, and may write.",
         remedy="Check Ceph first (`ceph health detail`), then the process on that node. If Ceph is "
         "healthy and the process does not end, reboot the node. Never delete the pod by force "
         "before that.",
@@ -122,11 +110,6 @@ ENTRIES: Final = (
         Code.UNMOUNT_FAILS,
         Severity.ERROR,
         "No container on that node uses the volume any more, but kubelet has not released it.",
-        cause="NodeUnpublish or NodeUnstage fails there: something keeps the mount or the device "
-        "open, or the CSI driver fails or is not running. No event reports it.",
-        evidence="The node is Ready and still lists the volume in volumesInUse; or the pod has "
-        "ended, and its object still exists and has no finalizer.",
-        risk="A Ready node is never detached by force: the problem lasts as long as its cause.",
         remedy="Run rbdagent on that node: it names what keeps the volume there. The error itself "
         "is in the logs of kubelet and of the CSI plugin on that node.",
         recovery=Recovery(
@@ -141,11 +124,6 @@ ENTRIES: Final = (
         Code.POD_ON_LOST_NODE,
         Severity.ERROR,
         "A pod is stuck Terminating because kubelet on its node is not reporting.",
-        cause="The node is down or disconnected. Only its kubelet can report that the containers "
-        "have ended. Until then the controller counts them as running.",
-        evidence="deletionTimestamp is one minute ago or more, and the Node is not Ready.",
-        risk="The machine may still run and write. A force delete of the pod starts the six "
-        "minutes of the forced detach, whether the machine is off or not.",
         remedy="Bring the node back. If it does not come back, check its watch (`rbd status`): "
         "while the watch is alive, the machine writes. Power the machine off, and only then set "
         "the out-of-service taint: the pod and its attachments are removed within 20 s. Remove "
@@ -157,12 +135,6 @@ ENTRIES: Final = (
         Code.OUT_OF_SERVICE_NODE_ALIVE,
         Severity.CRITICAL,
         "A node is Ready and has the out-of-service taint.",
-        cause="The taint was set on a node that was not off, or was not removed after the node "
-        "came back.",
-        evidence="The taint, and the Node's condition Ready. The controller acts on the taint on a "
-        "Ready node too, whatever the effect of the taint is.",
-        risk="Every volume whose pod leaves that node is detached without waiting for its "
-        "unmount: the next node gets the volume while this node still writes.",
         remedy="If the machine was off at any time since the taint was set, remove the taint. If "
         "not: stop the pods with volumes there and reboot the machine first.",
         recovery=Recovery(note="no component removes the taint"),

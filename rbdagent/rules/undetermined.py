@@ -60,12 +60,6 @@ ENTRIES: Final = (
         Code.NO_HOLDER,
         Severity.INFO,
         "No client holds the image.",
-        cause="No watch on the header, no mapping on any node, no running pod, no attachment.",
-        evidence="The watchers according to Ceph, this node's sysfs, a report of each other node's "
-        "agent that is at most ten minutes old, and the API. Each of them was observed.",
-        risk="A mapping on a machine that is not a node of the cluster, or whose Node was deleted, "
-        "shows only on that machine if it is read-only or has no watch. The clients of a mirrored "
-        "image in the peer cluster are not seen.",
         remedy="If a pod still waits, its events show what it waits for.",
         recovery=None,
     ),
@@ -73,11 +67,6 @@ ENTRIES: Final = (
         Code.HOLDER_UNDETERMINED,
         Severity.WARNING,
         "What a holder does, or whether a holder exists, could not be observed from here.",
-        cause="The holder is on another node, or a required source was not observed: a node "
-        "without a recent report of its agent may have the image mapped without a watch. Or the "
-        "agent there is newer, and reports a finding that this version of rbdagent does not know.",
-        evidence="The missing sources are listed with the holder.",
-        risk="Unmapping on a guess destroys data.",
         remedy="Run rbdagent on the holder's own node.",
         recovery=None,
     ),

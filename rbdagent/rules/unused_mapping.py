@@ -56,15 +56,6 @@ ENTRIES: Final = (
         Code.MAPPING_ORPHANED,
         Severity.ERROR,
         "The image is mapped on a node, and nothing on that node uses it.",
-        cause="kubelet's NodeUnstage kept failing, and kubelet restarted and no longer tracks the "
-        "volume; or ceph-csi's rollback could not unmap and deleted its image-meta.json; or the "
-        "VolumeAttachment or its finalizer was removed by hand; or the map completed after its "
-        "timeout.",
-        evidence="rbdagent checked every mount namespace, open descriptor, device-mapper, loop and "
-        "swap device, kernel file system, operation in progress, pod and VolumeAttachment. None of "
-        "them uses the device. A single observation does not show how long this has been so.",
-        risk="No other node gets the volume: its pods wait with Multi-Attach or 'still being "
-        "used'. No component removes the mapping once kubelet no longer tracks the volume.",
         remedy=(
             "On its node, run `",
             Verb("unmap"),
@@ -82,14 +73,6 @@ ENTRIES: Final = (
         Code.MAPPING_PINNED,
         Severity.ERROR,
         "Kubernetes no longer uses the volume, but something on the node keeps its device open.",
-        cause="A bind mount of the volume in a container's mount namespace; a process with its "
-        "working directory or an open file on the volume, even if the volume is no longer mounted "
-        "anywhere; device-mapper or LUKS, a loop device, swap; a file system that was lazily "
-        "unmounted.",
-        evidence="Mounts in all namespaces, /proc/PID/{cwd,root,fd,map_files}, sysfs holders, "
-        "/proc/swaps, and the kernel's own list of live file systems.",
-        risk="`rbd unmap` fails with EBUSY, and kubelet retries indefinitely, at most 2m2s apart. "
-        "The next pod gets Multi-Attach. A forced unmap loses the data that is not yet written.",
         remedy="End the process or restart the pod that keeps the device open. kubelet then unmaps "
         "the device with its next retry, if it still tracks the volume. If only the kernel holds "
         "the device, drain and reboot the node.",
@@ -102,11 +85,6 @@ ENTRIES: Final = (
         Code.STAGING_LEFT_MOUNTED,
         Severity.ERROR,
         "Only the staging mount of the volume is left on the node.",
-        cause="kubelet restarted between NodeUnpublish and NodeUnstage, or the unmount was busy "
-        "and kubelet then restarted (kubernetes#121937).",
-        evidence="A mount at the staging path; no pod, no pod path, no process that has the device "
-        "open, and no VolumeAttachment that is still needed.",
-        risk="The volume stays mapped indefinitely, and no other node gets it.",
         remedy="On the node, in this order: umount (never lazily), luksClose if it is encrypted, "
         "rbd unmap. Stop at the first refusal. Never recreate vol_data.json by hand.",
         recovery=Recovery(

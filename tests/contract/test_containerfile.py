@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -95,6 +96,13 @@ def test_copied_files_exist() -> None:
     sources = {source for paths in copied for source in paths}
     assert sources
     assert not [source for source in sources if not (CHECKOUT / source).exists()]
+
+
+def test_everything_that_the_wheel_contains_is_copied() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    copied = {line for line in LINES if line.startswith("COPY")}
+    assert {f"COPY {path} {path}" for path in included} <= copied
 
 
 def test_version_argument_is_the_packaged_version() -> None:

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.catalog import CATALOG, explanation
+from rbdagent.cli.pages import page_of
 from rbdagent.commands import sentence_of
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
@@ -275,7 +276,8 @@ def test_plugin_starts_every_verb_that_a_text_names(
 
 @each_row("code", CATALOG)
 def test_plugin_starts_every_verb_that_an_explanation_names(code: str) -> None:
-    assert not _TYPED_ON_A_NODE.search(explanation(code, ("kubectl", "rbdagent")))
+    text = explanation(CATALOG[code], page_of(code), ("kubectl", "rbdagent"))
+    assert not _TYPED_ON_A_NODE.search(text)
 
 
 @every_name

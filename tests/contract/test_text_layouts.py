@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.catalog import CATALOG, explanation
+from rbdagent.cli.pages import page_of
 from rbdagent.correlate import correlate_node
 from rbdagent.model import CheckResult, CheckState, Snapshot, UnmapPlan, UnmapRefusal
 from rbdagent.preflight import check_all
@@ -203,9 +204,10 @@ def test_verdict_of_a_row_has_its_colour() -> None:
 @every_width
 @each_row("code", CATALOG)
 def test_explanation_has_the_width_of_the_terminal(code: str, width: int) -> None:
-    text = explanation_lines(explanation(code), Layout(width=width))
+    explained = explanation(CATALOG[code], page_of(code))
+    text = explanation_lines(explained, Layout(width=width))
     assert too_wide(text, width) == []
-    assert text.split() == explanation(code).split()
+    assert text.split() == explained.split()
 
 
 @every_width

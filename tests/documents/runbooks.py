@@ -1,7 +1,7 @@
-"""The pages in docs/runbooks: a generated part, and below it a part that is written by hand.
+"""The pages in docs/runbooks: generated parts, and parts that are written by hand.
 
 ``./dev docs`` writes the pages from the catalogue and the alerts. It keeps the text below the
-marker line of a page.
+marker line of a page, and the cause, evidence and risk on the page of a code.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import yaml
 
 from rbdagent.catalog import CATALOG
 from rbdagent.commands import sentence_of
+from rbdagent.pages import HEADINGS, MARKER, sections
 
 if TYPE_CHECKING:
     from rbdagent.model import Recovery
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
 ALERTS: Final = ROOT / "helm" / "rbdagent" / "files" / "alerts.yaml"
-MARKER: Final = "<!-- Above: written by ./dev docs. Below: by hand, and kept. -->\n"
 
 _INTRO: Final = """\
 # Runbooks
@@ -55,11 +55,11 @@ def alerts() -> dict[str, list[Json]]:
 
 
 def pages() -> dict[Path, str]:
-    """Return every page with its generated part, and with the existing text below its marker."""
+    """Return every page with its generated parts, and with the existing text of the others."""
     by_hand = {name: _by_hand(name) for name in (*alerts(), *CATALOG)}
     heads = {name: _of_alert(name, rules) for name, rules in alerts().items()}
     heads |= {code: _of_code(entry, by_hand) for code, entry in CATALOG.items()}
-    found = {_path(name): f"{head}\n{MARKER}{by_hand[name]}" for name, head in heads.items()}
+    found = {_path(name): f"{head}\n{MARKER}\n{by_hand[name]}" for name, head in heads.items()}
     return found | {_path("README"): _index()}
 
 
@@ -67,9 +67,13 @@ def _path(name: str) -> Path:
     return RUNBOOKS / f"{name}.md"
 
 
-def _by_hand(name: str) -> str:
+def _existing(name: str) -> str:
     path = _path(name)
-    return path.read_text().partition(MARKER)[2] if path.exists() else ""
+    return path.read_text() if path.exists() else ""
+
+
+def _by_hand(name: str) -> str:
+    return _existing(name).partition(f"{MARKER}\n")[2]
 
 
 def _of_alert(name: str, rules: list[Json]) -> str:
@@ -85,10 +89,8 @@ def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
         f"# {entry.code} {entry.name}",
         f"{_wrapped(entry.summary)}\n\nSeverity: {entry.severity}.",
     ]
-    parts += [
-        f"## {title.capitalize()}\n\n{_wrapped(getattr(entry, title))}"
-        for title in ("cause", "evidence", "risk")
-    ]
+    written = sections(_existing(entry.code))
+    parts += [f"## {heading}\n\n{written.get(heading, '')}".rstrip() for heading in HEADINGS]
     parts.append(f"## Remedy\n\n{_wrapped(sentence_of(entry.remedy))}")
     if entry.recovery is not None:
         parts.append(f"## Recovery\n\n{_wrapped(_sentence(entry.recovery))}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from rbdagent import config, errors
+from rbdagent import config, errors, pages
 from rbdagent.correlate.log_names import LogNames, Naming
 from rbdagent.model import CsiSource, DeviceNumber
 from rbdagent.parse import (
@@ -280,6 +280,10 @@ _CONFIGS: Final = Texts(
         '[[ceph]]\nname = "one"\nconf = "/etc/ceph/one.conf"\ntimeout = 2.5\n[[ceph]]\nid = "x"\n',
     ),
     ("[[ceph]]\n", "[", "a.b.c = ", '"""', "'''", "timeout = ", "name = ", "= 0x", "\\u0000"),
+)
+_PAGES: Final = Texts(
+    ("# RBD101 A\n\nB.\n\n## Cause\n\nC\nD.\n\n## Evidence\n\nE.\n\n## Risk\n\nF.\n",),
+    ("## Cause\n", "## ", "# ", "### Risk\n", f"{pages.MARKER}\n", "\r\n"),
 )
 _COMMANDS: Final = (
     *_found(r'"command": "(.*)"', "life/founding_*.json"),
@@ -662,6 +666,7 @@ TARGETS: Final = (
     _target(faults.first_meaning, _MESSAGES, _of_text(_meant)),
     _target(Naming.in_log, _NAMES, _of_text(_named), Naming.in_kernel),
     _target(load_snapshot, _SNAPSHOTS, _of_text(load_snapshot, where=_WHERE)),
+    _target(pages.parse_page, _PAGES, _of_text(pages.parse_page, where=_WHERE)),
     _target(config.parse_config, _CONFIGS, _of_text(config.parse_config, where=_WHERE)),
     _target(config.parse_duration, _DURATIONS, _of_text(config.parse_duration)),
 )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 UNIT: Final = CHECKOUT / "systemd" / "rbdagent.service"
 LIBRARY: Final = "usr/lib/rbdagent"
 PAGE: Final = ("diagnose", "/dev/rbd0", "--from", "examples/true-orphan.json", "-o", "html")
-"""The arguments of the one answer that needs the package's data files."""
+"""The arguments of an answer that needs data files of the package, as does ``explain``."""
 
 
 @pytest.fixture(scope="session")
@@ -74,10 +74,16 @@ def modules() -> set[str]:
     }
 
 
+def pages() -> set[str]:
+    """Return the runbooks in the checkout."""
+    return {path.name for path in (CHECKOUT / "docs" / "runbooks").iterdir()}
+
+
 def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {name for name in names if ".dist-info/" not in name} == modules()
+    expected = modules() | {f"rbdagent/runbooks/{name}" for name in pages()}
+    assert {name for name in names if ".dist-info/" not in name} == expected
     assert "rbdagent/py.typed" in names
 
 
@@ -101,7 +107,7 @@ def test_the_sdist_has_the_files_to_build_test_and_package(dist: Path) -> None:
     (path,) = dist.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {member.partition("/")[2] for member in archive.getnames()}
-    assert modules() <= names
+    assert modules() | {f"docs/runbooks/{name}" for name in pages()} <= names
     needed = {
         "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "mkdocs.yml", "dev",
         "Containerfile",
@@ -125,6 +131,7 @@ def test_the_wheel_runs_from_a_fresh_virtual_environment(wheel: Path, tmp_path: 
     assert said([venv / "bin" / "rbdagent", "version"]) == f"rbdagent {__version__}\n"
     assert "PINNED" in answer(venv / "bin" / "rbdagent", readme_line())
     assert "Orphaned" in answer(venv / "bin" / "rbdagent", PAGE)
+    assert "\nCause: " in said([venv / "bin" / "rbdagent", "explain", "RBD102"])
     where = said([venv / "bin" / "python", "-Ic", "import rbdagent; print(rbdagent.__file__)"])
     assert Path(where.strip()).is_relative_to(site)
 
@@ -171,6 +178,7 @@ def test_the_debs_program_runs_with_only_debians_python(root: Path) -> None:
     assert said([program, "version"]) == f"rbdagent {__version__}\n"
     assert "PINNED" in answer(program, readme_line())
     assert "Orphaned" in answer(program, PAGE)
+    assert "\nCause: " in said([program, "explain", "RBD102"])
 
 
 def test_the_debs_program_queries_ceph(

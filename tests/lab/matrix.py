@@ -165,7 +165,8 @@ def _versions(cell: Cell) -> dict[str, str]:
 def _commit() -> str:
     """Return the commit of the checkout, with a plus where the product or its tests differ."""
     commit = output("git", "rev-parse", "--short", "HEAD", cwd=CHECKOUT).strip()
-    changed = output("git", "status", "--porcelain", "--", "rbdagent", "tests", cwd=CHECKOUT)
+    product = ("rbdagent", "docs/runbooks")
+    changed = output("git", "status", "--porcelain", "--", *product, "tests", cwd=CHECKOUT)
     return f"{commit}+" if changed.strip() else commit
 
 

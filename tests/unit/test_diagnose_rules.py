@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.catalog import CATALOG, entry, explanation
+from rbdagent.cli.pages import page_of
 from rbdagent.commands import lines_of, sentence_of
 from rbdagent.correlate import correlate
 from rbdagent.errors import NotFoundError
@@ -709,10 +710,10 @@ def test_claim_is_not_looked_up_without_the_permission_to_read_claims() -> None:
 
 @each_row("code", CATALOG)
 def test_every_code_is_explained_in_full(code: str) -> None:
-    known = CATALOG[code]
+    known, page = entry(code.lower()), page_of(code)
     remedy = sentence_of(known.remedy)
-    text = explanation(code.lower())
-    for part in (known.name, known.summary, known.cause, known.evidence, known.risk, remedy):
+    text = explanation(known, page)
+    for part in (known.name, known.summary, page.cause, page.evidence, page.risk, remedy):
         assert part
         assert part in text
 

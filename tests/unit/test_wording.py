@@ -54,6 +54,11 @@ def test_plain_language_has_no_match(text: str) -> None:
     assert list(matches_in("README.md", text, RULES)) == []
 
 
+def test_words_on_two_lines_are_found() -> None:
+    (match,) = matches_in("RBD101.md", "Restart it\nby\nitself.\n", RULES)
+    assert (match.line, match.instead) == (2, "automatically, or nothing")
+
+
 def test_names_in_python_code_are_not_checked() -> None:
     source = '"""Return it."""\nnobody = 1  # nobody\nx = "nobody"\n'
     assert [match.line for match in matches_in("x.py", source, RULES)] == [2, 3]

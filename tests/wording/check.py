@@ -46,11 +46,14 @@ def load(path: Path = WORDS) -> Rules:
     data = tomllib.loads(path.read_text())
     first = data["first_words"]
     return Rules(
-        words=tuple(
-            Rule(re.compile(word["pattern"], re.IGNORECASE), word["write"]) for word in data["word"]
-        ),
+        words=tuple(Rule(_across_lines(word["pattern"]), word["write"]) for word in data["word"]),
         first_words=Rule(re.compile(rf"({'|'.join(first['words'])})\b"), first["write"]),
     )
+
+
+def _across_lines(pattern: str) -> re.Pattern[str]:
+    """Return a pattern that also matches where a space of it is a line break of the text."""
+    return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE)
 
 
 def matches_in(name: str, text: str, rules: Rules) -> Iterator[Match]:

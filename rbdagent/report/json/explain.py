@@ -12,6 +12,7 @@ from rbdagent.report.json.output import Code, Output
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rbdagent.pages import Page
     from rbdagent.rules.entry import Entry
 
 
@@ -38,22 +39,22 @@ class ExplanationList(Output, frozen=True, kw_only=True):
     items: tuple[Explanation, ...]
 
 
-def explanation(entry: Entry) -> Explanation:
+def explanation(entry: Entry, page: Page) -> Explanation:
     """Return the output of ``explain CODE -o json``."""
     return Explanation(
         code=entry.code,
         name=entry.name,
         severity=entry.severity,
         summary=entry.summary,
-        cause=entry.cause,
-        evidence=entry.evidence,
-        risk=entry.risk,
+        cause=page.cause,
+        evidence=page.evidence,
+        risk=page.risk,
         remedy=sentence_of(entry.remedy),
         recovery=recovery(entry.recovery),
         step=entry.step,
     )
 
 
-def explanation_list(entries: Iterable[Entry]) -> ExplanationList:
+def explanation_list(known: Iterable[tuple[Entry, Page]]) -> ExplanationList:
     """Return the output of ``explain -o json``."""
-    return ExplanationList(items=tuple(explanation(entry) for entry in entries))
+    return ExplanationList(items=tuple(explanation(entry, page) for entry, page in known))
