@@ -105,7 +105,7 @@ class _Request(io.RawIOBase):
         self._left = _MOST_BYTES
 
     def readable(self) -> bool:
-        """Return True; io's hook."""
+        """Return True: BufferedReader refuses any other stream."""
         return True
 
     def readinto(self, buffer: Buffer) -> int:

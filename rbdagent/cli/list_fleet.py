@@ -189,7 +189,7 @@ def _texts(
         return _data(request, wanted, reports, fleet, now)
     rows = _rows(wanted, reports, fleet, now)
     if wanted.healthy:
-        return _tables(request, rows, fleet, now)
+        return _parts_of_list(request, rows, fleet, now)
     return _summary_and_table(request, rows, fleet, now)
 
 
@@ -239,7 +239,7 @@ def _summary_and_table(
     yield "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _tables(request: Request, rows: Iterable[Row], fleet: Fleet, now: str) -> Iterator[str]:
+def _parts_of_list(request: Request, rows: Iterable[Row], fleet: Fleet, now: str) -> Iterator[str]:
     """Yield the parts of a list of all mappings; the numbers are at the end."""
     from rbdagent.report.text.published import fleet_summary, fleet_table, published_names
 

@@ -1,4 +1,4 @@
-"""Conversion of errors to reasons, so that a failing source does not end the others."""
+"""Errors become reasons: a source that fails does not end the others."""
 
 from __future__ import annotations
 

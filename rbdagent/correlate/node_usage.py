@@ -204,7 +204,7 @@ def leftovers_of(
 
 
 def unknown_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the uids of pods that use the device and do not exist in the API.
+    """Return the uids of the pods that use the device, and that the API does not list.
 
     A forced delete while kubelet is down removes the pod from the API, but its containers keep
     running. An incomplete list of pods proves nothing: return no uid.

@@ -35,7 +35,7 @@ class Watcher(Stored, frozen=True, kw_only=True):
 
     @property
     def is_of_kernel(self) -> bool:
-        """Whether its cookie is like those of krbd. This is only a hint of the client's kind."""
+        """Whether krbd numbers its watches so: a hint of the client's kind, and no proof."""
         return self.cookie >= _FIRST_KERNEL_COOKIE
 
 

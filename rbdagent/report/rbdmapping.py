@@ -150,7 +150,7 @@ def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
 
 
 def _read_only(mapping: Mapping) -> bool | None:
-    """Return whether a mapping is read-only, as every one of a snapshot is; None if unobserved."""
+    """Return whether a mapping is read-only, as that of a snapshot is; None if not observed."""
     if mapping.snapshot is not None:
         return True
     return mapping.read_only if isinstance(mapping.read_only, bool) else None

@@ -497,12 +497,12 @@ def _of_slow_osds(context: RuleContext, hangs: str, slow: SlowOsds) -> _Side:
         (_HEALTH, *found, command("ceph osd perf")),
         f"Look at {which}: disk, log, and network to the other OSDs. When that is mended, the "
         f"operation completes. `ceph tell osd.{number} dump_blocked_ops` lists what waits there: "
-        f"if nothing is of this image{_objects_of(context)}, check whether the node reaches every "
-        "OSD. Do not restart the CSI node plugin for it.",
+        f"if nothing is of this image{_object_names(context)}, check whether the node reaches "
+        "every OSD. Do not restart the CSI node plugin for it.",
     )
 
 
-def _objects_of(context: RuleContext) -> str:
+def _object_names(context: RuleContext) -> str:
     view = context.volume.image_view
     return f" ({view.image_id} in the name of its objects)" if view and view.image_id else ""
 

@@ -166,7 +166,7 @@ def _decisive_pod_events(context: RuleContext) -> tuple[PodEvent, ...]:
         by_pod: dict[ObjectRef, list[KubeEvent]] = {}
         for event in context.volume.events:
             _update(by_pod, event.subject, event, context)
-        return tuple(PodEvent(None, *decisive(events, context)) for events in by_pod.values())
+        return tuple(PodEvent(None, *decisive_event(events, context)) for events in by_pod.values())
     waiting = {
         (pod.ref.namespace, pod.ref.name): pod
         for pod in context.volume.waiting_pods
@@ -177,7 +177,7 @@ def _decisive_pod_events(context: RuleContext) -> tuple[PodEvent, ...]:
         waiter = waiting.get((event.subject.namespace, event.subject.name))
         if waiter is not None and is_of_pod(event, waiter):
             _update(of_pod, waiter, event, context)
-    return tuple(PodEvent(pod, *decisive(events, context)) for pod, events in of_pod.items())
+    return tuple(PodEvent(pod, *decisive_event(events, context)) for pod, events in of_pod.items())
 
 
 def _update(
@@ -193,7 +193,7 @@ def _update(
         del by_pod[pod]
 
 
-def decisive(
+def decisive_event(
     events: list[KubeEvent], context: RuleContext, *, retry_s: float = RETRY_S
 ) -> tuple[KubeEvent, KubeEvent | None]:
     """Return the most specific event, and the newest one if that is another.

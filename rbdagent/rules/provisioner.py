@@ -37,7 +37,7 @@ from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.driver_version import driver_version
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.map_errors import being_flattened
-from rbdagent.rules.pod_events import decisive, is_about_hanging_call
+from rbdagent.rules.pod_events import decisive_event, is_about_hanging_call
 from rbdagent.rules.pv_controller import (
     BINDER,
     PROVISIONER,
@@ -216,7 +216,7 @@ def explained(
     """Report RBD605 to RBD608, RBD617 to RBD622, RBD628: the progress of a claim's provisioner."""
     own = [event for event in events_of_claim(context, claim) if _is_from_provisioner(event, found)]
     failures = _failures_since_success(own)
-    failed = decisive(failures, context, retry_s=RETRY_S)[0] if failures else None
+    failed = decisive_event(failures, context, retry_s=RETRY_S)[0] if failures else None
     asked = _handed_over_at(context, claim, found)
     stuck = (
         _selected_node_stuck(context, claim, failed, found)

@@ -46,7 +46,7 @@ from rbdagent.rules.driver_version import driver_version
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import describe_attachment
 from rbdagent.rules.facts import is_being_torn_down, pool_of_handle
-from rbdagent.rules.pod_events import decisive, is_about_hanging_call
+from rbdagent.rules.pod_events import decisive_event, is_about_hanging_call
 from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
 from rbdagent.rules.pv_controller import (
     BINDER,
@@ -351,7 +351,7 @@ def _to_be_deleted(context: RuleContext, volume: PersistentVolume) -> Finding:
     """Report RBD640 to RBD643: a deletion runs, is blocked by a holder, fails, or is missing."""
     events = [event for event in events_of_volume(context, volume) if event.reason == _FAILED]
     fresh = bool(events) and is_recent(events[-1], context)
-    event = decisive(events, context, retry_s=RETRY_S)[0] if fresh else None
+    event = decisive_event(events, context, retry_s=RETRY_S)[0] if fresh else None
     if event is not None and not _is_in_use_error(event.message):
         return _deletion_fails(context, volume, event)
     if event is not None or (_holders(context) and not _only_mirror(context)):

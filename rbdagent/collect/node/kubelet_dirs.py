@@ -218,7 +218,7 @@ def _has_own(
     )
 
 
-def on_disk(
+def root_positions(
     host_root: Path, procfs: Path, roots: tuple[str, ...]
 ) -> tuple[OnDisk, ...] | NotObserved:
     """Return the positions of kubelet's root directories in their file systems, from mountinfo."""

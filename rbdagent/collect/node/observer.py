@@ -16,8 +16,8 @@ from rbdagent.collect.node.kubelet_dirs import (
     existing_roots,
     find_kubelet,
     observe_kubelet,
-    on_disk,
     own_root,
+    root_positions,
 )
 from rbdagent.collect.node.mounts import (
     OnDisk,
@@ -382,7 +382,7 @@ def _unbacked(
     """Return the volume directories without a device that containers have mounted."""
     own: tuple[OnDisk, ...] | NotObserved = ()
     if any(map(shows_a_volume, scan.namespaces)):
-        own = on_disk(roots.host_root, roots.procfs, kubelet)
+        own = root_positions(roots.host_root, roots.procfs, kubelet)
     if isinstance(own, NotObserved):
         return own
     found = tuple(

@@ -387,7 +387,11 @@ def _narrowed(widths: Sequence[int], room: int) -> list[int]:
 
 def _line(row: Row, cells: Sequence[str], widths: Sequence[int], layout: Layout) -> str:
     """Return the line of a row: names lose their middle, the fact its end. The code is not cut."""
-    fits = (shortened, shortened, _begin, lambda _, most: _waiting(row.waits, most))
+
+    def waiting(_: str, most: int) -> str:
+        return _waiting(row.waits, most)
+
+    fits = (shortened, shortened, _begin, waiting)
     fitted = [
         fit(cell, width).ljust(width) for fit, cell, width in zip(fits, cells, widths, strict=False)
     ]

@@ -60,7 +60,7 @@ def story(lifecycle: Lifecycle, snapshot: Snapshot, layout: Layout) -> str:
     paragraphs, recovery = _first_lines(lifecycle, snapshot)
     parts = [headed(word, paint, paragraphs, layout)]
     parts.append("\n".join(_facts(lifecycle, recovery, layout)))
-    main = _main(lifecycle)
+    main = _main_finding(lifecycle)
     remedy = remedy_of(main, commands, layout) if main is not None else ""
     if remedy or commands:
         parts.append(do_this(remedy, commands, layout))
@@ -74,7 +74,7 @@ def story(lifecycle: Lifecycle, snapshot: Snapshot, layout: Layout) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _main(lifecycle: Lifecycle) -> Finding | None:
+def _main_finding(lifecycle: Lifecycle) -> Finding | None:
     """Return the root cause; without one, the finding that explains the verdict."""
     found = findings_of(lifecycle.diagnosis)
     explained = lifecycle.first_failed or _note(lifecycle) or verdict_finding(lifecycle.diagnosis)
@@ -108,7 +108,7 @@ def _word(lifecycle: Lifecycle) -> tuple[str, str]:
         return "WAITING", BOLD + YELLOW
     if lifecycle.diagnosis.verdict is Verdict.UNDETERMINED:
         return "UNDETERMINED", BOLD + YELLOW
-    main = _main(lifecycle)
+    main = _main_finding(lifecycle)
     if main is not None and main.code in _OF_PODS:
         return "INFO", BOLD + YELLOW
     return "OK", BOLD + GREEN
@@ -125,7 +125,7 @@ def _word_of(cause: Finding, lifecycle: Lifecycle, *, is_blocked: bool) -> str:
 
 def _first_lines(lifecycle: Lifecycle, snapshot: Snapshot) -> tuple[list[str], list[str]]:
     """Return the paragraphs of the headline, and the text for the label Recovery."""
-    diagnosis, main = lifecycle.diagnosis, _main(lifecycle)
+    diagnosis, main = lifecycle.diagnosis, _main_finding(lifecycle)
     if main is None:
         paragraphs = [verdict_sentence(diagnosis), *waiting_line(diagnosis, snapshot)]
         recovery: list[str] = []
@@ -157,7 +157,7 @@ def _facts(lifecycle: Lifecycle, recovery: list[str], layout: Layout) -> Iterato
             yield labelled("Detach", f"from {path.node}: {_path(path.stages)}", layout)
     for text in recovery:
         yield labelled("Recovery", text, layout)
-    yield from also_lines(diagnosis, _main(lifecycle), layout)
+    yield from also_lines(diagnosis, _main_finding(lifecycle), layout)
 
 
 def _path(stages: Sequence[StepStatus]) -> str:
