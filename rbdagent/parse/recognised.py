@@ -74,6 +74,38 @@ class Rank(IntEnum):
     """It names what is missing or wrong."""
 
 
+_PART: Final = re.compile(
+    r"[^\\[(|)*+?{.^$]+|(?P<escape>\\.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<flags>\(\?[aiLmsux]+\))"
+    r"|(?P<open>\()|(?P<close>\))|(?P<choice>\|)|(?P<quantifier>[*+?]|\{\d*,?\d*\})|(?P<any>[.^$])|.",
+    re.DOTALL,
+)
+"""One part of a regular expression; characters for themselves have no name."""
+
+
+def _literals_of(pattern: str) -> tuple[str, ...]:
+    """Return for each alternative of a pattern the longest text that its matches contain.
+
+    The text is outside of groups, and of what may be left out or repeated; "" if there is none.
+    """
+    choices: list[list[str]] = [[""]]
+    run, depth = "", 0
+    for part in _PART.finditer(pattern):
+        kind, text = part.lastgroup, part[0]
+        if kind == "flags":
+            return ("",)
+        if depth == 0 and (kind is None or (kind == "escape" and not text[1].isalnum())):
+            run += text if kind is None else text[1]
+            continue
+        # A quantifier is about the last character, if not about what ended the run before it.
+        choices[-1].append(run[:-1] if kind == "quantifier" else run)
+        run = ""
+        depth += {"open": 1, "close": -1}.get(kind or "", 0)
+        if kind == "choice" and depth == 0:
+            choices.append([""])
+    choices[-1].append(run)
+    return tuple(max(found, key=len) for found in choices)
+
+
 @unique
 class Recognised(Enum):
     """A text: the finding that it leads to, its pattern, its rank, and its origins.
@@ -95,8 +127,15 @@ class Recognised(Enum):
         """The pattern, compiled at its first use."""
         return re.compile(self.pattern)
 
+    @cached_property
+    def literals(self) -> tuple[str, ...]:
+        """Texts of which every match contains one: without them, no pattern is compiled."""
+        return _literals_of(self.pattern)
+
     def search(self, text: str) -> re.Match[str] | None:
         """Return the first match in a text; None if there is no match."""
+        if not any(literal in text for literal in self.literals):
+            return None
         return self.expression.search(text)
 
     def is_in(self, text: str) -> bool:

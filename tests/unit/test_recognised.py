@@ -8,8 +8,9 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies
 
-from rbdagent.parse.recognised import Recognised
+from rbdagent.parse.recognised import Recognised, _literals_of
 from rbdagent.rules import ERROR_TEXTS
 from rbdagent.rules.error_texts import ErrorText, meaning_of
 from tests.lab.install import CHECKOUT
@@ -179,6 +180,48 @@ def test_each_pattern_takes_linear_time(row: Recognised) -> None:
 )
 def test_pattern_that_takes_quadratic_time_is_found(pattern: str) -> None:
     assert not all(is_linear for _, is_linear in unbounded(pattern))
+
+
+# Literals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literals"),
+    [
+        ("blocked for more than", ("blocked for more than",)),
+        (r"pvc\(s\) of \d+ pools", ("pvc(s) of ",)),
+        ("persistentvolumes? gone", ("persistentvolume",)),
+        ("ab*cde+", ("cd",)),
+        (r"\Arbd\d{1,6}: write", (": write",)),
+        ("a{2}bc", ("bc",)),
+        ("first one|the other", ("first one", "the other")),
+        ("first|.", ("first", "")),
+        ("(?:first|second) in (?:use)?", (" in ",)),
+        (r"named [|\]x(]much longer|y", ("much longer", "y")),
+        ("a(?P<b>b(c)d)ef", ("ef",)),
+        ("(?i)Volume", ("",)),
+        (r"\S+", ("",)),
+    ],
+)
+def test_literals_are_outside_of_groups_and_of_what_may_be_left_out(
+    pattern: str, literals: tuple[str, ...]
+) -> None:
+    assert _literals_of(pattern) == literals
+
+
+@each_row("row", Recognised)
+def test_each_match_contains_a_literal(row: Recognised) -> None:
+    """A text without a literal is not searched: it must not be one that matches."""
+    # Hypothesis knows no possessive quantifier; it matches no more than the greedy one.
+    pattern = re.compile(re.sub(r"([*+?])\+", r"\1", row.pattern))
+
+    @settings(max_examples=8, suppress_health_check=list(HealthCheck))
+    @given(strategies.from_regex(pattern))
+    def matches(text: str) -> None:
+        assert any(literal in text for literal in row.literals)
+        assert row.is_in(text) == (row.expression.search(text) is not None)
+
+    matches()
 
 
 # Place of recognition -----------------------------------------------------------------------------
