@@ -160,7 +160,7 @@ CASES: Final = (
         "capability SYS_PTRACE",
         _PLAN,
         "processes that have it open: not observed",
-        r"(\"sleep 100000\") has the device open",
+        "(sleep) has the device open",
         take=("drop", "its one capability"),
         mode=OBSERVE,
     ),
