@@ -69,6 +69,7 @@ from rbdagent.rules.pod_events import (
     users_on,
     waited,
     waiters,
+    waiters_elsewhere,
 )
 from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
@@ -652,13 +653,13 @@ def attachment_idle(context: RuleContext) -> Iterator[Finding]:
             continue
         if not names.isdisjoint(node.names_in_use) or since is None or since < MOVING:
             continue
-        waiting = [pod for pod in waiters(context) if pod.node_name != name]
+        waiting = waiters_elsewhere(context, name)
         long = has_any_waited(waiting, context.snapshot, LONG)
         yield finding(
             Code.ATTACHMENT_IDLE,
             Subject.of_attachment(attachment.name),
             f"{context.name} is attached to {name}, but no pod there uses it, and kubelet there no "
-            f"longer lists it: the controller has not detached it yet.",
+            "longer lists it: the controller has not detached it yet.",
             waiting=waiting,
             evidence=(_attachment_line(attachment), f"{name} does not list it in volumesInUse"),
             commands=(query_on_node(context, name),),

@@ -35,7 +35,7 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.verdicts.volume_verdict import fresh_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rbdagent.rules.entry import Entry
 
@@ -149,7 +149,8 @@ def finding(  # noqa: PLR0913 - the fields of a finding
     subject: Subject,
     statement: str,
     *,
-    waiting: Iterable[Pod] = (),
+    waiting: tuple[Pod, ...] = (),
+    fact: str = "",
     evidence: tuple[str, ...] = (),
     remedy: Sentence = "",
     commands: tuple[Command, ...] = (),
@@ -163,7 +164,8 @@ def finding(  # noqa: PLR0913 - the fields of a finding
         severity=severity or known.severity,
         subject=subject,
         statement=statement,
-        waiting=tuple(waiting),
+        waiting=waiting,
+        fact=fact,
         evidence=tuple(dict.fromkeys(evidence)),
         remedy=remedy or known.remedy,
         commands=tuple(dict.fromkeys(commands)),

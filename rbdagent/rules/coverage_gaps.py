@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.holders import cluster_with
@@ -105,7 +103,7 @@ def _source(code: Code, name: str, source: Source, hidden: str) -> Iterator[Find
         return
     skipped = source.state is SourceState.SKIPPED
     what = "was not queried" if skipped else "could not be queried"
-    found = finding(
+    yield finding(
         code,
         Subject.of_source(name),
         f"{name} {what}: {hidden} were not observed"
@@ -113,8 +111,8 @@ def _source(code: Code, name: str, source: Source, hidden: str) -> Iterator[Find
         evidence=(source.reason,) if source.reason else (),
         remedy=source.hint,
         severity=Severity.INFO if skipped else None,
+        fact=hidden,
     )
-    yield replace(found, fact=hidden)
 
 
 def other_machine(context: RuleContext) -> Iterator[Finding]:
@@ -123,7 +121,7 @@ def other_machine(context: RuleContext) -> Iterator[Finding]:
     if other is None:
         return
     show = kubectl("get node", other.is_node or other.node_name, options=("-o", _BOOT_ID))
-    found = finding(
+    yield finding(
         Code.NOT_THIS_NODE,
         Subject.of_node(other.is_node or other.node_name),
         f"{other.reason[0].upper()}{other.reason[1:]}. Its mappings count as not observed.",
@@ -133,8 +131,8 @@ def other_machine(context: RuleContext) -> Iterator[Finding]:
         ),
         remedy=other.hint,
         commands=(show,),
+        fact="mappings here",
     )
-    yield replace(found, fact="mappings here")
 
 
 def clusters(context: RuleContext) -> Iterator[Finding]:
@@ -146,15 +144,15 @@ def clusters(context: RuleContext) -> Iterator[Finding]:
             cluster.source.reason == context.snapshot.sources.ceph.reason
         ):
             continue
-        found = finding(
+        yield finding(
             Code.CEPH_NOT_OBSERVED,
             Subject.of_cluster(cluster.name),
             f"Ceph cluster {cluster.name} could not be queried: its watchers were not observed"
             f"{f' ({cluster.source.reason})' if cluster.source.reason else ''}.",
             evidence=(cluster.source.reason,) if cluster.source.reason else (),
             remedy=cluster.source.hint,
+            fact=f"watchers in Ceph cluster {cluster.name}",
         )
-        yield replace(found, fact=f"watchers in Ceph cluster {cluster.name}")
 
 
 _SILENCE: Final = r"\bno (?:monitor answered|answer)\b"
@@ -212,14 +210,14 @@ def gaps(context: RuleContext) -> Iterator[Finding]:
         if gap not in states.ceph.gaps
     ]
     for subject, gap in found:
-        missing = finding(
+        yield finding(
             Code.FACT_NOT_OBSERVED,
             subject,
             f"Not observed: {gap.fact} ({gap.reason}).",
             evidence=(gap.reason,),
             remedy=gap.hint,
+            fact=gap.fact,
         )
-        yield replace(missing, fact=gap.fact)
 
 
 RULES: Final = (

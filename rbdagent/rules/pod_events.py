@@ -80,6 +80,11 @@ def waiters(context: RuleContext) -> tuple[Pod, ...]:
     )
 
 
+def waiters_elsewhere(context: RuleContext, node: str | None) -> tuple[Pod, ...]:
+    """Return those of :func:`waiters` that are not on a node."""
+    return tuple(pod for pod in waiters(context) if pod.node_name != node)
+
+
 def unscheduled(context: RuleContext) -> tuple[Pod, ...]:
     """Return the pods that get no node for a reason that the scheduler reports, not just now."""
     return tuple(

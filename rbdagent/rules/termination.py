@@ -58,6 +58,7 @@ from rbdagent.rules.pod_events import (
     knows_every_user,
     users_on,
     waiters,
+    waiters_elsewhere,
 )
 from rbdagent.rules.stacked import kept_by, release, show_stacked, strange_devices
 from rbdagent.verdicts.coverage import is_hidden
@@ -175,10 +176,6 @@ def _late(pod: Pod, context: RuleContext) -> str:
     return age_text(age(pod.deleting_since, context.snapshot.observed_at))
 
 
-def _waiting_elsewhere(context: RuleContext, node: str | None) -> tuple[Pod, ...]:
-    return tuple(pod for pod in waiters(context) if pod.node_name != node)
-
-
 def _in_time(pod: Pod, context: RuleContext) -> Finding:
     over = age(pod.deleting_since, context.snapshot.observed_at) or seconds(0)
     left = (MOVING - over).total_seconds()
@@ -186,7 +183,7 @@ def _in_time(pod: Pod, context: RuleContext) -> Finding:
         Code.POD_ENDING,
         Subject.of_pod(pod.ref),
         f"{pod.ref} on {pod.node_name} is terminating, and its time limit is not over yet.",
-        waiting=_waiting_elsewhere(context, pod.node_name),
+        waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(f"its grace period ends at {pod.deleting_since}",),
         commands=(query_again(context),),
         recovery=Recovery(actor="kubelet", within_s=left),
@@ -202,7 +199,7 @@ def _does_not_end(pod: Pod, context: RuleContext) -> Finding:
         Subject.of_pod(pod.ref),
         f"{pod.ref} on {pod.node_name} should have ended {_late(pod, context)} ago, but its "
         f"container {running} is still running: its process does not end.",
-        waiting=_waiting_elsewhere(context, pod.node_name),
+        waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
             f"node {pod.node_name} is Ready",
@@ -273,7 +270,7 @@ def _on_lost_node(pod: Pod, node: Node | None, context: RuleContext) -> Iterator
         Subject.of_pod(pod.ref),
         f"{pod.ref} should have ended {_late(pod, context)} ago, but {node.name}, whose kubelet "
         f"must end it, {state}.{counted}{watch}{taint}",
-        waiting=_waiting_elsewhere(context, node.name),
+        waiting=waiters_elsewhere(context, node.name),
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
             _ready_since(node),
@@ -369,8 +366,8 @@ def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
             f"The containers of {pod.ref} have ended, and nothing of the volume is left on "
             f"{pod.node_name}: no mapping, no mount and no process of the pod. "
             f"kubelet there has not cleaned up after it for {_late(pod, context)}: its log has the "
-            f"error.",
-            waiting=_waiting_elsewhere(context, pod.node_name),
+            "error.",
+            waiting=waiters_elsewhere(context, pod.node_name),
             evidence=(f"being deleted since {pod.deleting_since}",),
             remedy="Restart kubelet on that node, which then forgets the volume. If the pod "
             "remains, it can be deleted by force: nothing of it runs there, and nothing of this "
@@ -394,7 +391,7 @@ def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
         Subject.of_pod(pod.ref),
         f"The containers of {pod.ref} have ended, but {pod.node_name} has not released the pod's "
         f"volumes for {_late(pod, context)}: an unmount fails there, of this volume {which}.",
-        waiting=_waiting_elsewhere(context, pod.node_name),
+        waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(
             f"being deleted since {pod.deleting_since}",
             f"node {pod.node_name} is Ready",
@@ -425,7 +422,7 @@ def _kept_open(pod: Pod, holder: Holder, context: RuleContext) -> Finding:
         Subject.of_pod(pod.ref),
         f"The containers of {pod.ref} have ended, and kubelet on {node} has not released the "
         f"volume for {_late(pod, context)}, because {kept_by(devices)}.",
-        waiting=_waiting_elsewhere(context, pod.node_name),
+        waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(
             f"being deleted since {pod.deleting_since}",
             *map(block_holder_text, stacked_on(holder.mapping)),
@@ -465,7 +462,7 @@ def _not_tried(pod: Pod, context: RuleContext) -> Finding:
         Subject.of_pod(pod.ref),
         f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} has not released "
         f"the volume for {_late(pod, context)}: its log has no try to unmount it.",
-        waiting=_waiting_elsewhere(context, pod.node_name),
+        waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(
             f"being deleted since {pod.deleting_since}",
             f"kubelet's log since {kubelet_log_since(context)} has no line about an unmount of it",
@@ -490,8 +487,8 @@ def _without_volume_data(pod: Pod, line: LogEntry, context: RuleContext) -> Find
         Subject.of_pod(pod.ref),
         f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} cannot finish the "
         f"unmount for {_late(pod, context)}: its file about the volume, vol_data.json in the pod's "
-        f"directory, is gone, so each try fails.",
-        waiting=_waiting_elsewhere(context, pod.node_name),
+        "directory, is gone, so each try fails.",
+        waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(f"kubelet at {line.at}: {foreign(line.text)}",),
         remedy="Restart kubelet on that node: it then finds out from the node itself what is "
         "mounted. Then run this command again: it names what is left of the volume there.",
@@ -551,7 +548,7 @@ def unmount_fails(context: RuleContext) -> Iterator[Finding]:
             Subject.of_node(name),
             f"No pod on {name} uses {context.name} any more, but kubelet there has not released "
             "it: its unmount is in progress, or fails. No event reports it.",
-            waiting=_waiting_elsewhere(context, name),
+            waiting=waiters_elsewhere(context, name),
             evidence=(
                 f"{name} lists the volume in volumesInUse",
                 f"VolumeAttachment {attachment.name}: {name}, not being deleted",
@@ -695,7 +692,7 @@ def _attached_to_lost(node: Node, attachment: VolumeAttachment, context: RuleCon
         Subject.of_node(node.name),
         f"{node.name} has {context.name} attached and is not Ready, and "
         f"{_watch_of_lost(context)}. {_proof(tainted=node.out_of_service)}",
-        waiting=_waiting_elsewhere(context, node.name),
+        waiting=waiters_elsewhere(context, node.name),
         evidence=(_ready_since(node), f"VolumeAttachment {attachment.name}: {node.name}"),
         remedy=safe_order(node, spec),
         commands=_look_at_lost(node.name, context, kubelet_first=False),

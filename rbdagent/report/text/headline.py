@@ -159,7 +159,7 @@ def waiting_line(diagnosis: Diagnosis, snapshot: Snapshot) -> Iterator[str]:
     pods = waiting_pods(diagnosis)
     if not pods:
         return
-    names = [*(pod.placed for pod in pods[:_MOST_WAITING])]
+    names = [pod.placed for pod in pods[:_MOST_WAITING]]
     if len(pods) > _MOST_WAITING:
         names.append(f"{len(pods) - _MOST_WAITING} more")
     begun = [pod.placed_at or pod.created_at for pod in pods]

@@ -143,8 +143,8 @@ def _unbroken(lifecycle: Lifecycle) -> Iterator[str]:
     """Yield how far the volume is known to be unbroken; the first word of the answer may be OK."""
     state = _state_of(lifecycle)
     gap = f" Not observed: {state.gap.fact}." if state.gap is not None else ""
-    if state.without_ok or gap:
-        yield f"{state.without_ok}{gap}".strip()
+    if state.without_ok:
+        yield f"{state.without_ok}{gap}"
 
 
 def _facts(lifecycle: Lifecycle, recovery: list[str], layout: Layout) -> Iterator[str]:
