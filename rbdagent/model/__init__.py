@@ -137,6 +137,7 @@ from rbdagent.model.snapshot import (
     Target,
     TargetKind,
 )
+from rbdagent.model.statement import Argument, Statement, Words, joined, stated
 from rbdagent.model.unmap import (
     BootTime,
     Condition,
@@ -172,6 +173,7 @@ __all__ = [
     "NOT_REQUESTED",
     "WEIGHT",
     "AffectedObject",
+    "Argument",
     "BlockHolder",
     "BlockHolderKind",
     "BlockedVolume",
@@ -265,6 +267,7 @@ __all__ = [
     "SourceState",
     "Sources",
     "StagingDirectory",
+    "Statement",
     "Step",
     "StepKind",
     "StepState",
@@ -289,11 +292,14 @@ __all__ = [
     "VolumeData",
     "VolumeSource",
     "Watcher",
+    "Words",
     "Workload",
     "camel",
     "derived",
     "first_unobserved",
+    "joined",
     "observed_of",
     "separated",
+    "stated",
     "unobserved",
 ]

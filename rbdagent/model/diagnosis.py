@@ -10,6 +10,7 @@ from msgspec import Struct
 from rbdagent.model.common import ImageSpec, Verdict
 from rbdagent.model.kubernetes import ObjectRef, Pod, PublishedMapping
 from rbdagent.model.node import Mapping
+from rbdagent.model.statement import Statement
 from rbdagent.model.volume import Holder, Volume
 
 
@@ -200,7 +201,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     """``RBD101``; the catalogue explains it."""
     severity: Severity
     subject: Subject
-    statement: str
+    statement: Statement
     """One sentence or more; the first one is the cause."""
     waiting: tuple[Pod, ...] = ()
     """The pods that the object keeps waiting."""
@@ -216,10 +217,22 @@ class Finding(Struct, frozen=True, kw_only=True):
     @property
     def message(self) -> str:
         """The statement, and who waits."""
-        if not self.waiting:
-            return self.statement
+        return " ".join(filter(None, (str(self.statement), self._who_waits)))
+
+    @property
+    def cause(self) -> str:
+        """The first sentence of the message."""
+        return str(self.statement.cause)
+
+    @property
+    def consequence(self) -> str:
+        """The other sentences of the message; empty if there are none."""
+        return " ".join(filter(None, (str(self.statement.rest), self._who_waits)))
+
+    @property
+    def _who_waits(self) -> str:
         names = ", ".join(pod.placed for pod in self.waiting)
-        return f"{self.statement} Waiting for the volume: {names}."
+        return f"Waiting for the volume: {names}." if names else ""
 
 
 class HolderVerdict(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ from rbdagent.model import (
     Verdict,
     Volume,
     VolumeAttachment,
+    Words,
+    stated,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
@@ -147,7 +149,7 @@ def at_least(least: Severity, reported: str) -> Severity:
 def finding(  # noqa: PLR0913 - the fields of a finding
     code: Code,
     subject: Subject,
-    statement: str,
+    statement: Words,
     *,
     waiting: tuple[Pod, ...] = (),
     fact: str = "",
@@ -163,7 +165,7 @@ def finding(  # noqa: PLR0913 - the fields of a finding
         code=code,
         severity=severity or known.severity,
         subject=subject,
-        statement=statement,
+        statement=stated("{}", statement),
         waiting=waiting,
         fact=fact,
         evidence=tuple(dict.fromkeys(evidence)),

@@ -122,7 +122,7 @@ def first_lines(
     pods = waiting_pods(diagnosis)
     # The line about who waits names these pods.
     is_named = {pod.ref for pod in lead.waiting} == {pod.ref for pod in pods}
-    cause, rest = sentences(lead.statement if is_named else lead.message)
+    cause, rest = sentences(str(lead.statement) if is_named else lead.message)
     waiting = [*waiting_line(diagnosis, snapshot)]
     recovery = [*_recovery(lead)]
     if lead.code == Code.BETWEEN_STEPS and any(map(_is_error, diagnosis.findings)):
