@@ -94,7 +94,7 @@ Words = str | Statement
 """A part of a statement in rbdagent's own words; empty if there is nothing to say."""
 
 
-def stated(template: str, *words: Words, **arguments: object) -> Statement:
+def stated(template: str, /, *words: Words, **arguments: object) -> Statement:
     """Return a statement: its words, and the arguments in its fields.
 
     Args:

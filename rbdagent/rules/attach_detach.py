@@ -26,10 +26,13 @@ from rbdagent.model import (
     Pod,
     Recovery,
     Severity,
+    Statement,
     Subject,
     Verdict,
     VolumeAttachment,
+    joined,
     observed_of,
+    stated,
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
@@ -71,7 +74,6 @@ from rbdagent.rules.pod_events import (
     waiters,
     waiters_elsewhere,
 )
-from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young, seconds
 from rbdagent.verdicts.volume_verdict import is_exclusive, nodes_of_stale_attachments, pvs_of
 
@@ -284,18 +286,25 @@ def multi_attach(context: RuleContext) -> Iterator[Finding]:
     ]
     if not refused and not events:
         return
-    pods = pod_names(refused) or ", ".join(str(pod_event.event.subject) for pod_event in events)
+    pods = [pod.ref for pod in refused] or [pod_event.event.subject for pod_event in events]
     nodes = attached_elsewhere(context, refused[0].node_name if refused else None)
-    where = f" ({', '.join(nodes)})" if nodes else ""
+    where = stated(" ({nodes})", nodes=nodes) if nodes else ""
     lost = [node for node in nodes if _is_down(node, context)]
     # A node that is Ready is waited for, however many others are not.
     down = lost if len(lost) == len(nodes) else []
     yield finding(
         Code.MULTI_ATTACH,
         Subject.of_pod(refused[0].ref if refused else events[0].event.subject),
-        f"{pods} {'wait' if len(refused) > 1 else 'waits'}: the controller will not attach "
-        f"{context.name} while its cached state lists the volume on another node{where}. "
-        f"{_NEVER_BY_FORCE if not down else _by_force(down)}{clear_first(context)}",
+        stated(
+            "{pods} {}: the controller will not attach {volume} while its cached state lists the "
+            "volume on another node{}. {}{}",
+            "wait" if len(refused) > 1 else "waits",
+            where,
+            _NEVER_BY_FORCE if not down else _by_force(down),
+            clear_first(context),
+            pods=pods,
+            volume=context.name,
+        ),
         evidence=(
             *_event_lines(events, context),
             *(
@@ -313,11 +322,12 @@ _NEVER_BY_FORCE: Final = (
 )
 
 
-def _by_force(down: list[str]) -> str:
-    return (
-        f"{' and '.join(down)} {'are' if len(down) > 1 else 'is'} not Ready: the controller "
-        "detaches by force six minutes after the pods there are gone, whether the machine is off "
-        "or not."
+def _by_force(down: list[str]) -> Statement:
+    return stated(
+        "{nodes:and} {} not Ready: the controller detaches by force six minutes after the "
+        "pods there are gone, whether the machine is off or not.",
+        "are" if len(down) > 1 else "is",
+        nodes=down,
     )
 
 
@@ -403,10 +413,14 @@ def _not_begun(pod: Pod, context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.ATTACH_NOT_BEGUN,
         Subject.of_pod(pod.ref),
-        f"{pod.ref} has been on {pod.node_name} for {age_text(waited(pod, context.snapshot))}, but "
-        "no "
-        f"VolumeAttachment of {context.name} to that node exists: the attach/detach controller is "
-        "not running, or its cached state is stale.",
+        stated(
+            "{pod} has been on {node} for {age}, but no VolumeAttachment of {volume} to that node "
+            "exists: the attach/detach controller is not running, or its cached state is stale.",
+            pod=pod.ref,
+            node=pod.node_name,
+            age=age_text(waited(pod, context.snapshot)),
+            volume=context.name,
+        ),
         evidence=(
             f"no VolumeAttachment of {context.name} to {pod.node_name}",
             "the driver's other volumes are attached",
@@ -435,9 +449,16 @@ def _not_picked_up(
     yield finding(
         Code.ATTACH_NOT_PICKED_UP,
         Subject.of_attachment(attachment.name),
-        f"{pod.ref} waits for {context.name} to be attached to {pod.node_name}: the attach was "
-        f"requested {age_text(since)} ago, and external-attacher of {attachment.attacher} "
-        f"{_what_attacher_did(attachment)}",
+        stated(
+            "{pod} waits for {volume} to be attached to {node}: the attach was requested {age} "
+            "ago, and external-attacher of {attacher} {}",
+            _what_attacher_did(attachment),
+            pod=pod.ref,
+            volume=context.name,
+            node=pod.node_name,
+            age=age_text(since),
+            attacher=attachment.attacher,
+        ),
         evidence=(_attachment_line(attachment), "no attachError"),
         commands=(LIST_CONTROLLERS, describe_attachment(attachment)),
     )
@@ -469,8 +490,13 @@ def _not_mounting(
     yield finding(
         Code.KUBELET_DOES_NOT_TAKE_IT,
         Subject.of_pod(pod.ref),
-        f"{pod.ref} waits on {node.name}: {context.name} is attached there, but kubelet has not "
-        "started to mount it.",
+        stated(
+            "{pod} waits on {node}: {volume} is attached there, but kubelet has not started to "
+            "mount it.",
+            pod=pod.ref,
+            node=node.name,
+            volume=context.name,
+        ),
         evidence=(
             _attachment_line(attachment),
             f"{node.name} does not list the volume in volumesInUse",
@@ -525,8 +551,12 @@ def detach_fails(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.ATTACHMENT_OF_GONE_NODE,
                 Subject.of_attachment(attachment.name),
-                f"{context.name} is attached to {attachment.node_name}, but that Node no longer "
-                "exists. Prove that the machine is off before another node gets the volume.",
+                stated(
+                    "{volume} is attached to {node}, but that Node no longer exists. Prove that "
+                    "the machine is off before another node gets the volume.",
+                    volume=context.name,
+                    node=attachment.node_name,
+                ),
                 evidence=(f"no Node object {attachment.node_name}",),
                 commands=show,
                 severity=Severity.ERROR if waiters(context) else None,
@@ -535,8 +565,12 @@ def detach_fails(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.ATTACHMENT_OF_GONE_VOLUME,
                 Subject.of_attachment(attachment.name),
-                f"{attachment.name} attaches {attachment.persistent_volume} to "
-                f"{attachment.node_name}, but that PV does not exist.",
+                stated(
+                    "{attachment} attaches {volume} to {node}, but that PV does not exist.",
+                    attachment=attachment.name,
+                    volume=attachment.persistent_volume,
+                    node=attachment.node_name,
+                ),
                 evidence=(_attachment_line(attachment),),
                 commands=show,
             )
@@ -551,9 +585,13 @@ def _leaving(
         yield finding(
             Code.DETACH_FAILS,
             Subject.of_attachment(attachment.name),
-            f"{context.name} cannot be detached from {attachment.node_name}: "
-            f"{foreign(attachment.detach_error)}. Repair the cause. Never remove the finalizer by "
-            "hand.",
+            stated(
+                "{volume} cannot be detached from {node}: {error}. Repair the cause. Never remove "
+                "the finalizer by hand.",
+                volume=context.name,
+                node=attachment.node_name,
+                error=foreign(attachment.detach_error),
+            ),
             evidence=(
                 f"being deleted since {attachment.deleting_since}",
                 foreign(attachment.detach_error),
@@ -570,8 +608,12 @@ def _leaving(
             yield finding(
                 Code.BEING_DETACHED,
                 Subject.of_attachment(attachment.name),
-                f"{context.name} has been detaching from {attachment.node_name} for "
-                f"{age_text(since)}.",
+                stated(
+                    "{volume} has been detaching from {node} for {age}.",
+                    volume=context.name,
+                    node=attachment.node_name,
+                    age=age_text(since),
+                ),
                 waiting=waiting,
                 evidence=(_attachment_line(attachment),),
                 commands=(query_again(context),),
@@ -589,8 +631,13 @@ def _leaving(
     yield finding(
         Code.DETACH_NOT_PICKED_UP,
         Subject.of_attachment(attachment.name),
-        f"The detach of {context.name} from {attachment.node_name} was requested {age_text(since)} "
-        f"ago, and {reason}.",
+        stated(
+            "The detach of {volume} from {node} was requested {age} ago, and {}.",
+            reason,
+            volume=context.name,
+            node=attachment.node_name,
+            age=age_text(since),
+        ),
         waiting=waiting,
         evidence=(_attachment_line(attachment), f"finalizers: {finalizers}", "no detachError"),
         commands=(*((LIST_CONTROLLERS,) if own else ()), *show),
@@ -610,8 +657,12 @@ def _without_node(
     return finding(
         Code.DETACH_FAILS,
         Subject.of_attachment(attachment.name),
-        f"{context.name} cannot be detached from {attachment.node_name}, a Node that no longer "
-        f"exists: {foreign(attachment.detach_error)}.",
+        stated(
+            "{volume} cannot be detached from {node}, a Node that no longer exists: {error}.",
+            volume=context.name,
+            node=attachment.node_name,
+            error=foreign(attachment.detach_error),
+        ),
         evidence=(
             f"being deleted since {attachment.deleting_since}",
             f"no Node object {attachment.node_name}",
@@ -658,8 +709,12 @@ def attachment_idle(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.ATTACHMENT_IDLE,
             Subject.of_attachment(attachment.name),
-            f"{context.name} is attached to {name}, but no pod there uses it, and kubelet there no "
-            "longer lists it: the controller has not detached it yet.",
+            stated(
+                "{volume} is attached to {node}, but no pod there uses it, and kubelet there no "
+                "longer lists it: the controller has not detached it yet.",
+                volume=context.name,
+                node=name,
+            ),
             waiting=waiting,
             evidence=(_attachment_line(attachment), f"{name} does not list it in volumesInUse"),
             commands=(query_on_node(context, name),),
@@ -677,13 +732,17 @@ def two_attachments(context: RuleContext) -> Iterator[Finding]:
     # A volume that follows its pod had two for a moment, on a busy control plane.
     is_new = any(is_young(attachment.created_at, now, MOVING) is True for attachment in found)
     leaving = [attachment.node_name for attachment in found if attachment.deleting_since]
-    older = f" Being detached: {', '.join(leaving)}." if leaving else ""
+    older = stated(" Being detached: {nodes}.", nodes=leaving) if leaving else ""
     yield finding(
         Code.TWO_ATTACHMENTS,
         Subject.of_volume(context.name),
-        f"{context.name} is for one node, but is attached to {' and '.join(nodes)}: the controller "
-        "no longer prevents two writers, only ceph-csi's check of the watchers still "
-        f"does.{older}",
+        stated(
+            "{volume} is for one node, but is attached to {nodes:and}: the controller no longer "
+            "prevents two writers, only ceph-csi's check of the watchers still does.{}",
+            older,
+            volume=context.name,
+            nodes=nodes,
+        ),
         evidence=tuple(_attachment_line(attachment) for attachment in found),
         commands=(query_again(context),),
         severity=Severity.INFO if is_new else None,
@@ -717,24 +776,31 @@ def _stale(
     seen = knows_every_user(context)
     nothing = "was observed and holds" if node == context.here else "has no watch, and so holds"
     message = [
-        f"The control plane reports {context.name} as attached to {node}, but {node} {nothing} "
-        "nothing. An unmap will not help: "
-        + ("the controller is about to detach it, or " if transient else "")
-        + "the controller's cached state is stale."
+        stated(
+            "The control plane reports {volume} as attached to {node}, but {node} {} nothing. An "
+            "unmap will not help: {}the controller's cached state is stale.",
+            nothing,
+            "the controller is about to detach it, or " if transient else "",
+            volume=context.name,
+            node=node,
+        )
     ]
     if attachment.deleting_since:
-        message.append("The VolumeAttachment is already being deleted.")
+        message.append(stated("The VolumeAttachment is already being deleted."))
     if not seen:
-        message.append("Whether a pod there is about to use the volume was not observed.")
+        message.append(stated("Whether a pod there is about to use the volume was not observed."))
     if down:
         message.append(
-            f"{node} is not Ready: the controller detaches the volume by force six minutes after "
-            "the node's pods are gone."
+            stated(
+                "{node} is not Ready: the controller detaches the volume by force six minutes "
+                "after the node's pods are gone.",
+                node=node,
+            )
         )
     return finding(
         Code.STALE_ATTACHMENT,
         Subject.of_node(node),
-        " ".join(message),
+        joined(message),
         evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),
         commands=(describe_attachment(attachment),),
         severity=_stale_severity(seen=seen, transient=transient),

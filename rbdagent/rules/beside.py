@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import entry_hits
 from rbdagent.correlate.volume_names import node_named
-from rbdagent.model import BlocklistEntry, EntityAddress, Node, observed_of
+from rbdagent.model import (
+    BlocklistEntry,
+    EntityAddress,
+    Node,
+    Words,
+    joined,
+    observed_of,
+    stated,
+)
 from rbdagent.parse.foreign import foreign
 from rbdagent.rules.ceph_health import blocking, slow_osds
 from rbdagent.rules.facts import cluster_of_image, is_non_primary, is_shrunk, kernel_log, of_attempt
@@ -26,7 +34,7 @@ _ANY_NONCE: Final = 1
 """An entry of a host or of a range hits each nonce."""
 
 
-def beside(context: RuleContext, node: str | None = None) -> str:
+def beside(context: RuleContext, node: str | None = None) -> Words:
     """Return a sentence with what was observed beside an error; "" if nothing was.
 
     Args:
@@ -34,16 +42,18 @@ def beside(context: RuleContext, node: str | None = None) -> str:
         node: where the call ran; None for one of a controller.
     """
     found = tuple(_facts(context, node))[:_MOST]
-    return f" Observed beside it: {'; '.join(found)}." if found else ""
+    return stated(" Observed beside it: {}.", joined(found, "; ")) if found else ""
 
 
-def _facts(context: RuleContext, node: str | None) -> Iterator[str]:
+def _facts(context: RuleContext, node: str | None) -> Iterator[Words]:
     entry = entry_of_host(context, node)
     if entry is not None:
-        yield f"{node} is on Ceph's blocklist by {entry_text(entry)}"
+        yield stated("{node} is on Ceph's blocklist by {entry}", node=node, entry=entry_text(entry))
     if node is not None and node == context.here_if_known:
         lines = [line for line in kernel_log(context) if of_attempt(line, context)]
-        yield from (f"its kernel logged {foreign(line.text)}" for line in lines[-1:])
+        yield from (
+            stated("its kernel logged {line}", line=foreign(line.text)) for line in lines[-1:]
+        )
     spec = context.volume.image.spec if context.volume.image is not None else None
     if spec is not None and (reported := blocking(context, spec.pool)):
         yield reported

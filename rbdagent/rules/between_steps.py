@@ -14,7 +14,9 @@ from rbdagent.model import (
     Severity,
     Subject,
     Verdict,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.kubelet import pod_uid_of_path
@@ -36,7 +38,6 @@ from rbdagent.rules.pod_events import (
     is_about_hanging_call,
     waiters,
 )
-from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import age, age_text
 from rbdagent.verdicts.volume_verdict import nodes_of_stale_attachments
 
@@ -66,8 +67,12 @@ def between_steps(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.BETWEEN_STEPS,
             subject_of(holder_verdict.holder),
-            f"{subject_of(holder_verdict.holder)} is between two steps: "
-            f"{holder_verdict.reasons[0]}. {advice.sentence}",
+            stated(
+                "{holder} is between two steps: {reason}. {}",
+                advice.sentence,
+                holder=subject_of(holder_verdict.holder),
+                reason=holder_verdict.reasons[0],
+            ),
             severity=advice.severity,
             remedy=advice.remedy,
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
@@ -78,7 +83,7 @@ def between_steps(context: RuleContext) -> Iterator[Finding]:
 class _Advice(NamedTuple):
     """Holds what to do about a step that is not done."""
 
-    sentence: str
+    sentence: Words
     remedy: str = ""
     severity: Severity | None = None
 
@@ -94,8 +99,11 @@ def _advice(context: RuleContext, node: str | None) -> _Advice:
     if waited is None:
         return _WAIT
     return _Advice(
-        f"kubelet has reported for {age_text(waited)} that it fails, and nothing that was observed "
-        "shows why: read its log, and that of the CSI node plugin.",
+        stated(
+            "kubelet has reported for {age} that it fails, and nothing that was observed shows "
+            "why: read its log, and that of the CSI node plugin.",
+            age=age_text(waited),
+        ),
         _READ_THE_LOGS,
         Severity.WARNING,
     )
@@ -167,8 +175,13 @@ def attached_not_mapped(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.BETWEEN_STEPS,
             Subject.of_node(node),
-            f"{context.name} is attached to {node}, but is not mapped there yet, or is not mapped "
-            f"any more. {advice.sentence}",
+            stated(
+                "{volume} is attached to {node}, but is not mapped there yet, or is not mapped "
+                "any more. {}",
+                advice.sentence,
+                volume=context.name,
+                node=node,
+            ),
             severity=advice.severity,
             remedy=advice.remedy,
             evidence=(
@@ -190,8 +203,11 @@ def _advice_without_mapping(context: RuleContext, node: str) -> _Advice:
     if advice is not _WAIT or not late:
         return advice
     return _Advice(
-        f"{pod_names(late)} waits there for longer than a map takes, and nothing that was observed "
-        "shows why: read the log of kubelet, and that of the CSI node plugin.",
+        stated(
+            "{pods} waits there for longer than a map takes, and nothing that was observed shows "
+            "why: read the log of kubelet, and that of the CSI node plugin.",
+            pods=[pod.ref for pod in late],
+        ),
         _READ_THE_LOGS,
     )
 

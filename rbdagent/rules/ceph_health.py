@@ -11,9 +11,12 @@ from rbdagent.model import (
     NotObserved,
     Recovery,
     Severity,
+    Statement,
     Subject,
     Verdict,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
@@ -49,7 +52,7 @@ def no_writes(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.POOL_TAKES_NO_WRITES,
             Subject.of_volume(context.name),
-            f"Writes to {context.name} wait. {reported}.",
+            stated("Writes to {volume} wait. {}.", reported, volume=context.name),
             commands=(command("ceph health detail"), command("ceph osd pool ls detail")),
         )
 
@@ -60,7 +63,7 @@ _OF_POOLS: Final = frozenset({"POOL_FULL", "PG_AVAILABILITY"})
 _ALL: Final = _WHOLE_POOL | {"PG_AVAILABILITY"}
 
 
-def blocking(context: RuleContext, pool: str, checks: frozenset[str] = _ALL) -> str:
+def blocking(context: RuleContext, pool: str, checks: frozenset[str] = _ALL) -> Words:
     """Return what keeps I/O to a pool waiting according to ``ceph health``; "" if nothing does.
 
     Args:
@@ -99,9 +102,10 @@ class SlowOsds(NamedTuple):
     """Their numbers; without one, only pings between OSDs are slow."""
 
     @property
-    def reported(self) -> str:
+    def reported(self) -> Statement:
         """Return what Ceph reports, as the beginning of a sentence."""
-        return f"Ceph reports {' and '.join(foreign(check.texts[0]) for check in self.checks)}"
+        reports = [foreign(check.texts[0]) for check in self.checks]
+        return stated("Ceph reports {reports:and}", reports=reports)
 
 
 def slow_osds(context: RuleContext, pool: str) -> SlowOsds | None:
@@ -155,19 +159,21 @@ def _ids_of(cluster: ClusterView, pool: str) -> set[str]:
     return {str(number) for number, name in observed_of(cluster.pools) if name == pool and pool}
 
 
-def _meaning(check: HealthCheck, pool: str, ids: set[str]) -> str:
+def _meaning(check: HealthCheck, pool: str, ids: set[str]) -> Words:
     match check.name:
         case "POOL_FULL" if pool in _named(Recognised.POOL_IS_FULL, "pool", check):
-            return (
-                f"Ceph reports that pool {foreign_name(pool)} is {_how_full(check, pool)}: writes "
-                "and new maps wait, without an error"
+            return stated(
+                "Ceph reports that pool {pool} is {}: writes and new maps wait, without an error",
+                _how_full(check, pool),
+                pool=foreign_name(pool),
             )
         case "OSDMAP_FLAGS" if any(map(Recognised.IO_PAUSED.is_in, check.texts)):
-            return f"Ceph's I/O is paused ({foreign(check.texts[0])})"
+            return stated("Ceph's I/O is paused ({report})", report=foreign(check.texts[0]))
         case "PG_AVAILABILITY" if ids & _named(Recognised.GROUP_INACTIVE, "pool_id", check):
-            return (
-                f"Ceph reports that some placement groups of pool {foreign_name(pool)} serve no "
-                f"I/O ({foreign(check.texts[0])})"
+            return stated(
+                "Ceph reports that some placement groups of pool {pool} serve no I/O ({report})",
+                pool=foreign_name(pool),
+                report=foreign(check.texts[0]),
             )
     return ""
 

@@ -33,7 +33,9 @@ from rbdagent.model import (
     Subject,
     SubjectKind,
     Verdict,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.address import same_ip
 from rbdagent.rules.context import Rule, RuleContext, finding, query_again, subject_of
@@ -133,7 +135,12 @@ def image_gone(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.IMAGE_GONE,
             Subject.of_image(image.spec),
-            f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{mappings}",
+            stated(
+                "Image {image} does not exist in cluster {cluster} (any more).{}",
+                mappings,
+                image=image.spec,
+                cluster=view.fsid,
+            ),
             evidence=(f"cluster {view.fsid} was queried for {image.spec} and has no such image",),
             remedy="" if mappings else _LOOK_FOR_IT,
             commands=(_trash(image.spec),),
@@ -153,7 +160,7 @@ def _is_of_another_pool(context: RuleContext, view: ImageView) -> bool:
 
 
 def _gone_with_its_pool(
-    context: RuleContext, spec: ImageSpec, view: ImageView, mappings: str
+    context: RuleContext, spec: ImageSpec, view: ImageView, mappings: Words
 ) -> Iterator[Finding]:
     """Yield RBD301 for an image whose pool does not exist; nothing if the pool was not queried."""
     pool = pool_of_handle(context)
@@ -164,8 +171,14 @@ def _gone_with_its_pool(
     yield finding(
         Code.IMAGE_GONE,
         Subject(kind=SubjectKind.IMAGE, name=spec.name),
-        f"Image {spec.name} does not exist in cluster {view.fsid} (any more): the cluster has no "
-        f"pool {number}, which the handle of its PV names.{mappings}",
+        stated(
+            "Image {image} does not exist in cluster {cluster} (any more): the cluster has no "
+            "pool {pool}, which the handle of its PV names.{}",
+            mappings,
+            image=spec.name,
+            cluster=view.fsid,
+            pool=number,
+        ),
         evidence=(f"the ids of the pools of {view.fsid}: {pools}",),
         remedy=f"Make sure that this is the cluster of the volume. {_NO_TRASH}"
         + (f" {_UNMAP}" if mappings else ""),
@@ -177,7 +190,7 @@ def _gone_with_its_pool(
 _NO_TRASH: Final = "The trash of a pool is deleted with it: only mirrors and backups have a copy."
 
 
-def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: str) -> Finding:
+def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: Words) -> Finding:
     """Return RBD302; Ceph's manager removes what was deleted, once nothing needs it any more."""
     evidence = (f"id {view.image_id} in cluster {view.fsid}",)
     is_ending = _is_being_removed(context)
@@ -185,7 +198,7 @@ def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: 
         return finding(
             Code.IMAGE_IN_TRASH,
             Subject.of_image(spec),
-            f"Image {spec} is in the trash of its pool.{mappings}",
+            stated("Image {image} is in the trash of its pool.{}", mappings, image=spec),
             evidence=evidence,
             commands=(_trash(spec, long=True),),
             severity=Severity.INFO if is_ending else None,
@@ -194,8 +207,14 @@ def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: 
     return finding(
         Code.IMAGE_IN_TRASH,
         Subject.of_image(spec),
-        f"Image {spec} was deleted and is in the trash of its pool: Ceph's manager removes it."
-        f"{_NEEDED if is_needed else ''}{_kept_by(view)}{mappings}",
+        stated(
+            "Image {image} was deleted and is in the trash of its pool: Ceph's manager removes "
+            "it.{}{}{}",
+            _NEEDED if is_needed else "",
+            _kept_by(view),
+            mappings,
+            image=spec,
+        ),
         evidence=(*evidence, f"rbd_task has the task {_REMOVAL} for it"),
         remedy="If the volume is needed, cancel the task (`ceph rbd task cancel ID`), and then "
         "restore the image (`rbd trash restore`)."
@@ -216,15 +235,15 @@ def _in_trash(context: RuleContext, spec: ImageSpec, view: ImageView, mappings: 
 _NEEDED: Final = " A PV of it exists: its data is about to be deleted."
 
 
-def _kept_by(view: ImageView) -> str:
+def _kept_by(view: ImageView) -> Words:
     """Return what keeps the image in the trash, as a sentence."""
     known = view.snapshots
     if isinstance(known, NotObserved):
         return " Whether it has snapshots, which keep it, was not observed."
     if not known:
         return ""
-    count = "a snapshot" if len(known) == 1 else f"{len(known)} snapshots"
-    return f" It still has {count}: it remains until they are gone."
+    count = "a snapshot" if len(known) == 1 else stated("{count} snapshots", count=len(known))
+    return stated(" It still has {}: it remains until they are gone.", count)
 
 
 _REMOVAL: Final = "trash remove"
@@ -250,7 +269,7 @@ def _is_being_removed(context: RuleContext) -> bool:
     return volume.deleting_since is not None or volume.phase == "Released" or is_ending
 
 
-def _remaining_mappings(context: RuleContext) -> str:
+def _remaining_mappings(context: RuleContext) -> Words:
     """Return a sentence on the mappings that are left: on this node, or as agents reported them."""
     holders = [holder_verdict.holder for holder_verdict in context.holder_verdicts]
     # Another image may have had the name before.
@@ -258,10 +277,10 @@ def _remaining_mappings(context: RuleContext) -> str:
     here = {None, None if view is None else view.image_id}
     mapped = [found for found in holders if found.mapping and found.mapping.image_id in here]
     if mapped:
-        return f" {subject_of(mapped[0])} still maps it."
+        return stated(" {holder} still maps it.", holder=subject_of(mapped[0]))
     reports = [report_of(holder, context.snapshot.observed_at) for holder in holders]
-    reported = ", ".join(report for report in reports if report)
-    return f" It was mapped: {reported}." if reported else ""
+    reported = [report for report in reports if report]
+    return stated(" It was mapped: {reports}.", reports=reported) if reported else ""
 
 
 def _trash(spec: ImageSpec, *, long: bool = False) -> Command:
@@ -293,8 +312,12 @@ def legacy_lock(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.LEGACY_KUBELET_LOCK,
             Subject.of_image(image.spec),
-            f"A lock of an old kubelet on node {node} is left on {image.spec}. Its client no "
-            "longer watches the image.",
+            stated(
+                "A lock of an old kubelet on node {node} is left on {image}. Its client no longer "
+                "watches the image.",
+                node=node,
+                image=image.spec,
+            ),
             evidence=(f"lock {locker.lock_id!r} of client.{locker.client}",),
             remedy=f"When {node} holds nothing, show the lock again and remove exactly that one: "
             f"{line_of(_unlock(image.spec, locker))}. If the lock has changed, this fails, and has "
@@ -321,8 +344,12 @@ def lock_of_former_client(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.LOCK_OF_FORMER_CLIENT,
             subject_of(local[0]),
-            f"The exclusive lock belongs to client.{locker.client}, a former client of "
-            f"{context.here} itself: the same address, another nonce.",
+            stated(
+                "The exclusive lock belongs to client.{client}, a former client of {node} itself: "
+                "the same address, another nonce.",
+                client=locker.client,
+                node=context.here,
+            ),
             evidence=(f"lock {locker.lock_id!r} of client.{locker.client} {locker.address}",),
         )
 
@@ -348,8 +375,12 @@ def watch_lingers(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.WATCH_LINGERS,
             subject_of(holder),
-            f"{subject_of(holder)} watches the image, and {holder.node} has no such mapping (any "
-            "more). The watch of a client that ended expires after 30 s: run rbdagent again then.",
+            stated(
+                "{holder} watches the image, and {node} has no such mapping (any more). The watch "
+                "of a client that ended expires after 30 s: run rbdagent again then.",
+                holder=subject_of(holder),
+                node=holder.node,
+            ),
             evidence=holder_verdict.reasons,
             commands=(query_again(context),),
         )
@@ -370,14 +401,21 @@ def node_on_blocklist(context: RuleContext) -> Iterator[Finding]:
         index = entry.nonce == 0
         devices = None if index else _devices_of_client(entry, node, context)
         daemons = _daemons_hit(entry, cluster)
-        hosts = f" It also matches {', '.join(daemons)}." if daemons else ""
-        ends = f" until {entry.until}" if entry.until else ""
+        hosts = stated(" It also matches {daemons}.", daemons=daemons) if daemons else ""
+        ends = stated(" until {until}", until=entry.until) if entry.until else ""
         is_former = devices == ()
         yield finding(
             Code.NODE_ON_BLOCKLIST,
             Subject.of_node(node),
-            f"{node} is on the blocklist{ends}: {'range ' if entry.is_range else ''}{entry} "
-            f"matches {_what_is_hit(devices, index=index)}.{hosts}",
+            stated(
+                "{node} is on the blocklist{}: {}{entry} matches {}.{}",
+                ends,
+                "range " if entry.is_range else "",
+                _what_is_hit(devices, index=index),
+                hosts,
+                node=node,
+                entry=entry,
+            ),
             evidence=(f"{entry} {entry.until}".rstrip(),),
             remedy="" if is_former or index else _KEEP_ENTRY,
             commands=() if is_former else (_list_command(node, context),),
@@ -397,14 +435,16 @@ _ENTRY_ENDS: Final = (
 )
 
 
-def _what_is_hit(devices: tuple[str, ...] | None, *, index: bool) -> str:
+def _what_is_hit(devices: tuple[str, ...] | None, *, index: bool) -> Words:
     if index:
         return "every client on it"
     if devices is None:
         return "a client of it. Whether this client has a device mapped was not observed"
     if not devices:
         return "a former client of it, which has nothing mapped"
-    return f"its client of {', '.join(devices)}: writes there fail, and so does every new map"
+    return stated(
+        "its client of {devices}: writes there fail, and so does every new map", devices=devices
+    )
 
 
 def _list_command(node: str, context: RuleContext) -> Command:
@@ -502,8 +542,12 @@ def ambiguous(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.AMBIGUOUS_IMAGE,
         Subject.of_image(image.spec),
-        f"{len(fsids)} clusters have an image {image.spec}. Which of these images is meant is "
-        "unknown. The holders of all of them are shown.",
+        stated(
+            "{count} clusters have an image {image}. Which of these images is meant is unknown. "
+            "The holders of all of them are shown.",
+            count=len(fsids),
+            image=image.spec,
+        ),
         evidence=tuple(f"cluster {fsid}" for fsid in fsids),
         commands=tuple(devices),
     )

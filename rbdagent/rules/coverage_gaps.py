@@ -18,6 +18,8 @@ from rbdagent.model import (
     SourceState,
     Subject,
     Verb,
+    Words,
+    stated,
 )
 from rbdagent.rules.context import Rule, RuleContext, finding
 from rbdagent.rules.entry import Entry
@@ -106,13 +108,18 @@ def _source(code: Code, name: str, source: Source, hidden: str) -> Iterator[Find
     yield finding(
         code,
         Subject.of_source(name),
-        f"{name} {what}: {hidden} were not observed"
-        f"{f' ({source.reason})' if source.reason else ''}.",
+        stated(
+            "{} {}: {} were not observed{}.", name, what, hidden, _in_parentheses(source.reason)
+        ),
         evidence=(source.reason,) if source.reason else (),
         remedy=source.hint,
         severity=Severity.INFO if skipped else None,
         fact=hidden,
     )
+
+
+def _in_parentheses(reason: str) -> Words:
+    return stated(" ({reason})", reason=reason) if reason else ""
 
 
 def other_machine(context: RuleContext) -> Iterator[Finding]:
@@ -124,7 +131,10 @@ def other_machine(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.NOT_THIS_NODE,
         Subject.of_node(other.is_node or other.node_name),
-        f"{other.reason[0].upper()}{other.reason[1:]}. Its mappings count as not observed.",
+        stated(
+            "{reason}. Its mappings count as not observed.",
+            reason=f"{other.reason[0].upper()}{other.reason[1:]}",
+        ),
         evidence=(
             f"/proc/sys/kernel/random/boot_id: {other.boot_id}",
             f"status.nodeInfo.bootID: {other.node_boot_id}",
@@ -147,8 +157,11 @@ def clusters(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.CEPH_NOT_OBSERVED,
             Subject.of_cluster(cluster.name),
-            f"Ceph cluster {cluster.name} could not be queried: its watchers were not observed"
-            f"{f' ({cluster.source.reason})' if cluster.source.reason else ''}.",
+            stated(
+                "Ceph cluster {cluster} could not be queried: its watchers were not observed{}.",
+                _in_parentheses(cluster.source.reason),
+                cluster=cluster.name,
+            ),
             evidence=(cluster.source.reason,) if cluster.source.reason else (),
             remedy=cluster.source.hint,
             fact=f"watchers in Ceph cluster {cluster.name}",
@@ -167,8 +180,12 @@ def silence(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.CEPH_DID_NOT_ANSWER,
         Subject.of_image(image.spec),
-        f"Ceph did not answer about {image.spec} in time ({late.reason}). Its holders on other "
-        "nodes are unknown: do not treat the image as free. Its I/O may hang too.",
+        stated(
+            "Ceph did not answer about {image} in time ({reason}). Its holders on other nodes are "
+            "unknown: do not treat the image as free. Its I/O may hang too.",
+            image=image.spec,
+            reason=late.reason,
+        ),
         evidence=(late.reason,),
         commands=(command("ceph -s"), command("ceph health detail")),
     )
@@ -213,7 +230,7 @@ def gaps(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.FACT_NOT_OBSERVED,
             subject,
-            f"Not observed: {gap.fact} ({gap.reason}).",
+            stated("Not observed: {fact} ({reason}).", fact=gap.fact, reason=gap.reason),
             evidence=(gap.reason,),
             remedy=gap.hint,
             fact=gap.fact,

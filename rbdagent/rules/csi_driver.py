@@ -23,6 +23,7 @@ from rbdagent.model import (
     Subject,
     VolumeAttachment,
     observed_of,
+    stated,
 )
 from rbdagent.parse.faults import Fault
 from rbdagent.parse.foreign import foreign_name
@@ -43,7 +44,6 @@ from rbdagent.rules.error_texts import (
 )
 from rbdagent.rules.facts import is_only_node
 from rbdagent.rules.pod_events import PodEvent, has_waited, scheduler_message, unscheduled, waiters
-from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, is_young, seconds
 from rbdagent.verdicts.volume_verdict import driver_of, maps_by_nbd
 
@@ -292,7 +292,7 @@ _OF_RBD: Final = "rbd.csi.ceph.com"
 def driver_missing(context: RuleContext) -> Iterator[Finding]:
     """Report RBD731, RBD732: the node where a pod waits has no driver for its volume."""
     without = [pod for pod in waiters(context) if lacks_driver(pod.node_name, context)]
-    driver, pods = driver_of(context.volume), pod_names(without)
+    driver, pods = driver_of(context.volume), [pod.ref for pod in without]
     if not without or driver is None:
         return
     nodes = sorted({str(pod.node_name) for pod in without})
@@ -301,23 +301,38 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.DRIVER_NOT_INSTALLED,
             Subject.of_pod(without[0].ref),
-            f"{pods} cannot start: {context.name} requires the CSI driver {driver}, which is not "
-            f"installed in this cluster. Installed drivers: {', '.join(known) or 'none'}.",
+            stated(
+                "{pods} cannot start: {volume} requires the CSI driver {driver}, which is not "
+                "installed in this cluster. Installed drivers: {}.",
+                stated("{drivers}", drivers=known) if known else "none",
+                pods=pods,
+                volume=context.name,
+                driver=driver,
+            ),
             evidence=(f"no CSIDriver {driver} exists, and no CSINode lists it",),
             remedy=_made_again(driver, known, context),
             commands=(kubectl("get csidriver"),),
         )
         return
-    place = f"{pods} cannot start on {', '.join(nodes)}: the CSI driver {driver} is"
+    place = stated(
+        "{pods} cannot start on {nodes}: the CSI driver {driver} is",
+        pods=pods,
+        nodes=nodes,
+        driver=driver,
+    )
     unlisted = tuple(f"CSINode {node} does not list {driver}" for node in nodes)
     elsewhere = _other_root(context) if nodes == [context.here_if_known] else ""
     if elsewhere:
         yield finding(
             Code.DRIVER_DOWN_WHERE_WANTED,
             Subject.of_pod(without[0].ref),
-            f"{place} not registered there, and the directory of kubelet is "
-            f"{foreign_name(elsewhere)}: a node plugin that is deployed for {_ROOT} does not reach "
-            "kubelet.",
+            stated(
+                "{} not registered there, and the directory of kubelet is {path}: a node plugin "
+                "that is deployed for {} does not reach kubelet.",
+                place,
+                _ROOT,
+                path=foreign_name(elsewhere),
+            ),
             evidence=(*unlisted, f"kubelet has its directories at {foreign_name(elsewhere)}"),
             remedy=_for_root(driver, nodes, context),
             commands=(
@@ -330,8 +345,11 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.DRIVER_DOWN_WHERE_WANTED,
             Subject.of_pod(without[0].ref),
-            f"{place} registered on no node. Look at the DaemonSet of its node plugin and at its "
-            "operator, not at this node.",
+            stated(
+                "{} registered on no node. Look at the DaemonSet of its node plugin and at its "
+                "operator, not at this node.",
+                place,
+            ),
             evidence=(*unlisted, "no CSINode of the cluster lists it"),
             remedy="With Rook or ceph-csi-operator, a Driver object creates the DaemonSet: see its "
             "status (`kubectl get drivers.csi.ceph.io -A`), and the operator's log. Without an "
@@ -346,8 +364,11 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.DRIVER_DOWN_WHERE_WANTED,
             Subject.of_pod(without[0].ref),
-            f"{place} not registered there, and the kernel has not loaded the module rbd: the node "
-            "plugin loads it when it starts, and does not start without it.",
+            stated(
+                "{} not registered there, and the kernel has not loaded the module rbd: the node "
+                "plugin loads it when it starts, and does not start without it.",
+                place,
+            ),
             evidence=(*unlisted, "no /sys/bus/rbd"),
             remedy="Load the module on that node (`modprobe rbd`), and add rbd to "
             "/etc/modules-load.d. If modprobe does not find it, install the package with the "
@@ -361,8 +382,11 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.DRIVER_DOWN_WHERE_WANTED,
         Subject.of_pod(without[0].ref),
-        f"{place} not registered there. Its node plugin is not running on that node, or did not "
-        "reach kubelet.",
+        stated(
+            "{} not registered there. Its node plugin is not running on that node, or did not "
+            "reach kubelet.",
+            place,
+        ),
         evidence=unlisted,
         remedy=_NO_NODE_PLUGIN,
         commands=(
@@ -478,8 +502,12 @@ def unregistered_driver(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.DRIVER_DOWN_WHERE_WANTED,
                 Subject.of_pod(pod.ref),
-                f"{pod.ref} gets no node: the CSI driver {driver} is not registered on nodes that "
-                "could run the pod.",
+                stated(
+                    "{pod} gets no node: the CSI driver {driver} is not registered on nodes that "
+                    "could run the pod.",
+                    pod=pod.ref,
+                    driver=driver,
+                ),
                 evidence=(scheduler_message(pod),),
                 commands=(kubectl("get csinodes"),),
             )

@@ -26,6 +26,7 @@ from rbdagent.model import (
     SubjectKind,
     UnbackedMount,
     Verdict,
+    stated,
 )
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.rules.context import (
@@ -44,7 +45,7 @@ from rbdagent.rules.context import (
 )
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import is_ending_in_time
-from rbdagent.verdicts.evidence import evidence_of, pod_names, process_text, processes_on
+from rbdagent.verdicts.evidence import evidence_of, process_text, processes_on
 from rbdagent.verdicts.volume_verdict import conflicting, fresh_report, is_read_only
 
 if TYPE_CHECKING:
@@ -120,8 +121,14 @@ def not_backed(context: RuleContext) -> Iterator[Finding]:
             Subject.of_pod(pod.ref)
             if pod is not None
             else Subject(kind=SubjectKind.POD, name=unbacked.pod_uid),
-            f"Pod {name} writes to {context.here}'s own disk: {path} is not on "
-            f"{context.name}. Do not delete the pod: that destroys the data that it wrote.",
+            stated(
+                "Pod {pod} writes to {node}'s own disk: {path} is not on {volume}. Do not delete "
+                "the pod: that destroys the data that it wrote.",
+                pod=name,
+                node=context.here,
+                path=path,
+                volume=context.name,
+            ),
             evidence=(
                 f"{path} in {process_text(unbacked.process)} is on {foreign_name(unbacked.source)}",
                 f"{context.here} has no mapping under that mount",
@@ -144,9 +151,9 @@ def conflict(context: RuleContext) -> Iterator[Finding]:
     writers = conflicting(context.volume, context.holder_verdicts, context.snapshot)
     if not writers:
         return
-    nodes = ", ".join(sorted(str(writer.holder.node) for writer in writers))
+    nodes = sorted(str(writer.holder.node) for writer in writers)
     volume = context.volume.persistent_volume
-    modes = ", ".join(volume.access_modes) if volume is not None else "it has no PV"
+    modes = stated("{modes}", modes=volume.access_modes) if volume is not None else "it has no PV"
     first = _first_to_stop(writers)
     commands = tuple(
         delete_pod(pod)
@@ -156,15 +163,21 @@ def conflict(context: RuleContext) -> Iterator[Finding]:
     )
     named = () if first is None else [str(subject_of(writer.holder)) for writer in first[0]]
     advice = (
-        f"Stop {' and '.join(named)} first: {first[1]}."
+        stated("Stop {holders:and} first: {}.", first[1], holders=named)
         if first is not None
         else "No observation shows which of them is right: stop all of them."
     )
     yield finding(
         Code.VOLUME_CONFLICT,
         Subject.of_volume(context.name),
-        f"{context.name} is held read-write on {nodes} at the same time, and its access mode "
-        f"allows one node ({modes}). Two writers destroy the file system. {advice}",
+        stated(
+            "{volume} is held read-write on {nodes} at the same time, and its access mode allows "
+            "one node ({}). Two writers destroy the file system. {}",
+            modes,
+            advice,
+            volume=context.name,
+            nodes=nodes,
+        ),
         evidence=(
             *(
                 f"{subject_of(writer.holder)}: {writer.verdict}, {writer.reasons[0]}"
@@ -250,9 +263,12 @@ def unwatched(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.MAPPING_UNWATCHED,
             subject_of(holder),
-            f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Nothing "
-            "keeps another node from mapping the image too. Stop the volume there before it starts "
-            "anywhere else.",
+            stated(
+                "{holder} is writable and invisible to Ceph: its watch is gone. Nothing keeps "
+                "another node from mapping the image too. Stop the volume there before it starts "
+                "anywhere else.",
+                holder=subject_of(holder),
+            ),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             # A mapping that was removed a moment ago looks the same, except where the kernel itself
             # reports the lost watch: observe it again before the other commands.
@@ -267,8 +283,12 @@ def returned_dirty(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.NODE_RETURNED_DIRTY,
             Subject.of_node(node),
-            f"{node} was taken out of service, but it runs and still holds {context.name}. Stop "
-            "the workloads on it and reboot it before you remove the taint.",
+            stated(
+                "{node} was taken out of service, but it runs and still holds {volume}. Stop the "
+                "workloads on it and reboot it before you remove the taint.",
+                node=node,
+                volume=context.name,
+            ),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
             commands=(
                 *cordon(holder_verdict.holder),
@@ -301,16 +321,20 @@ def lost_pod(context: RuleContext) -> Iterator[Finding]:
         ):
             # The pod was deleted normally, and only the driver that would unmount it is down.
             continue
-        uids = ", ".join(holder.unknown_pod_uids)
         what = "A container still runs on" if alive else "A pod's path still refers to"
         start = _start_kubelet(context, holder)
         forgotten = alive and not start
         yield finding(
             Code.POD_LOST_BY_API,
             subject_of(holder),
-            f"{what} {subject_of(holder)}, and its pod ({uids}) is no longer in the API: it was "
-            f"force-deleted.{_FORGOTTEN if forgotten else ''} Stop its containers first. Never "
-            "unmap the device under them.",
+            stated(
+                "{} {holder}, and its pod ({pods}) is no longer in the API: it was "
+                "force-deleted.{} Stop its containers first. Never unmap the device under them.",
+                what,
+                _FORGOTTEN if forgotten else "",
+                holder=subject_of(holder),
+                pods=holder.unknown_pod_uids,
+            ),
             evidence=(
                 *(process_text(process) for process in alive),
                 *identity_lines(context, holder),
@@ -366,8 +390,14 @@ def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.RUNNING_WITHOUT_MAPPING,
             Subject.of_node(holder.node),
-            f"{pod_names(running)} runs on {holder.node} with {context.name}, but there is {what}. "
-            "Observe that node before any other node gets the volume.",
+            stated(
+                "{pods} runs on {node} with {volume}, but there is {}. Observe that node before "
+                "any other node gets the volume.",
+                what,
+                pods=[pod.ref for pod in running],
+                node=holder.node,
+                volume=context.name,
+            ),
             evidence=holder_verdict.reasons,
             commands=() if holder.is_local else (query_on_node(context, str(holder.node)),),
             severity=_severity_of_missing(holder, running, context),

@@ -17,9 +17,12 @@ from rbdagent.model import (
     Pod,
     Recovery,
     Severity,
+    Statement,
     SubjectKind,
     Verdict,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.rules.context import (
     Rule,
@@ -33,7 +36,7 @@ from rbdagent.rules.context import (
     subject_of,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.verdicts.evidence import evidence_of, pod_names
+from rbdagent.verdicts.evidence import evidence_of
 from rbdagent.verdicts.volume_verdict import is_left_behind
 
 if TYPE_CHECKING:
@@ -70,23 +73,34 @@ def blocklisted(context: RuleContext) -> Iterator[Finding]:
         entry = holder.blocklisted_by
         if not isinstance(entry, BlocklistEntry):
             continue
-        devices = ", ".join(
-            (*((holder.mapping.device,) if holder.mapping else ()), *holder.sibling_devices)
-        )
-        expiry = f" The entry expires {entry.until}." if entry.until else ""
+        devices = (*((holder.mapping.device,) if holder.mapping else ()), *holder.sibling_devices)
+        expiry = stated(" The entry expires {until}.", until=entry.until) if entry.until else ""
         pods = evidence_of(holder).running
         others = _pods_of_siblings(holder, pods, context)
         shared = (
-            f" The same client serves {devices}: I/O fails on all of them. This affects "
-            f"{pod_names(others) if others else 'the pods that use them'} as well."
+            stated(
+                " The same client serves {devices}: I/O fails on all of them. This affects {} as "
+                "well.",
+                stated("{pods}", pods=[pod.ref for pod in others])
+                if others
+                else "the pods that use them",
+                devices=devices,
+            )
             if holder.sibling_devices
             else ""
         )
         yield finding(
             Code.CLIENT_BLOCKLISTED,
             subject_of(holder),
-            f"{_client_of(holder)} is blocklisted: writes there fail (-108), and every new map on "
-            f"{holder.node or 'that machine'} fails too.{shared}{expiry} {_removal_advice(entry)}",
+            stated(
+                "{} is blocklisted: writes there fail (-108), and every new map on {} fails "
+                "too.{}{} {}",
+                _client_of(holder),
+                stated("{node}", node=holder.node) if holder.node else "that machine",
+                shared,
+                expiry,
+                _removal_advice(entry),
+            ),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             commands=(
                 *cordon(holder),
@@ -96,11 +110,15 @@ def blocklisted(context: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _client_of(holder: Holder) -> str:
+def _client_of(holder: Holder) -> Statement:
     """Return the client of a holder, which is its subject if no device of it is known."""
     subject = subject_of(holder)
     is_client = subject.kind is SubjectKind.CLIENT
-    return str(subject) if is_client else f"The Ceph client of {subject}"
+    return (
+        stated("{holder}", holder=subject)
+        if is_client
+        else stated("The Ceph client of {holder}", holder=subject)
+    )
 
 
 def _pods_of_siblings(
@@ -119,14 +137,15 @@ def _pods_of_siblings(
     return tuple(pod for pod in found if pod is not None and pod not in own)
 
 
-def _removal_advice(entry: BlocklistEntry) -> str:
+def _removal_advice(entry: BlocklistEntry) -> Words:
     if entry.nonce != 0:
         return "Do not remove the entry while these mappings exist."
     covered = "that range" if entry.is_range else "that host"
-    return (
-        f"The entry blocks every client of {covered}, including new clients. "
-        f"`{removal_of(entry)}` removes it. Do not run this before the last mapping that the entry "
-        "blocks is gone."
+    return stated(
+        "The entry blocks every client of {}, including new clients. `{command}` removes it. "
+        "Do not run this before the last mapping that the entry blocks is gone.",
+        covered,
+        command=removal_of(entry),
     )
 
 
@@ -140,15 +159,20 @@ def dead_nbd(context: RuleContext) -> Iterator[Finding]:
             continue
         pods = pods_of_dead_nbd(holder_verdict, context)
         advice = (
-            f"Delete {pod_names(pods)}: the next stage uses another device."
+            stated(
+                "Delete {pods}: the next stage uses another device.", pods=[pod.ref for pod in pods]
+            )
             if pods
             else "Nothing uses it. The device is harmless, and a reboot removes it."
         )
         yield finding(
             Code.NBD_PROCESS_GONE,
             subject_of(holder),
-            f"The rbd-nbd process of {subject_of(holder)} no longer exists: I/O on it hangs, then "
-            f"fails. {advice}",
+            stated(
+                "The rbd-nbd process of {holder} no longer exists: I/O on it hangs, then fails. {}",
+                advice,
+                holder=subject_of(holder),
+            ),
             evidence=holder_verdict.reasons,
             commands=tuple(delete_pod(pod) for pod in pods),
             severity=None if pods or observed_mounts(holder.mapping) else Severity.WARNING,

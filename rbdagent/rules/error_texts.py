@@ -17,9 +17,12 @@ from rbdagent.model import (
     NotObserved,
     Recovery,
     Severity,
+    Statement,
     Subject,
     VolumeAttachment,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, first_meaning
 from rbdagent.parse.foreign import foreign, quoted_names
@@ -186,7 +189,7 @@ def event_finding(
     pod_events: list[PodEvent],
     context: RuleContext,
     *,
-    note: str = "",
+    note: Words = "",
     severity: Severity | None = None,
     recovery: Recovery | None = None,
 ) -> Finding:
@@ -202,14 +205,16 @@ def event_finding(
     """
     pod_event = pod_events[0]
     text, groups = decided(pod_event, context) or (_UNRECOGNISED, {})
-    means = text.means.format_map(
-        fields_of(pod_event.node, context, quoted_names(groups))
-    ) or foreign(_bare(pod_event.text))
+    means = (
+        stated(text.means, **fields_of(pod_event.node, context, quoted_names(groups)))
+        if text.means
+        else stated("{error}", error=foreign(_bare(pod_event.text)))
+    )
     nodes = tuple(dict.fromkeys(waiter.node for waiter in pod_events))
     return finding(
         code,
         Subject.of_pod(pod_event.event.subject),
-        f"{waiters_text(pod_events)}: {means}.{note}",
+        stated("{}: {}.{}", waiters_text(pod_events), means, note),
         evidence=pod_event_evidence(pod_event, context),
         remedy=text.remedy,
         commands=tuple(
@@ -224,7 +229,7 @@ def event_finding(
     )
 
 
-def waiters_text(pod_events: list[PodEvent]) -> str:
+def waiters_text(pod_events: list[PodEvent]) -> Statement:
     """Return that these pods cannot start, with their nodes, or with the node of all of them."""
     nodes = {pod_event.node for pod_event in pod_events}
     named = [
@@ -234,9 +239,10 @@ def waiters_text(pod_events: list[PodEvent]) -> str:
         for pod_event in pod_events
     ]
     left = len(named) - _MOST_NAMED
-    pods = ", ".join(named[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
+    more = stated(" and {count} more", count=left) if left > 0 else ""
     node = pod_events[0].node if len(nodes) == 1 else None
-    return f"{pods} cannot start{f' on {node}' if node else ''}"
+    where = stated(" on {node}", node=node) if node else ""
+    return stated("{pods}{} cannot start{}", more, where, pods=named[:_MOST_NAMED])
 
 
 def _bare(text: str) -> str:
@@ -273,26 +279,32 @@ def attach_finding(
     attachment: VolumeAttachment,
     context: RuleContext,
     *,
-    note: str = "",
+    note: Words = "",
     severity: Severity | None = None,
     recovery: Recovery | None = None,
 ) -> Finding:
     """Return the finding for an attachError; without a known meaning, it quotes the error."""
     error = attachment.attach_error
     meant = meaning_of(error)
-    means = f"{foreign(error)}."
+    means = stated("{error}", error=foreign(error))
     commands: tuple[Command, ...] = ()
     remedy = ""
     if meant is not None and meant[0].code is not None:
         fields = fields_of(attachment.node_name, context, meant[1])
         quoted = fields | quoted_names(meant[1])
-        means = f"{meant[0].means.format_map(quoted)}."
+        means = stated(meant[0].means, **quoted)
         commands = filled(meant[0].commands, fields)
         remedy = meant[0].remedy
     return finding(
         code,
         Subject.of_attachment(attachment.name),
-        f"{context.name} cannot be attached to {attachment.node_name}: {means}{note}",
+        stated(
+            "{volume} cannot be attached to {node}: {}.{}",
+            means,
+            note,
+            volume=context.name,
+            node=attachment.node_name,
+        ),
         evidence=(foreign(error),),
         remedy=remedy,
         commands=(*commands, describe_attachment(attachment)),

@@ -18,6 +18,7 @@ from rbdagent.model import (
     Verb,
     Verdict,
     observed_of,
+    stated,
 )
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.recognised import Recognised
@@ -51,7 +52,6 @@ from rbdagent.rules.facts import (
     stops_of,
 )
 from rbdagent.rules.map_errors import NOT_PRIMARY
-from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.volume_verdict import is_read_only, is_writable
 
 if TYPE_CHECKING:
@@ -458,7 +458,11 @@ def turned_read_only(context: RuleContext) -> Iterator[Finding]:
         if not read_only and not stops:
             continue
         refused = _why_refused(context, mapping)
-        users = pod_names(pods) or "every process that uses it"
+        users = (
+            stated("{pods}", pods=[pod.ref for pod in pods])
+            if pods
+            else "every process that uses it"
+        )
         # The file system stays mounted as long as one of its pods runs, so the oldest counts.
         begun = min((pod.created_at or "" for pod in pods), default="")
         certain = bool(read_only) or any(begun and entry.at > begun for entry in stops)
@@ -466,10 +470,20 @@ def turned_read_only(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.TURNED_READ_ONLY,
             what,
-            f"The file system of {what} has become read-only: writes of {users} fail.{refused}"
+            stated(
+                "The file system of {holder} has become read-only: writes of {} fail.{}",
+                users,
+                refused,
+                holder=what,
+            )
             if certain
-            else f"The kernel stopped a file system on {what} before {users} began, and logged no "
-            f"mount of that device since: most likely all writes fail there.{refused}",
+            else stated(
+                "The kernel stopped a file system on {holder} before {} began, and logged no "
+                "mount of that device since: most likely all writes fail there.{}",
+                users,
+                refused,
+                holder=what,
+            ),
             severity=None if certain else Severity.WARNING,
             evidence=(
                 *(

@@ -19,8 +19,10 @@ from rbdagent.model import (
     Pod,
     Recovery,
     Severity,
+    Statement,
     Subject,
     VolumeAttachment,
+    stated,
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.rules.context import ATTACHER, Rule, RuleContext, delete_pod, finding
@@ -170,15 +172,15 @@ def _claim(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Findi
 
 def _claim_used(context: RuleContext, claim: PersistentVolumeClaim, pods: list[Pod]) -> Finding:
     """Report RBD613: finished pods keep a claim as well, and a waiting pod never gets the claim."""
-    named = ", ".join(f"{pod.ref} ({pod.phase})" for pod in pods[:_SOME])
-    more = f" and {len(pods) - _SOME} more" if len(pods) > _SOME else ""
+    named = [f"{pod.ref} ({pod.phase})" for pod in pods[:_SOME]]
+    more = stated(" and {count} more", count=len(pods) - _SOME) if len(pods) > _SOME else stated("")
     refs = ", ".join(str(pod.ref) for pod in pods[:_SOME])
     waiting = [
         pod
         for pod in users(context, claim)
         if pod.phase == "Pending" and pod.deleting_since is None
     ]
-    never = f" {', '.join(str(pod.ref) for pod in waiting)} will not start." if waiting else ""
+    never = stated(" {pods} will not start.", pods=[pod.ref for pod in waiting]) if waiting else ""
     finished = [pod for pod in pods if pod.phase in {"Succeeded", "Failed"}]
     # Who deletes a pod removes its object a moment after its containers have ended.
     going = [pod for pod in finished if pod.deleting_since is not None]
@@ -189,9 +191,14 @@ def _claim_used(context: RuleContext, claim: PersistentVolumeClaim, pods: list[P
     return finding(
         Code.CLAIM_PROTECTED,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} is being deleted, and remains until its pods are gone: {named}{more}."
-        + (" These pods have ended, but their objects were not removed." if all_finished else "")
-        + never,
+        stated(
+            "Claim {claim} is being deleted, and remains until its pods are gone: {pods}{}.{}{}",
+            more,
+            " These pods have ended, but their objects were not removed." if all_finished else "",
+            never,
+            claim=claim.ref,
+            pods=named,
+        ),
         evidence=(_deleted(context, claim), f"finalizers {', '.join(claim.finalizers)}"),
         commands=(
             describe_claim(claim),
@@ -211,9 +218,14 @@ def _source(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     return finding(
         Code.CLAIM_IS_SOURCE,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} is being deleted, and {' and '.join(kind.state for kind in made)}. The "
-        f"claim remains until that ends, or until {' and '.join(kind.name for kind in made)} "
-        f"{'is' if len(made) == 1 else 'are'} deleted.",
+        stated(
+            "Claim {claim} is being deleted, and {}. The claim remains until that ends, or until "
+            "{} {} deleted.",
+            " and ".join(kind.state for kind in made),
+            " and ".join(kind.name for kind in made),
+            "is" if len(made) == 1 else "are",
+            claim=claim.ref,
+        ),
         evidence=(f"finalizers {', '.join(claim.finalizers)}", _deleted(context, claim)),
         commands=filled((kind.listing for kind in made), {"namespace": claim.ref.namespace}),
         recovery=Recovery(
@@ -266,8 +278,13 @@ def _remaining(
     return finding(
         Code.FINALIZER_LEFT,
         subject,
-        f"{what} is being deleted, and its finalizer {finalizer} remains although nothing needs "
-        f"it: {controller} removes it, and seems not to work.",
+        stated(
+            "{} is being deleted, and its finalizer {finalizer} remains although nothing needs "
+            "it: {} removes it, and seems not to work.",
+            what,
+            controller,
+            finalizer=finalizer,
+        ),
         evidence=(f"finalizers {', '.join(held.finalizers)}", _deleted(context, held)),
         commands=(show, *(_CONTROLLERS if controller in {_PVC_PROTECTION, _PV_PROTECTION} else ())),
         recovery=Recovery(actor=controller, condition="it runs again"),
@@ -279,12 +296,17 @@ def _foreign(
 ) -> Finding:
     subject, what, show = _named(held)
     owner, kind = _owner_of(finalizer)
-    sets = f": {owner} has set it, and removes it with its {kind}" if kind else ""
+    sets = stated(": {} has set it, and removes it with its {}", owner, kind) if kind else ""
     view = context.volume.image_view
     return finding(
         Code.HELD_BY_FINALIZER,
         subject,
-        f"{what} is being deleted, and the finalizer {finalizer} holds it{sets}.",
+        stated(
+            "{} is being deleted, and the finalizer {finalizer} holds it{}.",
+            what,
+            sets,
+            finalizer=finalizer,
+        ),
         evidence=(
             f"finalizers {', '.join(held.finalizers)}",
             _deleted(context, held),
@@ -324,11 +346,15 @@ def _owner_of(finalizer: str) -> tuple[str, str]:
     return "", ""
 
 
-def _named(held: PersistentVolumeClaim | PersistentVolume) -> tuple[Subject, str, Command]:
+def _named(held: PersistentVolumeClaim | PersistentVolume) -> tuple[Subject, Statement, Command]:
     """Return the subject, the name in a sentence, and the command that shows the object."""
     if isinstance(held, PersistentVolumeClaim):
-        return Subject.of_claim(held.ref), f"Claim {held.ref}", describe_claim(held)
-    return Subject.of_pv(held.name), held.name, describe_volume(held)
+        return (
+            Subject.of_claim(held.ref),
+            stated("Claim {claim}", claim=held.ref),
+            describe_claim(held),
+        )
+    return Subject.of_pv(held.name), stated("{volume}", volume=held.name), describe_volume(held)
 
 
 def _deleted(context: RuleContext, held: PersistentVolumeClaim | PersistentVolume) -> str:
@@ -374,8 +400,13 @@ def _before_its_claim(context: RuleContext, volume: PersistentVolume) -> Finding
     return finding(
         Code.VOLUME_PROTECTED,
         Subject.of_pv(volume.name),
-        f"{volume.name} is being deleted while claim {volume.claim} is bound to it. A deletion "
-        f"cannot be undone: the PV remains as long as that claim does. {fate}",
+        stated(
+            "{volume} is being deleted while claim {claim} is bound to it. A deletion cannot be "
+            "undone: the PV remains as long as that claim does. {}",
+            fate,
+            volume=volume.name,
+            claim=volume.claim,
+        ),
         evidence=(
             f"{_deleted(context, volume)}, phase Bound, reclaim policy {volume.reclaim_policy}",
             f"finalizers {', '.join(volume.finalizers)}",
@@ -421,17 +452,17 @@ _NEVER_ATTACHED: Final = (
 def _attached(
     context: RuleContext, volume: PersistentVolume, finalizer: str, named: list[VolumeAttachment]
 ) -> Finding:
-    nodes = ", ".join(sorted({attachment.node_name for attachment in named}))
+    nodes = sorted({attachment.node_name for attachment in named})
     attached = any(attachment.attached for attachment in named)
     state = (
-        f"is still attached to {nodes}"
+        stated("is still attached to {nodes}", nodes=nodes)
         if attached
-        else f"has a VolumeAttachment for {nodes}, which was never attached"
+        else stated("has a VolumeAttachment for {nodes}, which was never attached", nodes=nodes)
     )
     return finding(
         Code.VOLUME_HELD_BY_ATTACHMENT,
         Subject.of_pv(volume.name),
-        f"{volume.name} is being deleted and {state}.",
+        stated("{volume} is being deleted and {}.", state, volume=volume.name),
         evidence=(
             f"finalizer {finalizer}",
             _deleted(context, volume),
@@ -468,9 +499,12 @@ def _ended_pods(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[
         yield finding(
             Code.POD_HELD_BY_FINALIZER,
             Subject.of_pod(pod.ref),
-            f"Pod {pod.ref} is being deleted, all its containers have ended, and finalizers hold "
-            f"it: {', '.join(pod.finalizers)}. It no longer uses its volumes. Its replacement "
-            "may wait for it.",
+            stated(
+                "Pod {pod} is being deleted, all its containers have ended, and finalizers hold "
+                "it: {finalizers}. It no longer uses its volumes. Its replacement may wait for it.",
+                pod=pod.ref,
+                finalizers=pod.finalizers,
+            ),
             evidence=(
                 f"deleted at {pod.deleting_since}, finalizers {', '.join(pod.finalizers)}",
                 *(f"owned by {owner}" for owner in pod.owners),

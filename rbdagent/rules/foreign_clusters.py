@@ -26,7 +26,9 @@ from rbdagent.model import (
     Severity,
     Subject,
     Verdict,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.address import same_ip
 from rbdagent.parse.foreign import foreign_name
@@ -34,7 +36,6 @@ from rbdagent.rules.context import Rule, RuleContext, finding, query_again, subj
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import knows_every_user, waiters
 from rbdagent.rules.pv_controller import retain
-from rbdagent.verdicts.evidence import pod_names
 from rbdagent.verdicts.timing import RETRY_S
 from rbdagent.verdicts.volume_verdict import is_exclusive, is_writable, pvs_of
 
@@ -92,35 +93,51 @@ def from_outside(context: RuleContext) -> Iterator[Finding]:
     found = external_holders(context)
     if not found:
         return
-    who = ", ".join(str(subject_of(holder_verdict.holder)) for holder_verdict in found)
+    who = [subject_of(holder_verdict.holder) for holder_verdict in found]
     evidence = (*_identity(context, found), *_written(context), *_known_addresses(context))
-    head = f"{context.name} is mapped by a machine that, by its address, is no node here: {who}."
+    head = stated(
+        "{volume} is mapped by a machine that, by its address, is no node here: {holders}.",
+        volume=context.name,
+        holders=who,
+    )
     if not is_exclusive(context.volume):
         yield finding(
             Code.SHARED_WITH_OUTSIDE,
             Subject.of_volume(context.name),
-            f"{head} Its access modes allow that.",
+            stated("{} Its access modes allow that.", head),
             evidence=evidence,
         )
         return
     users = _local_users(context)
     if users:
-        nodes = ", ".join(sorted({str(user.holder.node) for user in users}))
+        nodes = sorted({str(user.holder.node) for user in users})
         yield finding(
             Code.TWO_CLUSTERS_WRITE,
             Subject.of_volume(context.name),
-            f"{head} It is in use on {nodes} here as well: two clusters write to one image. Stop "
-            "one side, now.",
+            stated(
+                "{} It is in use on {nodes} here as well: two clusters write to one image. Stop "
+                "one side, now.",
+                head,
+                nodes=nodes,
+            ),
             evidence=(*evidence, *(user.reasons[0] for user in users)),
             commands=(*_retain(context), *_commands_for_other_cluster(context)),
         )
         return
-    waiting = pod_names(waiters(context))
+    waiting = waiters(context)
     yield finding(
         Code.HELD_FROM_OUTSIDE,
         Subject.of_volume(context.name),
-        f"{head} Another cluster uses the same image, or an administrator mapped it manually."
-        + (f" {waiting} waits for it: ceph-csi waits while it has a watcher." if waiting else ""),
+        stated(
+            "{} Another cluster uses the same image, or an administrator mapped it manually.{}",
+            head,
+            stated(
+                " {pods} waits for it: ceph-csi waits while it has a watcher.",
+                pods=[pod.ref for pod in waiting],
+            )
+            if waiting
+            else "",
+        ),
         evidence=evidence,
         commands=(*_retain(context), *_commands_for_other_cluster(context), query_again(context)),
         severity=None if waiting else Severity.WARNING,
@@ -227,13 +244,16 @@ def pv_of_other_cluster(context: RuleContext) -> Iterator[Finding]:
     if not pvs_of(context.volume):
         yield _without_volume(context)
         return
-    volumes = ", ".join(volume.name for volume in pvs_of(context.volume))
     yield finding(
         Code.IMAGE_NAMES_ANOTHER_VOLUME,
         Subject.of_volume(context.name),
-        f"The metadata of the image of {volumes} names PV {_metadata(context)[_PV]}, which is not "
-        f"in this cluster: another cluster may have, or may have had, a PV of this image."
-        f"{_watched(context)}",
+        stated(
+            "The metadata of the image of {volumes} names PV {other_volume}, which is not in this "
+            "cluster: another cluster may have, or may have had, a PV of this image.{}",
+            _watched(context),
+            volumes=[volume.name for volume in pvs_of(context.volume)],
+            other_volume=_metadata(context)[_PV],
+        ),
         evidence=_written(context),
         commands=_commands_for_other_cluster(context),
     )
@@ -243,13 +263,18 @@ def _without_volume(context: RuleContext) -> Finding:
     """Return RBD772 for an image that no PV of this cluster has, as after a PV with Retain."""
     known = _metadata(context)
     claim = "/".join(filter(None, (known.get(key) for key in _CLAIM)))
-    of_claim = f" of claim {foreign_name(claim)}" if claim else ""
+    of_claim = stated(" of claim {claim}", claim=foreign_name(claim)) if claim else ""
     return finding(
         Code.IMAGE_NAMES_ANOTHER_VOLUME,
         Subject.of_volume(context.name),
-        f"No PV in this cluster has {context.name}. ceph-csi made it for PV "
-        f"{foreign_name(known[_PV])}{of_claim}: that PV was deleted and left its image (Retain), "
-        f"or it is in another cluster.{_watched(context)}",
+        stated(
+            "No PV in this cluster has {volume}. ceph-csi made it for PV {other_volume}{}: that "
+            "PV was deleted and left its image (Retain), or it is in another cluster.{}",
+            of_claim,
+            _watched(context),
+            volume=context.name,
+            other_volume=foreign_name(known[_PV]),
+        ),
         evidence=_written(context),
         remedy="To keep the data, create a PV for it. Before you remove the image, make sure that "
         "no other cluster has a PV of it.",
@@ -257,15 +282,16 @@ def _without_volume(context: RuleContext) -> Finding:
     )
 
 
-def _watched(context: RuleContext) -> str:
+def _watched(context: RuleContext) -> Words:
     """Return the clients that map it, if it is unknown whether they are nodes of this cluster."""
     found = _unknown_mappings(context)
     if not found or external_holders(context):
         return ""
-    who = ", ".join(str(subject_of(holder_verdict.holder)) for holder_verdict in found)
-    return (
-        f" It is mapped by {who}: that may be a machine of another cluster, or a node of this "
-        "cluster that has this address on a second network."
+    who = [subject_of(holder_verdict.holder) for holder_verdict in found]
+    return stated(
+        " It is mapped by {holders}: that may be a machine of another cluster, or a node of "
+        "this cluster that has this address on a second network.",
+        holders=who,
     )
 
 

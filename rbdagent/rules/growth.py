@@ -22,7 +22,9 @@ from rbdagent.model import (
     Recovery,
     Severity,
     Subject,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
@@ -163,10 +165,15 @@ def _image_ahead(
     yield finding(
         Code.IMAGE_LARGER_THAN_VOLUME,
         Subject.of_claim(claim.ref),
-        f"The image of claim {claim.ref} has {size_text(view.size_bytes)}, and its PV and claim "
-        f"have {size_text(has)}: it was enlarged past Kubernetes"
-        + ("." if claim.volume_mode == "Block" else ", and its file system was most likely not.")
-        + " Request the size of the image in the claim: the rest then grows.",
+        stated(
+            "The image of claim {claim} has {size}, and its PV and claim have {other_size}: it was "
+            "enlarged past Kubernetes{} Request the size of the image in the claim: the rest then "
+            "grows.",
+            "." if claim.volume_mode == "Block" else ", and its file system was most likely not.",
+            claim=claim.ref,
+            size=size_text(view.size_bytes),
+            other_size=size_text(has),
+        ),
         evidence=(f"image {view.spec} has {view.size_bytes} bytes, {volume.name} has {has}",),
         commands=(describe_claim(claim),),
     )
@@ -211,8 +218,12 @@ def _behind_controller(
     yield finding(
         Code.NO_RESIZER,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} was enlarged {age_text(waited)} ago, and no external-resizer for its "
-        "driver acts on it.",
+        stated(
+            "Claim {claim} was enlarged {age} ago, and no external-resizer for its driver acts on "
+            "it.",
+            claim=claim.ref,
+            age=age_text(waited),
+        ),
         evidence=(
             sizes,
             *((quoted(begun),) if begun is not None else ()),
@@ -250,21 +261,25 @@ def _refused(
         # external-resizer#316).
         return _static(context, claim, volume, evidence)
     missing = Recognised.CLASS_SECRET_MISSING.named_in(error)
-    why, remedy, recovery = foreign(error), "", None
+    why, remedy, recovery = stated("{error}", error=foreign(error)), "", None
     commands: tuple[Command, ...] = (describe_claim(claim),)
     if Recognised.EXPAND_SECRET_EMPTY.is_in(error):
-        why, remedy = f"{volume.name} names no secret for it.", _NAME_IT
+        why, remedy = stated("{volume} names no secret for it.", volume=volume.name), _NAME_IT
         recovery = Recovery(note="no component adds the secret to a PV")
     elif missing is not None:
         secret = f"{missing['namespace']}/{missing['name']}"
-        why = f"the secret {foreign_name(secret)} that {volume.name} names does not exist."
+        why = stated(
+            "the secret {secret} that {volume} names does not exist.",
+            secret=foreign_name(secret),
+            volume=volume.name,
+        )
         remedy = _MAKE_IT
         show = kubectl("get secret", missing["name"], namespace=missing["namespace"])
         commands = (show, *commands)
     return finding(
         Code.GROWTH_REFUSED,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} was enlarged, and the image is not: {why}",
+        stated("Claim {claim} was enlarged, and the image is not: {}", why, claim=claim.ref),
         evidence=evidence,
         remedy=remedy,
         commands=commands,
@@ -295,9 +310,9 @@ def _static(
     that has the image mapped.
     """
     asked = claim.requested_bytes or 0
-    view, behind = context.volume.image_view, "image"
+    view, behind = context.volume.image_view, stated("image")
     if view is not None and (view.size_bytes or 0) >= asked:
-        behind = f"PV {volume.name}"
+        behind = stated("PV {volume}", volume=volume.name)
     grown = _growth_on_nodes(context, claim)
     commands: tuple[Command, ...] = (describe_claim(claim),)
     if grown is not None:
@@ -305,8 +320,14 @@ def _static(
     return finding(
         Code.GROWTH_REFUSED,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} was enlarged, and the {behind} is not: {volume.name} is a static "
-        f"volume ({_sign_of_static(volume)}), and ceph-csi grows only images that it has made.",
+        stated(
+            "Claim {claim} was enlarged, and the {} is not: {volume} is a static volume ({}), and "
+            "ceph-csi grows only images that it has made.",
+            behind,
+            _sign_of_static(volume),
+            claim=claim.ref,
+            volume=volume.name,
+        ),
         evidence=evidence,
         remedy=_BY_HAND,
         commands=commands,
@@ -326,11 +347,14 @@ _BY_HAND: Final = (
 )
 
 
-def _sign_of_static(volume: PersistentVolume) -> str:
+def _sign_of_static(volume: PersistentVolume) -> Words:
     source = volume.source
     if not isinstance(source, CsiSource) or is_static(source):
         return "staticVolume in its volumeAttributes"
-    return f"its handle {foreign_name(source.volume_handle)} is not of the form of ceph-csi"
+    return stated(
+        "its handle {handle} is not of the form of ceph-csi",
+        handle=foreign_name(source.volume_handle),
+    )
 
 
 _MIB: Final = 1 << 20
@@ -471,19 +495,27 @@ def _pending(
     if writing and (waited is None or waited < _SYNCED):
         return
     if writing:
-        why = f"the kubelet of {writing[0].placed} has not grown it for {age_text(waited)}"
+        why = stated(
+            "the kubelet of {pod} has not grown it for {age}",
+            pod=writing[0].placed,
+            age=age_text(waited),
+        )
     elif running:
-        why = f"{running[0].ref} mounts it read-only, and kubelet grows it only for a pod that can "
-        why += "write"
+        why = stated(
+            "{pod} mounts it read-only, and kubelet grows it only for a pod that can write",
+            pod=running[0].ref,
+        )
     elif context.volume.waiting_pods:
         # kubelet grows the file system when the pod starts: another finding reports why it waits.
         return
     else:
-        why = f"no pod runs with it. kubelet {does} when one starts"
+        why = stated("no pod runs with it. kubelet {} when one starts", does)
     yield finding(
         Code.FILE_SYSTEM_GROWTH_WAITS,
         Subject.of_claim(claim.ref),
-        f"The image of claim {claim.ref} has grown, and {what} has not: {why}.",
+        stated(
+            "The image of claim {claim} has grown, and {} has not: {}.", what, why, claim=claim.ref
+        ),
         severity=Severity.WARNING if running else None,
         evidence=(_shown(claim, pending),),
         commands=(describe_claim(claim),),
@@ -496,8 +528,14 @@ def _not_grown(
     return finding(
         Code.FILE_SYSTEM_NOT_GROWN,
         Subject.of_pod(pod.ref),
-        f"The image of claim {claim.ref} has grown, and the file system under {pod.ref} on "
-        f"{pod.node_name} has not: {_meaning(text)}",
+        stated(
+            "The image of claim {claim} has grown, and the file system under {pod} on {node} has "
+            "not: {}",
+            _meaning(text),
+            claim=claim.ref,
+            pod=pod.ref,
+            node=pod.node_name,
+        ),
         evidence=(evidence,),
         commands=_commands(context, pod.node_name, claim),
     )
@@ -518,11 +556,11 @@ def _has_grown_since(event: KubeEvent, context: RuleContext) -> bool:
     return any((other.last_seen or "") >= (event.last_seen or "") for other in done)
 
 
-def _meaning(text: str) -> str:
+def _meaning(text: str) -> Words:
     for row, meaning in _MEANINGS.items():
         if row.is_in(text):
             return meaning
-    return foreign(text)
+    return stated("{error}", error=foreign(text))
 
 
 _MEANINGS: Final = {

@@ -16,6 +16,7 @@ from rbdagent.model import (
     Severity,
     Subject,
     Verdict,
+    stated,
 )
 from rbdagent.rules.context import (
     Rule,
@@ -90,7 +91,8 @@ def reported(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code(found.code),
                 subject_of(holder),
-                found.message,
+                # Not text of rbdagent here: a sentence that another agent has written.
+                stated("{report}", report=found.message),
                 waiting=waiting_elsewhere(context, holder.node),
                 evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
                 commands=(query_on_node(context, holder.node),),
@@ -104,8 +106,13 @@ def reported(context: RuleContext) -> Iterator[Finding]:
                 yield finding(
                     Code(code),
                     subject_of(holder),
-                    f"{holder.published.device} on {holder.node} has another problem, {code}, as "
-                    "the agent there reports.",
+                    stated(
+                        "{device} on {node} has another problem, {code}, as the agent there "
+                        "reports.",
+                        device=holder.published.device,
+                        node=holder.node,
+                        code=code,
+                    ),
                     waiting=waiting_elsewhere(context, holder.node),
                     evidence=identity_lines(context, holder),
                     commands=(query_on_node(context, holder.node),),
@@ -149,22 +156,24 @@ def shared(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD114 for several holders that the access mode allows."""
     if context.verdict is not Verdict.SHARED:
         return
-    nodes = ", ".join(
-        sorted(
-            str(holder_verdict.holder.node) for holder_verdict in sharing(context.holder_verdicts)
-        )
+    nodes = sorted(
+        str(holder_verdict.holder.node) for holder_verdict in sharing(context.holder_verdicts)
     )
     volume = context.volume.persistent_volume
-    modes = ", ".join(volume.access_modes) if volume is not None else "unknown"
+    modes = stated("{modes}", modes=volume.access_modes) if volume is not None else "unknown"
     machines = _machines(context)
     if len(machines) > 1:
-        named = ", ".join(f"{name} ({pod.placed})" for name, pod in machines.items())
+        named = [f"{name} ({pod.placed})" for name, pod in machines.items()]
         yield finding(
             Code.TWO_MACHINES_ON_ONE_DISK,
             Subject.of_volume(context.name),
-            f"{len(machines)} virtual machines use one disk: {named}. Only the migration of one "
-            "machine has two pods on its disk, and these are different machines: stop one of them, "
-            "unless both mark the disk as shareable.",
+            stated(
+                "{count} virtual machines use one disk: {machines}. Only the migration of one "
+                "machine has two pods on its disk, and these are different machines: stop one of "
+                "them, unless both mark the disk as shareable.",
+                count=len(machines),
+                machines=named,
+            ),
             evidence=tuple(f"pod {pod.ref} is of {name}" for name, pod in machines.items()),
             commands=tuple(
                 kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
@@ -175,7 +184,12 @@ def shared(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.VOLUME_SHARED,
         Subject.of_volume(context.name),
-        f"{context.name} is in use on {nodes}; its access mode ({modes}) allows that.",
+        stated(
+            "{volume} is in use on {nodes}; its access mode ({}) allows that.",
+            modes,
+            volume=context.name,
+            nodes=nodes,
+        ),
         evidence=tuple(
             holder_verdict.reasons[0] for holder_verdict in sharing(context.holder_verdicts)
         ),
@@ -214,8 +228,12 @@ def in_use(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.IN_USE,
             subject_of(holder_verdict.holder),
-            f"{subject_of(holder_verdict.holder)} is {'not free yet' if has_ended else 'in use'}: "
-            f"{holder_verdict.reasons[0]}.",
+            stated(
+                "{holder} is {}: {reason}.",
+                "not free yet" if has_ended else "in use",
+                holder=subject_of(holder_verdict.holder),
+                reason=holder_verdict.reasons[0],
+            ),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
             remedy=_OF_AN_ENDED_POD if has_ended else "",
         )

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.codes import Code
 from rbdagent.commands import command
-from rbdagent.model import DeviceKind, ImagePresence, LifecycleStep, NotObserved, Recovery, Severity
+from rbdagent.model import (
+    DeviceKind,
+    ImagePresence,
+    LifecycleStep,
+    NotObserved,
+    Recovery,
+    Severity,
+    Statement,
+    stated,
+)
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.rules.context import Rule, finding, identity_lines, subject_of
 from rbdagent.rules.entry import Entry
@@ -66,9 +75,12 @@ def demoted(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.DEMOTED_WHILE_MAPPED,
             subject_of(holder_verdict.holder),
-            f"{subject_of(holder_verdict.holder)} can write to {view.spec}, which is not primary "
-            "in this cluster any more. What is written now is lost with a resync: stop its pods "
-            "and unmap it.",
+            stated(
+                "{holder} can write to {image}, which is not primary in this cluster any more. "
+                "What is written now is lost with a resync: stop its pods and unmap it.",
+                holder=subject_of(holder_verdict.holder),
+                image=view.spec,
+            ),
             evidence=(
                 f"image {view.spec} (id {view.image_id}) is not primary",
                 *identity_lines(context, holder_verdict.holder),
@@ -86,8 +98,12 @@ def without_object_map(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.OBJECT_MAP_DISABLED,
             subject_of(holder_verdict.holder),
-            f"{mapping.device} uses the object map of {view.spec}, which was disabled while it is "
-            "mapped: each read and write of the device fails. Enable the feature again.",
+            stated(
+                "{device} uses the object map of {image}, which was disabled while it is mapped: "
+                "each read and write of the device fails. Enable the feature again.",
+                device=mapping.device,
+                image=view.spec,
+            ),
             evidence=(
                 f"{mapping.device} was mapped with object-map",
                 f"image {view.spec} has {', '.join(view.features)}",
@@ -108,8 +124,12 @@ def without_its_data(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.MAPPING_WITHOUT_ITS_DATA,
             subject_of(holder_verdict.holder),
-            f"{mapping.device} reads as {why.reads}, without an error: {why.cause}. Do not copy "
-            "from it.",
+            stated(
+                "{device} reads as {}, without an error: {}. Do not copy from it.",
+                why.reads,
+                why.cause,
+                device=mapping.device,
+            ),
             evidence=(why.evidence, *identity_lines(context, holder_verdict.holder)),
             commands=(why.command,),
         )
@@ -119,7 +139,7 @@ class _Why(NamedTuple):
     """Why reads return no data or other data, and the command that shows it."""
 
     reads: str
-    cause: str
+    cause: Statement
     evidence: str
     command: Command
 
@@ -135,7 +155,11 @@ def _removed_snapshot(mapping: Mapping, view: ImageView) -> _Why | None:
     there = ", ".join(map(str, known)) or "none"
     return _Why(
         reads="zeros, or as the image is now",
-        cause=f"the snapshot {name} of {view.spec} was removed while it is mapped",
+        cause=stated(
+            "the snapshot {snapshot} of {image} was removed while it is mapped",
+            snapshot=name,
+            image=view.spec,
+        ),
         evidence=f"{mapping.device} maps snapshot {number} ({name}); {view.spec} has {there}",
         command=command("rbd snap ls --all", str(view.spec)),
     )
@@ -149,7 +173,7 @@ def _migration(mapping: Mapping, view: ImageView) -> _Why | None:
         return None
     return _Why(
         reads="zeros where the data is still in the source",
-        cause=f"{view.spec} is the target of a migration",
+        cause=stated("{image} is the target of a migration", image=view.spec),
         evidence=f"{view.spec} has the feature {_MIGRATING}, and {mapping.device} is read-only",
         command=command("rbd status", str(view.spec)),
     )

@@ -19,7 +19,9 @@ from rbdagent.model import (
     Severity,
     Subject,
     Verdict,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.faults import Call, failure_in
 from rbdagent.parse.recognised import Recognised
@@ -91,10 +93,15 @@ def still_being_used(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.STILL_BEING_USED,
         Subject.of_pod(pod_event.event.subject),
-        f"{pod_event.event.subject} waits: ceph-csi will not stage {context.name} while the "
-        "image has "
-        f"another watcher.{_other_watchers(watching)}{'' if continues else clear_first(context)}"
-        f"{_how_long(watching, pod_event.node, context)}",
+        stated(
+            "{pod} waits: ceph-csi will not stage {volume} while the image has another "
+            "watcher.{}{}{}",
+            _other_watchers(watching),
+            "" if continues else clear_first(context),
+            _how_long(watching, pod_event.node, context),
+            pod=pod_event.event.subject,
+            volume=context.name,
+        ),
         evidence=pod_event_evidence(pod_event, context)[: 1 + _is_old(pod_event, context)],
         remedy="Wait for kubelet's next retry."
         if continues
@@ -122,11 +129,13 @@ def _is_old(pod_event: PodEvent, context: RuleContext) -> bool:
     return since is not None and since.total_seconds() > 2 * RETRY_S
 
 
-def _other_watchers(watching: list[HolderVerdict]) -> str:
+def _other_watchers(watching: list[HolderVerdict]) -> Words:
     if not watching:
         return ""
-    named = ", ".join(str(subject_of(holder_verdict.holder)) for holder_verdict in watching)
-    return f" The {'watchers are' if len(watching) > 1 else 'watcher is'} {named}."
+    named = [subject_of(holder_verdict.holder) for holder_verdict in watching]
+    return stated(
+        " The {} {holders}.", "watchers are" if len(watching) > 1 else "watcher is", holders=named
+    )
 
 
 def _has_no_watcher(context: RuleContext) -> bool:
@@ -152,12 +161,15 @@ def _is_adopted(watching: list[HolderVerdict], node: str | None, context: RuleCo
     )
 
 
-def _how_long(watching: list[HolderVerdict], node: str | None, context: RuleContext) -> str:
+def _how_long(watching: list[HolderVerdict], node: str | None, context: RuleContext) -> Words:
     """Return a sentence about whether the watch ends automatically; empty if that is unknown."""
     if _has_no_watcher(context):
         return " No client watches the image any more: the next retry will succeed."
     if _is_adopted(watching, node, context):
-        return f" ceph-csi uses the device that {node} has mapped: the next retry will succeed."
+        return stated(
+            " ceph-csi uses the device that {node} has mapped: the next retry will succeed.",
+            node=node,
+        )
     permanent = {Verdict.ORPHANED, Verdict.PINNED, Verdict.UNWATCHED}
     if any(holder_verdict.verdict in permanent for holder_verdict in watching):
         return " Nothing else makes that client release the image."
@@ -204,9 +216,13 @@ def lock_not_broken(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.BLOCKLIST_FORBIDDEN,
         Subject.of_pod(pod_event.event.subject),
-        f"{waiters_text([pod_event])}: the exclusive lock of {fields['image']} belongs to "
-        f"client.{owner.client}, which no longer watches the image, and Ceph refuses to put that "
-        "client on the blocklist.",
+        stated(
+            "{}: the exclusive lock of {image} belongs to client.{client}, which no longer "
+            "watches the image, and Ceph refuses to put that client on the blocklist.",
+            waiters_text([pod_event]),
+            image=fields["image"],
+            client=owner.client,
+        ),
         evidence=(
             *pod_event_evidence(pod_event, context),
             f"lock {owner.lock_id!r} of client.{owner.client} {owner.address}, which has no watch",
@@ -237,12 +253,14 @@ def _gone_owners(context: RuleContext) -> tuple[LockHolder, ...]:
     )
 
 
-def clear_first(context: RuleContext) -> str:
+def clear_first(context: RuleContext) -> Words:
     """Return the sentence that names the holder to clear first; empty without one."""
     blocking = context.holders_with(
         Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED
     )
-    return f" Clear {subject_of(blocking[0].holder)} first." if blocking else ""
+    return (
+        stated(" Clear {holder} first.", holder=subject_of(blocking[0].holder)) if blocking else ""
+    )
 
 
 RULES: Final = (

@@ -22,6 +22,7 @@ from rbdagent.model import (
     Sentence,
     Severity,
     Verdict,
+    stated,
 )
 from rbdagent.parse.kubelet import volume_of_path
 from rbdagent.rules.context import (
@@ -115,26 +116,44 @@ def _renamed(
     report = fresh_report(holder, context.snapshot)
     # The first sentence is the one of the device's own node.
     what = subject if report is None else f"{report.device} on {holder.node}"
-    image = f"image {now} (id {device.image_id})" if now else f"the image with id {device.image_id}"
+    image = (
+        stated("image {image} (id {image_id})", image=now, image_id=device.image_id)
+        if now
+        else stated("the image with id {image_id}", image_id=device.image_id)
+    )
     is_gone = context.volume.image_view is not None and (
         context.volume.image_view.presence is ImagePresence.GONE
     )
     other = context.volume.image.image_id if holder.other_image and context.volume.image else None
     if is_gone:
-        leads_to = f"{named}, which does not exist: no pod can start with it"
+        leads_to = stated(
+            "{named_image}, which does not exist: no pod can start with it", named_image=named
+        )
     elif other:
-        leads_to = (
-            f"{named}, which is another image now (id {other}): a pod on another node gets it"
+        leads_to = stated(
+            "{named_image}, which is another image now (id {other_image_id}): a pod on "
+            "another node gets it",
+            named_image=named,
+            other_image_id=other,
         )
     else:
-        leads_to = f"{named}: a pod on another node gets the image that has that name now"
+        leads_to = stated(
+            "{named_image}: a pod on another node gets the image that has that name now",
+            named_image=named,
+        )
     is_unused = holder_verdict.verdict is Verdict.ORPHANED
     severity = Severity.ERROR if is_gone else Severity.WARNING if is_unused else None
     shown = [command("rbd info", str(spec)) for spec in (now, None if is_gone else named) if spec]
     return finding(
         Code.IMAGE_RENAMED,
         subject,
-        f"{what} serves {context.name} and is {image}. {context.name} names {leads_to}.",
+        stated(
+            "{holder} serves {volume} and is {}. {volume} names {}.",
+            image,
+            leads_to,
+            holder=what,
+            volume=context.name,
+        ),
         evidence=(
             f"mapped as {device.spec}, id {device.image_id}",
             *(f"in Ceph, id {device.image_id} is {spec}" for spec in (now,) if spec),

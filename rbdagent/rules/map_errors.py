@@ -13,7 +13,9 @@ from rbdagent.model import (
     NotObserved,
     Recovery,
     Severity,
+    Statement,
     Subject,
+    stated,
 )
 from rbdagent.parse.faults import Call, Fault, failure_in
 from rbdagent.parse.recognised import Recognised
@@ -277,15 +279,19 @@ def mirrored_here(pod_event: PodEvent, context: RuleContext) -> Finding:
     return finding(
         Code.IMAGE_NOT_PRIMARY,
         Subject.of_pod(pod_event.event.subject),
-        f"{pod_event.event.subject} cannot start: the image of {context.name} is not primary "
-        "in this cluster, and rbd-mirror writes to it.",
+        stated(
+            "{pod} cannot start: the image of {volume} is not primary in this cluster, and "
+            "rbd-mirror writes to it.",
+            pod=pod_event.event.subject,
+            volume=context.name,
+        ),
         evidence=pod_event_evidence(pod_event, context),
         commands=filled(NOT_PRIMARY.commands, fields_of(pod_event.node, context, {})),
     )
 
 
 def being_flattened(
-    subject: Subject, message: str, evidence: tuple[str, ...], actor: str
+    subject: Subject, message: Statement, evidence: tuple[str, ...], actor: str
 ) -> Finding:
     """Return RBD745 for an image that cannot be mapped or cloned before its flatten has ended.
 
@@ -661,15 +667,20 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
     pod_event = decisive_pod_event(context, _is_blocklisted_map)
     if pod_event is None:
         return
-    place = f"Ceph client of {pod_event.node}" if pod_event.node else "Ceph client of its node"
-    waits = f"{pod_event.event.subject} cannot start"
+    node = stated("{node}", node=pod_event.node) if pod_event.node else "its node"
+    waits = stated("{pod} cannot start", pod=pod_event.event.subject)
     entry = entry_of_host(context, pod_event.node)
     if entry is not None:
         yield finding(
             Code.MAP_REFUSED_BY_BLOCKLIST,
             Subject.of_pod(pod_event.event.subject),
-            f"{waits}: {pod_event.node} is on Ceph's blocklist by {entry_text(entry)}, so every "
-            "client there is refused, also a new one. Find out who fenced the node, and why.",
+            stated(
+                "{}: {node} is on Ceph's blocklist by {entry}, so every client there is refused, "
+                "also a new one. Find out who fenced the node, and why.",
+                waits,
+                node=pod_event.node,
+                entry=entry_text(entry),
+            ),
             evidence=pod_event_evidence(pod_event, context),
             remedy=_LIFT_THE_FENCE,
             commands=(command("ceph osd blocklist ls"),),
@@ -680,8 +691,12 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.MAP_REFUSED_BY_BLOCKLIST,
             Subject.of_pod(pod_event.event.subject),
-            f"{waits}: the Ceph client of the CSI node plugin on {pod_event.node} was blocklisted, "
-            "and stays refused after the entry is gone.",
+            stated(
+                "{}: the Ceph client of the CSI node plugin on {node} was blocklisted, and stays "
+                "refused after the entry is gone.",
+                waits,
+                node=pod_event.node,
+            ),
             evidence=pod_event_evidence(pod_event, context),
             remedy="Restart the pod of the node plugin on that node: it then connects as a new "
             "client. Mappings of the kernel have other clients, and continue.",
@@ -697,8 +712,12 @@ def map_refused(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.MAP_REFUSED_BY_BLOCKLIST,
         Subject.of_pod(pod_event.event.subject),
-        f"{waits}: the {place} is blocklisted, and every new map there fails."
-        + (_EVICT if _may_have_mappings(context, pod_event.node) else ""),
+        stated(
+            "{}: the Ceph client of {} is blocklisted, and every new map there fails.{}",
+            waits,
+            node,
+            _EVICT if _may_have_mappings(context, pod_event.node) else "",
+        ),
         evidence=pod_event_evidence(pod_event, context),
     )
 

@@ -19,6 +19,7 @@ from rbdagent.model import (
     Recovery,
     Severity,
     Subject,
+    stated,
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
@@ -354,8 +355,12 @@ def mount_failed(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.MOUNT_FAILS,
             Subject.of_pod(unknown[0].event.subject),
-            f"{waiters_text(unknown)}: {foreign(added)}. The log of the CSI node plugin has this "
-            "after the error of the event.",
+            stated(
+                "{}: {error}. The log of the CSI node plugin has this after the error of the "
+                "event.",
+                waiters_text(unknown),
+                error=foreign(added),
+            ),
             evidence=pod_event_evidence(unknown[0], context),
             commands=(list_pods_on(str(unknown[0].node)),),
         )
@@ -438,8 +443,13 @@ def ownership_being_set(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.OWNERSHIP_BEING_SET,
         Subject.of_pod(pod.ref),
-        f"{pod.ref} waits on {pod.node_name}: kubelet is changing the group of the volume's files "
-        f"to the pod's fsGroup. Its log has that since {begun.at}.",
+        stated(
+            "{pod} waits on {node}: kubelet is changing the group of the volume's files to the "
+            "pod's fsGroup. Its log has that since {since}.",
+            pod=pod.ref,
+            node=pod.node_name,
+            since=begun.at,
+        ),
         evidence=(f"kubelet at {begun.at}: {foreign(begun.text)}",),
     )
 

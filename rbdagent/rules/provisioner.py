@@ -23,8 +23,10 @@ from rbdagent.model import (
     SourceState,
     StorageClass,
     Subject,
+    Words,
     first_unobserved,
     observed_of,
+    stated,
 )
 from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, foreign_name, quoted_names
@@ -433,8 +435,13 @@ def _flattening(
     image = f" {foreign_name(named['image'])}" if named is not None else ""
     return being_flattened(
         Subject.of_claim(claim.ref),
-        f"{found.provisioner} will create the volume of claim {claim.ref} when Ceph's manager has "
-        f"flattened its source{image}.",
+        stated(
+            "{provisioner} will create the volume of claim {claim} when Ceph's manager has "
+            "flattened its source{}.",
+            image,
+            provisioner=found.provisioner,
+            claim=claim.ref,
+        ),
         (quoted(event), _counted(event)),
         PROVISIONER,
     )
@@ -489,7 +496,7 @@ _MEND_CEPH: Final = (
 )
 
 
-def blocking_of_class(context: RuleContext, found: StorageClass) -> str:
+def blocking_of_class(context: RuleContext, found: StorageClass) -> Words:
     """Return what keeps I/O to the pools of a class waiting; "" if nothing does."""
     return blocking(context, found.pool) or blocking(context, found.data_pool)
 
