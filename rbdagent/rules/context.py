@@ -306,7 +306,7 @@ def agent_findings(
             yield finding(
                 code,
                 subject(holder),
-                message.format(device=mapping.device, node=holder.node, volume=context.name),
+                stated(message, device=mapping.device, node=holder.node, volume=context.name),
                 waiting=waiting_elsewhere(context, holder.node),
                 evidence=(
                     f"reported by the agent on {holder.node}",

@@ -29,11 +29,14 @@ from rbdagent.model import (
     Recovery,
     Severity,
     Snapshot,
+    Statement,
     Subject,
     SubjectKind,
     TargetKind,
     Verdict,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.krbd import KEEP_ALIVE
@@ -53,7 +56,7 @@ from rbdagent.rules.context import (
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import has_logged_no_cause, kernel_line, kernel_log
 from rbdagent.rules.pod_events import decisive_pod_event, does_a_pod_start, is_about_hanging_call
-from rbdagent.verdicts.evidence import Evidence, evidence_of, hung_requests, pod_names, process_text
+from rbdagent.verdicts.evidence import Evidence, evidence_of, hung_requests, process_text
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young
 
 if TYPE_CHECKING:
@@ -138,12 +141,20 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
         if holder.driver_registered is not False or holder.transient or holder.node is None:
             continue
         hanging_pods = _hanging_pods(holder_verdict)
-        stuck = f" {pod_names(hanging_pods)} cannot end until then." if hanging_pods else ""
+        stuck = (
+            stated(" {pods} cannot end until then.", pods=[pod.ref for pod in hanging_pods])
+            if hanging_pods
+            else ""
+        )
         yield finding(
             Code.CSI_DRIVER_DOWN,
             Subject.of_node(holder.node),
-            f"The CSI driver does not answer on {holder.node}, so nothing can be unmounted there. "
-            f"Bring its node plugin back: kubelet then continues automatically.{stuck}",
+            stated(
+                "The CSI driver does not answer on {node}, so nothing can be unmounted there. "
+                "Bring its node plugin back: kubelet then continues automatically.{}",
+                stuck,
+                node=holder.node,
+            ),
             waiting=waiting_elsewhere(context, holder.node),
             evidence=holder_verdict.reasons,
             commands=(list_pods_on(holder.node),),
@@ -215,8 +226,11 @@ def _without_kubelet(kubelet: KubeletView, node: str, severity: Severity | None)
     return finding(
         Code.KUBELET_DOWN,
         Subject.of_node(node),
-        f"kubelet does not run on {node}. Containers keep running, and nothing is unmounted until "
-        "kubelet is back.",
+        stated(
+            "kubelet does not run on {node}. Containers keep running, and nothing is unmounted "
+            "until kubelet is back.",
+            node=node,
+        ),
         evidence=(f"no kubelet process; its directories are at {', '.join(kubelet.roots)}",),
         commands=(command("systemctl status kubelet", node=node),),
         severity=severity,
@@ -243,8 +257,12 @@ def of_node(snapshot: Snapshot) -> Iterator[Finding]:
             yield finding(
                 Code.CSI_DRIVER_DOWN,
                 Subject.of_node(node.node_name),
-                f"The CSI driver {plugin.driver} does not answer on {node.node_name}, so nothing "
-                "can be mounted or unmounted there. Bring its node plugin back.",
+                stated(
+                    "The CSI driver {driver} does not answer on {node}, so nothing can be mounted "
+                    "or unmounted there. Bring its node plugin back.",
+                    driver=plugin.driver,
+                    node=node.node_name,
+                ),
                 evidence=(f"nothing listens on {plugin.path}",),
                 commands=(list_pods_on(node.node_name),),
                 severity=Severity.WARNING,
@@ -281,7 +299,7 @@ def hanging(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.OPERATION_HANGS,
         Subject.of_volume(context.name),
-        f"{side.message} Do not kill the processes.",
+        stated("{} Do not kill the processes.", side.message),
         evidence=(
             *(() if event is None else (quoted(event),)),
             *map(process_text, hang.asleep),
@@ -411,7 +429,7 @@ def _stuck_tasks(context: RuleContext) -> tuple[LogEntry, ...]:
 class _Side(NamedTuple):
     """Holds which side does not answer, what shows more, and what to do."""
 
-    message: str
+    message: Statement
     commands: tuple[Command, ...]
     remedy: str = ""
 
@@ -422,10 +440,12 @@ def _side(context: RuleContext, hang: _Hang, stuck: tuple[LogEntry, ...]) -> _Si
     "Ceph does not answer" is never reported of a cluster that has just answered rbdagent.
     """
     # The agents of other nodes report the code of a mapping only: it begins in the same way there.
-    hangs = f"An operation on {context.name} hangs."
+    hangs = stated("An operation on {volume} hangs.", volume=context.name)
     answers, slow = _does_ceph_answer(context), slow_osds(context, _pool(context))
     if reported := blocking(context, _pool(context)):
-        message = f"{hangs} {reported}. When that is mended, the operation most likely completes."
+        message = stated(
+            "{} {}. When that is mended, the operation most likely completes.", hangs, reported
+        )
         return _Side(message, (_HEALTH,), _LOOK_AT_THE_NODE if answers else "")
     if answers and hang.strange:
         return _of_strange_address(context, hangs, hang)
@@ -433,7 +453,9 @@ def _side(context: RuleContext, hang: _Hang, stuck: tuple[LogEntry, ...]) -> _Si
     if slow is not None and slow.osds and (not maps or maps[0].state == "D"):
         return _of_slow_osds(context, hangs, slow)
     if not answers:
-        message = f"{hangs} Check Ceph first: when Ceph answers again, the operation completes."
+        message = stated(
+            "{} Check Ceph first: when Ceph answers again, the operation completes.", hangs
+        )
         return _Side(message, (_HEALTH,), _OF_A_POD if hang.strange else "")
     if hang.requests or hang.asleep:
         return _of_what_waits(context, hangs, hang, stuck)
@@ -449,18 +471,21 @@ def _kernel_log(context: RuleContext) -> Command:
     )
 
 
-def _of_strange_address(context: RuleContext, hangs: str, hang: _Hang) -> _Side:
-    message = (
-        f"{hangs} {', '.join(hang.clients)} has the address {', '.join(hang.strange)}, which "
-        f"{context.here} does not have: the image was mapped from the network of a pod (a CSI "
-        "node plugin without hostNetwork), which is gone if that pod was replaced, or "
-        "addresses are translated on the way to Ceph."
+def _of_strange_address(context: RuleContext, hangs: Statement, hang: _Hang) -> _Side:
+    message = stated(
+        "{} {clients} has the address {addresses}, which {node} does not have: the image was "
+        "mapped from the network of a pod (a CSI node plugin without hostNetwork), which is "
+        "gone if that pod was replaced, or addresses are translated on the way to Ceph.",
+        hangs,
+        clients=hang.clients,
+        addresses=hang.strange,
+        node=context.here,
     )
     return _Side(message, (list_pods_on(context.here), _kernel_log(context), _HEALTH), _OF_A_POD)
 
 
 def _of_what_waits(
-    context: RuleContext, hangs: str, hang: _Hang, stuck: tuple[LogEntry, ...]
+    context: RuleContext, hangs: Statement, hang: _Hang, stuck: tuple[LogEntry, ...]
 ) -> _Side:
     """Return what the requests or the processes on the observed node may wait for."""
     log = _kernel_log(context)
@@ -469,31 +494,41 @@ def _of_what_waits(
         message, commands = _of_map(context, hangs, maps[0], (log, _HEALTH))
         return _Side(message, commands, _LOOK_AT_THE_NODE)
     if hang.requests:
-        since = f" since {stuck[0].at} or longer" if stuck else ""
-        what = (
-            f"{_count(hang.requests)} of {', '.join(hang.clients)} on {context.here} to Ceph have "
-            f"no answer{since}"
+        since = stated(" since {since} or longer", since=stuck[0].at) if stuck else ""
+        what = stated(
+            "{} of {clients} on {node} to Ceph have no answer{}",
+            _count(hang.requests),
+            since,
+            clients=hang.clients,
+            node=context.here,
         )
         osd = "a PG or an OSD of these requests"
     else:
-        what = f"A process on {context.here} waits for the device"
+        what = stated("A process on {node} waits for the device", node=context.here)
         osd = "an OSD"
-    message = (
-        f"{hangs} {what}, although Ceph answers rbdagent. Either {osd} does not answer (`ceph "
-        "health detail` names it), or this node does not reach that OSD (the kernel log names its "
-        "address)."
+    message = stated(
+        "{} {}, although Ceph answers rbdagent. Either {} does not answer (`ceph health "
+        "detail` names it), or this node does not reach that OSD (the kernel log names its "
+        "address).",
+        hangs,
+        what,
+        osd,
     )
     return _Side(message, (_HEALTH, log), _LOOK_AT_THE_NODE)
 
 
-def _of_slow_osds(context: RuleContext, hangs: str, slow: SlowOsds) -> _Side:
+def _of_slow_osds(context: RuleContext, hangs: Statement, slow: SlowOsds) -> _Side:
     """Return what Ceph reports of its OSDs, and what decides whether the call waits for them."""
     is_one = len(slow.osds) == 1
     which, number = ("that OSD", slow.osds[0]) if is_one else ("the OSDs that are named", "N")
     found = (command("ceph osd find", number),) if is_one else ()
     return _Side(
-        f"{hangs} {slow.reported}: most likely it waits for "
-        f"{f'osd.{number}' if is_one else 'one of these OSDs'}.",
+        stated(
+            "{} {}: most likely it waits for {}.",
+            hangs,
+            slow.reported,
+            stated("osd.{osd}", osd=number) if is_one else "one of these OSDs",
+        ),
         (_HEALTH, *found, command("ceph osd perf")),
         f"Look at {which}: disk, log, and network to the other OSDs. When that is mended, the "
         f"operation completes. `ceph tell osd.{number} dump_blocked_ops` lists what waits there: "
@@ -520,44 +555,49 @@ def _health_lines(slow: SlowOsds | None) -> tuple[str, ...]:
 _HEALTH_LINES: Final = 3
 
 
-def _unexplained(context: RuleContext, hangs: str) -> _Side:
+def _unexplained(context: RuleContext, hangs: Statement) -> _Side:
     """Return what is known of a call whose cause neither Ceph nor the node shows."""
     slow = slow_osds(context, _pool(context))
     if slow is not None:
-        health = f"{slow.reported}: the network between OSDs may lose packets"
+        health = stated("{}: the network between OSDs may lose packets", slow.reported)
     elif is_health_known(context, _pool(context)):
-        health = "Ceph answers rbdagent, and its health reports nothing that explains it"
+        health = stated("Ceph answers rbdagent, and its health reports nothing that explains it")
     else:
-        health = "Ceph answers rbdagent, and its health was not observed"
-    log = "the log of the CSI node plugin may show what its call waits for"
+        health = stated("Ceph answers rbdagent, and its health was not observed")
+    log = stated("the log of the CSI node plugin may show what its call waits for")
     word = decisive_pod_event(context, is_about_hanging_call)
     node = None if word is None else word.node
     if word is not None and node is not None and node == context.here_if_known:
         if has_logged_no_cause(context, word.event.first_seen):
-            log = f"the log of the CSI node plugin on {node} has no other error"
+            log = stated("the log of the CSI node plugin on {node} has no other error", node=node)
         node = None
     there = () if node is None else (query_on_node(context, node),)
-    return _Side(f"{hangs} {health}; {log}.", (_HEALTH, *there), _NOTHING_NAMED)
+    return _Side(stated("{} {}; {}.", hangs, health, log), (_HEALTH, *there), _NOTHING_NAMED)
 
 
 def _of_map(
-    context: RuleContext, hangs: str, waiting: ProcessRef, shown: tuple[Command, ...]
-) -> tuple[str, tuple[Command, ...]]:
+    context: RuleContext, hangs: Statement, waiting: ProcessRef, shown: tuple[Command, ...]
+) -> tuple[Statement, tuple[Command, ...]]:
     """Return what a process of rbd waits for while it maps an image, and the commands."""
     if "noudev" not in waiting.command and _is_mapped_here(context):
-        message = (
-            f"{hangs} `rbd map` on {context.here} has mapped the image and waits for udev, whose "
-            "events do not reach the plugin's container: it runs without the option noudev."
+        message = stated(
+            "{} `rbd map` on {node} has mapped the image and waits for udev, whose events do "
+            "not reach the plugin's container: it runs without the option noudev.",
+            hangs,
+            node=context.here,
         )
         return message, (list_pods_on(context.here),)
     waited = age_text(age(waiting.started_at, context.snapshot.observed_at))
-    message = (
-        f"The CSI node plugin on {context.here} has waited {waited} for Ceph at "
-        f"{foreign_name(_monitors_in(waiting))}, although Ceph answers rbdagent. Check the route "
-        "to these addresses from the network namespace of the plugin's pod"
+    message = stated(
+        "The CSI node plugin on {node} has waited {age} for Ceph at {monitors}, although Ceph "
+        "answers rbdagent. Check the route to these addresses from the network namespace of "
+        "the plugin's pod",
+        node=context.here,
+        age=waited,
+        monitors=foreign_name(_monitors_in(waiting)),
     )
-    message += _AND_TO_OSDS if waiting.state == "D" else "."
-    return message, (list_pods_on(context.here), *shown)
+    end = _AND_TO_OSDS if waiting.state == "D" else "."
+    return stated("{}{}", message, end), (list_pods_on(context.here), *shown)
 
 
 _AND_TO_OSDS: Final = (
@@ -580,8 +620,8 @@ def _does_ceph_answer(context: RuleContext) -> bool:
     return view is not None and not isinstance(view.watchers, NotObserved)
 
 
-def _count(requests: tuple[str, ...]) -> str:
-    return "1 request" if len(requests) == 1 else f"{len(requests)} requests"
+def _count(requests: tuple[str, ...]) -> Words:
+    return "1 request" if len(requests) == 1 else stated("{count} requests", count=len(requests))
 
 
 def _monitors_in(process: ProcessRef) -> str:
@@ -631,9 +671,11 @@ def device_node_missing(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.DEVICE_NODE_MISSING,
             subject_of(holder_verdict.holder),
-            f"{mapping.device} is mapped on {holder_verdict.holder.node}, and its device node "
-            "is missing "
-            "from /dev.",
+            stated(
+                "{device} is mapped on {node}, and its device node is missing from /dev.",
+                device=mapping.device,
+                node=holder_verdict.holder.node,
+            ),
             evidence=(f"{mapping.number} has no node {mapping.device}",),
             commands=(_make_node(mapping, holder_verdict.holder.node),),
         )
@@ -659,8 +701,13 @@ def pod_directories_left(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.POD_DIRECTORY_LEFT,
             Subject(kind=SubjectKind.POD, name=leftover.pod_uid),
-            f"A directory of pod {leftover.pod_uid} is left on {context.here}. The pod is not in "
-            f"the API, and nothing is mounted in the directory.{_AT_WORK if is_moving else ''}",
+            stated(
+                "A directory of pod {pod} is left on {node}. The pod is not in the API, and "
+                "nothing is mounted in the directory.{}",
+                _AT_WORK if is_moving else "",
+                pod=leftover.pod_uid,
+                node=context.here,
+            ),
             evidence=(_directory(leftover),),
             commands=(command("ls -la", _directory(leftover), node=context.here),),
             severity=Severity.INFO if is_moving else None,
@@ -696,9 +743,11 @@ def staged_without_volume_data(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.STAGING_WITHOUT_VOLUME_DATA,
                 subject_of(holder_verdict.holder),
-                f"{subject_of(holder_verdict.holder)} is staged, and the vol_data.json beside "
-                "it is "
-                "missing: kubelet cannot unstage the volume.",
+                stated(
+                    "{holder} is staged, and the vol_data.json beside it is missing: kubelet "
+                    "cannot unstage the volume.",
+                    holder=subject_of(holder_verdict.holder),
+                ),
                 evidence=(directory.path,),
             )
 
@@ -722,24 +771,31 @@ def same_name_other_image(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.SAME_NAME_ELSEWHERE,
             Subject.of_device(mapping.device, context.here),
-            f"{mapping.device} on {context.here} is another image of the same name: {difference}. "
-            "Use the device in commands, never the name.",
+            stated(
+                "{device} on {node} is another image of the same name: {}. Use the device in "
+                "commands, never the name.",
+                difference,
+                device=mapping.device,
+                node=context.here,
+            ),
             evidence=(
                 f"{mapping.device}: {other.spec}, cluster {other.fsid}, id {other.image_id}",
             ),
         )
 
 
-def _difference(mapping: Mapping, context: RuleContext) -> str:
+def _difference(mapping: Mapping, context: RuleContext) -> Words:
     """Return what is known to differ; "" if that was not observed."""
     image = context.volume.image
     if image is not None and mapping.fsid != image.fsid and mapping.fsid and image.fsid:
-        return f"it is in cluster {mapping.fsid}"
+        return stated("it is in cluster {cluster}", cluster=mapping.fsid)
     mapped = identity_of_mapping(mapping)
     if mapped and image is not None and mapped.spec.namespace != image.spec.namespace:
-        return f"it is in RADOS namespace {mapped.spec.namespace!r}"
+        return stated(
+            "it is in RADOS namespace {namespace}", namespace=f"{mapped.spec.namespace!r}"
+        )
     known = image is not None and image.image_id is not None and mapping.image_id is not None
-    return f"its image id is {mapping.image_id}" if known else ""
+    return stated("its image id is {image_id}", image_id=mapping.image_id) if known else ""
 
 
 RULES: Final = (

@@ -17,6 +17,8 @@ from rbdagent.model import (
     Subject,
     Verb,
     Verdict,
+    Words,
+    stated,
 )
 from rbdagent.rules.context import (
     Rule,
@@ -87,9 +89,13 @@ def client_on_two_nodes(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.CLIENT_ON_TWO_NODES,
             Subject.of_client(client),
-            f"{' and '.join(nodes)} have the same client {client} according to its address and "
-            "what agents report, and a client is on one node. A report is wrong, or the address is "
-            "that of a gateway: observe these nodes before you rely on either.",
+            stated(
+                "{nodes:and} have the same client {client} according to its address and what "
+                "agents report, and a client is on one node. A report is wrong, or the address is "
+                "that of a gateway: observe these nodes before you rely on either.",
+                nodes=nodes,
+                client=client,
+            ),
             evidence=identity_lines(context, holder),
             commands=tuple(query_on_node(context, node) for node in nodes if node != context.here),
         )
@@ -111,22 +117,32 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.WATCH_PASSED_BY,
                 subject_of(holder),
-                f"{subject_of(holder)} opened the image for a moment: it does not hold it.",
+                stated(
+                    "{holder} opened the image for a moment: it does not hold it.",
+                    holder=subject_of(holder),
+                ),
                 evidence=holder_verdict.reasons,
             )
         elif is_ceph_daemon(holder):
             yield finding(
                 Code.CEPH_DAEMON_WATCHES,
                 subject_of(holder),
-                f"{subject_of(holder)} is {holder_verdict.reasons[0]}: this is expected.",
+                stated(
+                    "{holder} is {reason}: this is expected.",
+                    holder=subject_of(holder),
+                    reason=holder_verdict.reasons[0],
+                ),
                 evidence=holder_verdict.reasons,
             )
         elif holder.probable_kind is not None:
             yield finding(
                 Code.CEPH_DAEMON_WATCHES,
                 subject_of(holder),
-                f"{subject_of(holder)} is {supposed(holder, context.volume)}. Any other librbd "
-                "client would look the same.",
+                stated(
+                    "{holder} is {reason}. Any other librbd client would look the same.",
+                    holder=subject_of(holder),
+                    reason=supposed(holder, context.volume),
+                ),
                 evidence=(*holder_verdict.reasons, *not_excluded(context.volume, context.snapshot)),
                 commands=(check_here(context),),
                 severity=Severity.WARNING if context.volume.waiting_pods else None,
@@ -137,8 +153,11 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.FOREIGN_HOLDER,
                 subject_of(holder),
-                f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
-                f"its owner{(is_librbd and _unknown_daemon(context)) or _NOT_OURS}",
+                stated(
+                    "{holder} holds the image and is not a mapping of Kubernetes: find its owner{}",
+                    (is_librbd and _unknown_daemon(context)) or _NOT_OURS,
+                    holder=subject_of(holder),
+                ),
                 waiting=waiting_elsewhere(context, None),
                 evidence=(
                     *holder_verdict.reasons,
@@ -152,14 +171,14 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
 _NOT_OURS: Final = ". rbdagent does not act on it."
 
 
-def _unknown_daemon(context: RuleContext) -> str:
+def _unknown_daemon(context: RuleContext) -> Words:
     """Return which of Ceph's daemons a librbd client may be, and what would tell."""
     view = context.volume.image_view
     cluster = cluster_with(view.fsid if view is not None else None, context.snapshot)
     unread = None if cluster is None else cluster.services
     if not isinstance(unread, NotObserved):
         return ""
-    return f" (ceph-mgr? {unread.hint})." if unread.hint else ""
+    return stated(" (ceph-mgr? {hint}).", hint=unread.hint) if unread.hint else ""
 
 
 RULES: Final = (

@@ -13,6 +13,7 @@ from rbdagent.model import (
     Severity,
     Subject,
     Verb,
+    stated,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.rules.context import Rule, finding
@@ -57,12 +58,19 @@ def container_does_not_run(context: RuleContext) -> Iterator[Finding]:
         if not failed or is_finished(pod) or pod.deleting_since:
             continue
         container, *_ = failed
-        name = f"Container {foreign_name(container.name)} of {pod.ref}"
-        where = f"its volume is mounted on {pod.node_name}"
+        name = stated(
+            "Container {container} of {pod}", container=foreign_name(container.name), pod=pod.ref
+        )
+        where = stated("its volume is mounted on {node}", node=pod.node_name)
         what = (
-            f"{name} ends again and again, and {where}: its log has the reason."
+            stated("{} ends again and again, and {}: its log has the reason.", name, where)
             if container.reason == _ENDS
-            else f"{name} does not run, and {where}: {foreign_name(container.reason)}."
+            else stated(
+                "{} does not run, and {}: {reason}.",
+                name,
+                where,
+                reason=foreign_name(container.reason),
+            )
         )
         yield finding(
             Code.CONTAINER_DOES_NOT_RUN,

@@ -21,6 +21,7 @@ from rbdagent.model import (
     Recovery,
     Severity,
     SourceState,
+    Statement,
     StorageClass,
     Subject,
     Words,
@@ -254,8 +255,12 @@ def _under_way(
     return finding(
         Code.BEING_PROVISIONED,
         Subject.of_claim(claim.ref),
-        f"{found.provisioner} has been creating the volume of claim {claim.ref} for "
-        f"{age_text(since(begun, context))}.",
+        stated(
+            "{provisioner} has been creating the volume of claim {claim} for {age}.",
+            provisioner=found.provisioner,
+            claim=claim.ref,
+            age=age_text(since(begun, context)),
+        ),
         evidence=newest_events(context, claim),
     )
 
@@ -272,18 +277,25 @@ def _left_to_populator(
         for other in events_of_claim(context, claim)
         if (named := Recognised.CLONE_SOURCE_IN_USE.named_in(other.message)) is not None
     ]
-    because = ""
+    because: Words = ""
     if users:
-        because = (
-            f" CDI waits until pod {foreign_name(users[-1][0]['pod'])}, which uses its source, has "
-            "ended."
+        because = stated(
+            " CDI waits until pod {pod}, which uses its source, has ended.",
+            pod=foreign_name(users[-1][0]["pod"]),
         )
     return finding(
         Code.WAITS_FOR_POPULATOR,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} has waited {age_text(since(asked, context))} for a populator, which "
-        f"fills it from {source}: {found.provisioner} creates no volume for it.{because} Without a "
-        "populator for this kind, no component creates one.",
+        stated(
+            "Claim {claim} has waited {age} for a populator, which fills it from {source}: "
+            "{provisioner} creates no volume for it.{} Without a populator for this kind, no "
+            "component creates one.",
+            because,
+            claim=claim.ref,
+            age=age_text(since(asked, context)),
+            source=source,
+            provisioner=found.provisioner,
+        ),
         evidence=(
             f"claim {claim.ref} has the data source {source}",
             *(quoted(other) for _, other in users[-1:]),
@@ -362,8 +374,11 @@ def _unsupported_request(
         return finding(
             Code.SELECTOR_NOT_SUPPORTED,
             Subject.of_claim(claim.ref),
-            f"Velero restores claim {claim.ref} into another claim, and binds the result to this "
-            "one: its selector keeps the driver away until then.",
+            stated(
+                "Velero restores claim {claim} into another claim, and binds the result to this "
+                "one: its selector keeps the driver away until then.",
+                claim=claim.ref,
+            ),
             evidence=(quoted(event), _counted(event), *_selector(claim)),
             remedy="Leave the claim as it is, and make no PV for it: it would be bound in place of "
             "the restored data. See the DataDownload of the restore in Velero's namespace. If it "
@@ -376,8 +391,13 @@ def _unsupported_request(
         return finding(
             Code.SELECTOR_NOT_SUPPORTED,
             Subject.of_claim(claim.ref),
-            f"Claim {claim.ref} selects its PV by labels, and {found.provisioner} creates no "
-            f"volume for such a claim.{_made_by(context, claim)}",
+            stated(
+                "Claim {claim} selects its PV by labels, and {provisioner} creates no volume for "
+                "such a claim.{}",
+                _made_by(context, claim),
+                claim=claim.ref,
+                provisioner=found.provisioner,
+            ),
             evidence=(quoted(event), _counted(event), *_selector(claim)),
             commands=(describe_claim(claim),),
             recovery=binder(context, f"a PV of storage class {found.name} has the labels"),
@@ -388,8 +408,11 @@ def _unsupported_request(
         return finding(
             Code.MODE_NOT_PROVISIONED,
             Subject.of_claim(claim.ref),
-            f"Claim {claim.ref} requests a file system that several nodes can write to. RBD has "
-            "none.",
+            stated(
+                "Claim {claim} requests a file system that several nodes can write to. RBD has "
+                "none.",
+                claim=claim.ref,
+            ),
             evidence=(quoted(event), modes, _counted(event)),
             commands=(describe_claim(claim),),
             severity=young,
@@ -406,7 +429,7 @@ def _is_restored_by_velero(claim: PersistentVolumeClaim) -> bool:
     return any(requirement.key == _DYNAMIC_RESTORE for requirement in claim.selector or ())
 
 
-def _made_by(context: RuleContext, claim: PersistentVolumeClaim) -> str:
+def _made_by(context: RuleContext, claim: PersistentVolumeClaim) -> Words:
     """Return which StatefulSet may have the template of a claim; empty if none is known."""
     sets = sorted(
         owner
@@ -418,10 +441,11 @@ def _made_by(context: RuleContext, claim: PersistentVolumeClaim) -> str:
         return ""
     workload = context.kube.workloads.get((claim.ref.namespace, sets[0]))
     above = () if workload is None else sorted(workload.owners)
-    made = f", which {foreign_name(above[0])} makes," if above else ""
-    return (
-        f" A pod of {foreign_name(sets[0])}{made} uses it: if the claim is of its template, change "
-        "it there."
+    made = stated(", which {owner} makes,", owner=foreign_name(above[0])) if above else ""
+    return stated(
+        " A pod of {workload}{} uses it: if the claim is of its template, change it there.",
+        made,
+        workload=foreign_name(sets[0]),
     )
 
 
@@ -462,8 +486,13 @@ def _hanging_call(
     return finding(
         Code.PROVISIONING_HANGS,
         Subject.of_claim(claim.ref),
-        f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
-        f"does not return{_what_it_waits_for(context, found)}",
+        stated(
+            "{provisioner} has started to create the volume of claim {claim}. Its call does not "
+            "return{}",
+            _what_it_waits_for(context, found),
+            provisioner=found.provisioner,
+            claim=claim.ref,
+        ),
         evidence=(quoted(event), _counted(event)),
         remedy=_mended_by(context, found),
         commands=(
@@ -507,16 +536,17 @@ def _mended_by(context: RuleContext, found: StorageClass) -> str:
     return _ONE_OF_THREE if _does_ceph_answer(context) else ""
 
 
-def _what_it_waits_for(context: RuleContext, found: StorageClass) -> str:
+def _what_it_waits_for(context: RuleContext, found: StorageClass) -> Statement:
     """Return what the call waits for; Ceph is not blamed if it has just answered rbdagent."""
     if reported := blocking_of_class(context, found):
-        return f": {reported}."
+        return stated(": {}.", reported)
     if not _does_ceph_answer(context):
-        return ": it waits for Ceph."
+        return stated(": it waits for Ceph.")
     full = "" if is_pool_well(context, found.pool, found.data_pool) else "the pool is full, "
-    return (
-        f", although Ceph's monitors answer rbdagent: {full}the pool was never initialised, or the "
-        "provisioner's pod does not reach the monitors or OSDs from its own network."
+    return stated(
+        ", although Ceph's monitors answer rbdagent: {}the pool was never initialised, or the "
+        "provisioner's pod does not reach the monitors or OSDs from its own network.",
+        full,
     )
 
 
@@ -549,9 +579,13 @@ def _failed_call(
         return finding(
             Code.PROVISIONING_FAILS,
             Subject.of_claim(claim.ref),
-            f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
-            f"{meant.means.format(**(quoted_names(names) | of_class))}."
-            + (_no_snapshotter(context, found) if _is_about_snapshot(error) else ""),
+            stated(
+                "{provisioner} cannot create the volume of claim {claim}: {}.{}",
+                stated(meant.means, **(quoted_names(names) | of_class)),
+                _no_snapshotter(context, found) if _is_about_snapshot(error) else "",
+                provisioner=found.provisioner,
+                claim=claim.ref,
+            ),
             evidence=(quoted(event), _counted(event)),
             remedy=meant.remedy.format(**names),
             commands=filled((meant.command,) if meant.command else (), names),
@@ -561,9 +595,13 @@ def _failed_call(
     return finding(
         Code.PROVISIONING_FAILS,
         Subject.of_claim(claim.ref),
-        f"{found.provisioner} cannot create the volume of claim {claim.ref}: "
-        f"{foreign(Recognised.OF_DATA_SOURCE.left_out_of(error))}"
-        + (f". {reported}." if (reported := blocking_of_class(context, found)) else ""),
+        stated(
+            "{provisioner} cannot create the volume of claim {claim}: {error}{}",
+            stated(". {}.", reported) if (reported := blocking_of_class(context, found)) else "",
+            provisioner=found.provisioner,
+            claim=claim.ref,
+            error=foreign(Recognised.OF_DATA_SOURCE.left_out_of(error)),
+        ),
         evidence=(quoted(event), _counted(event)),
         commands=(describe_claim(claim), *provisioner_log_commands(context, found.provisioner)),
         severity=young,
@@ -630,7 +668,7 @@ def _selected_node_stuck(
     node = node_named(claim.selected_node, context.snapshot)
     lacks = _lacks_driver(context, claim.selected_node, found.provisioner)
     if node is None:
-        why = "that node does not exist"
+        why = stated("that node does not exist")
         recovery = Recovery(
             actor=f"{PROVISIONER} 5 and older",
             condition="it runs and retries",
@@ -638,21 +676,28 @@ def _selected_node_stuck(
             note="version 6 removes the annotation only for drivers with topology",
         )
     elif lacks and failed is not None and _lacks_topology(failed):
-        why = f"{found.provisioner} is not registered on that node"
+        why = stated("{provisioner} is not registered on that node", provisioner=found.provisioner)
         once = f"{found.provisioner} registers on {claim.selected_node}"
         recovery = Recovery(actor=PROVISIONER, condition=once, within_s=RETRY_S)
     else:
         return None
     users = live_users(context, claim)
     waiting = (
-        f"; {', '.join(str(pod.ref) for pod in users)} cannot run on another node" if users else ""
+        stated("; {pods} cannot run on another node", pods=[pod.ref for pod in users])
+        if users
+        else ""
     )
     alone = not users and are_users_observed(context, claim)
     return finding(
         Code.SELECTED_NODE_STUCK,
         Subject.of_claim(claim.ref),
-        f"The volume of claim {claim.ref} must be created for node {claim.selected_node}, and {why}"
-        f"{waiting}.",
+        stated(
+            "The volume of claim {claim} must be created for node {node}, and {}{}.",
+            why,
+            waiting,
+            claim=claim.ref,
+            node=claim.selected_node,
+        ),
         evidence=(
             f"volume.kubernetes.io/selected-node: {claim.selected_node}",
             *(("no pod waits for the claim",) if alone else ()),
@@ -691,15 +736,19 @@ def reported_too_old(context: RuleContext, claim: PersistentVolumeClaim) -> Find
 
 def _too_old(
     claim: PersistentVolumeClaim,
-    provisioner: str,
+    provisioner: Words,
     evidence: tuple[str, ...],
     commands: tuple[Command, ...],
 ) -> Finding:
     return finding(
         Code.PROVISIONER_TOO_OLD,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} waits for {provisioner} that is too old for this cluster: it needs the "
-        "claim's selfLink, which Kubernetes has not set since 1.20.",
+        stated(
+            "Claim {claim} waits for {} that is too old for this cluster: it needs the claim's "
+            "selfLink, which Kubernetes has not set since 1.20.",
+            provisioner,
+            claim=claim.ref,
+        ),
         evidence=evidence,
         commands=(*commands, describe_claim(claim)),
     )
@@ -719,16 +768,22 @@ def _unreported(
     if old is not None:
         pod, image = old
         evidence = (f"pod {pod.ref} runs {image}", *newest_events(context, claim))
-        return _too_old(claim, f"provisioner {name}", evidence, (_log_of(pod),))
+        named = stated("provisioner {provisioner}", provisioner=name)
+        return _too_old(claim, named, evidence, (_log_of(pod),))
     waited = age_text(since(asked, context))
-    waits = f"Claim {claim.ref} has waited {waited} for {name} to create its volume"
+    waits = stated(
+        "Claim {claim} has waited {age} for {provisioner} to create its volume",
+        claim=claim.ref,
+        age=waited,
+        provisioner=name,
+    )
     seen = signs_of(context, name)
     # A lease can be left from before leader election was turned off, so a ready pod counts.
     if not any(pod.ready for pod in pods) and (pods or lapsed(lease, context)):
         return finding(
             Code.PROVISIONER_DOWN,
             Subject.of_claim(claim.ref),
-            f"{waits}, and {name} does not run.",
+            stated("{}, and {provisioner} does not run.", waits, provisioner=name),
             evidence=(*seen, *newest_events(context, claim)),
             commands=_log_commands(pods, lease),
         )
@@ -736,8 +791,11 @@ def _unreported(
         return finding(
             Code.PROVISIONER_MISSING,
             Subject.of_claim(claim.ref),
-            f"{waits}, and no provisioner in this cluster has that name."
-            f"{_similar_names(context, name)}",
+            stated(
+                "{}, and no provisioner in this cluster has that name.{}",
+                waits,
+                _similar_names(context, name),
+            ),
             evidence=(
                 f"storage class {found.name}: {name}",
                 f"no CSIDriver {name}, no lease with that name, no pod that is known to serve it",
@@ -753,15 +811,15 @@ def _unreported(
         if claim.has_data_source and not is_over(GRACE, begun, context):
             return _under_way(context, claim, found, begun)
         return _begun_long_ago(context, claim, found, name)
-    ago = f" for {age_text(since(own[-1].last_seen, context))}" if own else ""
-    silence = f"{name} has reported nothing{ago}"
+    ago = stated(" for {age}", age=age_text(since(own[-1].last_seen, context))) if own else ""
+    silence = stated("{provisioner} has reported nothing{}", ago, provisioner=name)
     if not context.kube.coverage.events:
-        silence = f"What {name} has reported was not observed"
+        silence = stated("What {provisioner} has reported was not observed", provisioner=name)
     differs = claim.provisioner not in (None, name)
     return finding(
         Code.PROVISIONER_REPORTS_NOTHING,
         Subject.of_claim(claim.ref),
-        f"{waits}. {silence}.",
+        stated("{}. {}.", waits, silence),
         evidence=(
             *seen,
             *((f"the claim was handed to {claim.provisioner}",) if differs else ()),
@@ -778,8 +836,13 @@ def _begun_long_ago(
     return finding(
         Code.PROVISIONING_HANGS,
         Subject.of_claim(claim.ref),
-        f"{name} has started to create the volume of claim {claim.ref}, and has reported nothing "
-        f"since: its call does not return{_what_it_waits_for(context, found)}",
+        stated(
+            "{provisioner} has started to create the volume of claim {claim}, and has reported "
+            "nothing since: its call does not return{}",
+            _what_it_waits_for(context, found),
+            provisioner=name,
+            claim=claim.ref,
+        ),
         evidence=(*signs_of(context, name), *newest_events(context, claim)),
         remedy=_mended_by(context, found),
         commands=(*_asks_ceph(context, found), *provisioner_log_commands(context, name)),
@@ -846,7 +909,7 @@ def _is_missing(context: RuleContext, provisioner: str) -> bool:
     return provisioner not in observed_of(kube.drivers)
 
 
-def _similar_names(context: RuleContext, provisioner: str) -> str:
+def _similar_names(context: RuleContext, provisioner: str) -> Words:
     """Return a hint at similar names: Rook puts its operator's namespace before ceph-csi's."""
     kube = context.snapshot.kubernetes
     drivers = () if kube is None else observed_of(kube.drivers)
@@ -854,7 +917,7 @@ def _similar_names(context: RuleContext, provisioner: str) -> str:
         driver for driver in drivers if driver.endswith(provisioner) or provisioner.endswith(driver)
     )
     if like:
-        return f" {', '.join(like)} exists: should the class name it?"
+        return stated(" {drivers} exists: should the class name it?", drivers=like)
     return ""
 
 

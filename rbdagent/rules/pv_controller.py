@@ -31,7 +31,9 @@ from rbdagent.model import (
     Recovery,
     Severity,
     TargetKind,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.rules.context import RuleContext, quoted, subject_of
 from rbdagent.verdicts.timing import age, age_text, seconds
@@ -210,13 +212,15 @@ def loss_events(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[str
     )[-1:]
 
 
-def running_pods_text(context: RuleContext, claim: PersistentVolumeClaim) -> str:
+def running_pods_text(context: RuleContext, claim: PersistentVolumeClaim) -> Words:
     """Return a sentence about running pods: kubelet does not unmount for a claim's phase."""
     running = [pod for pod in users(context, claim) if pod.phase == "Running"]
     if not running:
         return ""
-    named = ", ".join(str(pod.ref) for pod in running)
-    return f" Pods that still use the volume: {named}. They cannot start again without the claim."
+    return stated(
+        " Pods that still use the volume: {pods}. They cannot start again without the claim.",
+        pods=[pod.ref for pod in running],
+    )
 
 
 def controller_lease(context: RuleContext) -> Lease | None:
@@ -287,9 +291,9 @@ def candidate_text(candidate: Candidate) -> str:
     return f"{candidate.volume.name} {objections_text(candidate.objections)}"
 
 
-def objections_text(objections: Iterable[Objection]) -> str:
-    """Return all reasons as text that follows the name of a PV."""
-    return "; ".join(str(objection) for objection in objections) or "would fit"
+def objections_text(objections: tuple[Objection, ...]) -> Words:
+    """Return all reasons as words that follow the name of a PV."""
+    return stated("{objections:;}", objections=objections) if objections else "would fit"
 
 
 def changes(

@@ -22,6 +22,7 @@ from rbdagent.model import (
     Recovery,
     Severity,
     Subject,
+    stated,
 )
 from rbdagent.parse.volume import DRIVER_SUFFIX
 from rbdagent.rules.context import Rule, RuleContext, finding
@@ -148,9 +149,14 @@ def _without_volume_name(context: RuleContext, claim: PersistentVolumeClaim) -> 
     return finding(
         Code.REFERENCE_LOST,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} is marked as bound but names no PV."
-        + (f" PVs that name it: {', '.join(volume.name for volume in named)}." if named else "")
-        + running_pods_text(context, claim),
+        stated(
+            "Claim {claim} is marked as bound but names no PV.{}{}",
+            stated(" PVs that name it: {volumes}.", volumes=[volume.name for volume in named])
+            if named
+            else "",
+            running_pods_text(context, claim),
+            claim=claim.ref,
+        ),
         evidence=(
             f"phase {claim.phase}, pv.kubernetes.io/bind-completed, no volumeName",
             *loss_events(context, claim),
@@ -165,9 +171,13 @@ def _gone(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Find
     return finding(
         Code.VOLUME_GONE,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. That alone deletes "
-        "no image: whether it exists decides what to do."
-        f"{running_pods_text(context, claim)}",
+        stated(
+            "Claim {claim} was bound to {volume}, and this PV no longer exists. That alone "
+            "deletes no image: whether it exists decides what to do.{}",
+            running_pods_text(context, claim),
+            claim=claim.ref,
+            volume=name,
+        ),
         evidence=(
             f"phase {claim.phase}, volumeName {name}",
             f"the claim's uid: {claim.ref.uid}",
@@ -231,26 +241,40 @@ def _misbound(
         return finding(
             Code.CLAIMED_TWICE,
             Subject.of_claim(claim.ref),
-            f"Claims {claim.ref} and {other.ref} both name {volume.name}, which belongs to "
-            f"{other.ref}.{running_pods_text(context, claim)}",
+            stated(
+                "Claims {claim} and {other_claim} both name {volume}, which belongs to "
+                "{other_claim}.{}",
+                running_pods_text(context, claim),
+                claim=claim.ref,
+                other_claim=other.ref,
+                volume=volume.name,
+            ),
             evidence=evidence,
             commands=(describe_volume(volume), describe_claim(other), describe_claim(claim)),
         )
     known = same_name or other is None
     restored = " YAML that is restored into another cluster has this effect." if same_name else ""
-    contained = "no uid" if uid == "none" else f"another uid ({uid})"
+    contained = "no uid" if uid == "none" else stated("another uid ({uid})", uid=uid)
     danger_text = "its data is deleted" if _is_of_another_driver(volume) else _IMAGE_DELETED
     danger = (
-        f" {volume.name} is Released with reclaim policy Delete: {danger_text}."
+        stated(
+            " {volume} is Released with reclaim policy Delete: {}.", danger_text, volume=volume.name
+        )
         if volume.reclaim_policy == "Delete" and volume.phase == "Released"
         else ""
     )
     return finding(
         Code.CLAIM_LOST,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} names {volume.name}, but the PV's claimRef contains "
-        f"{contained}.{restored}{danger}"
-        f"{running_pods_text(context, claim)}",
+        stated(
+            "Claim {claim} names {volume}, but the PV's claimRef contains {}.{}{}{}",
+            contained,
+            restored,
+            danger,
+            running_pods_text(context, claim),
+            claim=claim.ref,
+            volume=volume.name,
+        ),
         evidence=(
             *evidence,
             *(
@@ -291,9 +315,15 @@ def older_volumes(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.OLDER_VOLUME_LEFT,
                 Subject.of_pv(volume.name),
-                f"Claim {claim.ref} is bound to {claim.volume_name}. {volume.name} is "
-                f"{volume.phase} and names a claim with the same name. Data that is missing in one "
-                "of the two PVs may be in the other.",
+                stated(
+                    "Claim {claim} is bound to {volume}. {other_volume} is {phase} and names a "
+                    "claim with the same name. Data that is missing in one of the two PVs may be "
+                    "in the other.",
+                    claim=claim.ref,
+                    volume=claim.volume_name,
+                    other_volume=volume.name,
+                    phase=volume.phase,
+                ),
                 evidence=(
                     f"{volume.name} was created {volume.created_at or 'at an unknown time'}",
                     f"claimRef of {volume.name}: {claim.ref}, uid {uid or 'none'}",

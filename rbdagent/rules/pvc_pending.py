@@ -26,7 +26,9 @@ from rbdagent.model import (
     StorageClass,
     Subject,
     Verb,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
@@ -270,13 +272,18 @@ def _pending(context: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Fin
 def _unexplained(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     """Report RBD403: the storage classes or PVs were not observed."""
     events = events_of_claim(context, claim)
-    why = f" {foreign(events[-1].message)}" if events else ""
+    why = stated(" {event}", event=foreign(events[-1].message)) if events else ""
     storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
     return finding(
         Code.CLAIM_UNBOUND,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} is {claim.phase or 'new'} and has no volume yet. There is no image "
-        f"that a client could hold.{why}",
+        stated(
+            "Claim {claim} is {} and has no volume yet. There is no image that a client could "
+            "hold.{}",
+            claim.phase or "new",
+            why,
+            claim=claim.ref,
+        ),
         evidence=(
             f"phase {claim.phase}, {storage_class}, {', '.join(claim.access_modes) or 'no modes'}",
             *(quoted(event) for event in events[-3:]),
@@ -297,8 +304,11 @@ def volume_not_observed(
     return finding(
         Code.CLAIM_UNBOUND,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} is Lost, and its PV was not "
-        f"observed.{running_pods_text(context, claim)}",
+        stated(
+            "Claim {claim} is Lost, and its PV was not observed.{}",
+            running_pods_text(context, claim),
+            claim=claim.ref,
+        ),
         evidence=(f"volumeName {claim.volume_name}: {why.reason}", *loss_events(context, claim)),
         commands=(show, describe_claim(claim)),
     )
@@ -322,8 +332,12 @@ def _named(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Ite
         yield finding(
             Code.NAMED_VOLUME_MISSING,
             Subject.of_claim(claim.ref),
-            f"Claim {claim.ref} requests PV {name} by name, and there is no such PV. Kubernetes "
-            "records no event for this.",
+            stated(
+                "Claim {claim} requests PV {volume} by name, and there is no such PV. Kubernetes "
+                "records no event for this.",
+                claim=claim.ref,
+                volume=name,
+            ),
             evidence=(f"phase {claim.phase}, volumeName {name}",),
             commands=(kubectl("get pv"), describe_claim(claim)),
             recovery=binder(context, f"a PV {name} exists that is free or names this claim"),
@@ -341,8 +355,12 @@ def _named(context: RuleContext, claim: PersistentVolumeClaim, name: str) -> Ite
         yield finding(
             Code.NAMED_VOLUME_REFUSED,
             Subject.of_claim(claim.ref),
-            f"Claim {claim.ref} requests PV {volume.name} by name and cannot get it: {volume.name} "
-            f"{objections_text(against)}.",
+            stated(
+                "Claim {claim} requests PV {volume} by name and cannot get it: {volume} {}.",
+                objections_text(against),
+                claim=claim.ref,
+                volume=volume.name,
+            ),
             evidence=(f"{volume.name} is {volume.phase}", *newest_events(context, claim)),
             commands=changes(claim, volume, against, context)
             or (describe_volume(volume), describe_claim(claim)),
@@ -359,18 +377,25 @@ def _already_bound(
     other = None if bound is None else claim_named(bound, context)
     same_name = str(bound) == str(claim.ref)
     if same_name:
-        owner = f"an older claim of the same name, whose uid was {bound.uid if bound else ''}"
+        owner = stated(
+            "an older claim of the same name, whose uid was {uid}", uid=bound.uid if bound else ""
+        )
     elif isinstance(other, PersistentVolumeClaim) and is_reserved_for(other, volume):
-        owner = f"claim {bound}, which exists"
+        owner = stated("claim {owner}, which exists", owner=bound)
     elif other is None:
-        owner = f"claim {bound}, which is gone"
+        owner = stated("claim {owner}, which is gone", owner=bound)
     else:
-        owner = f"claim {bound}"
+        owner = stated("claim {owner}", owner=bound)
     gone = same_name or other is None
     return finding(
         Code.NAMED_VOLUME_TAKEN,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} requests PV {volume.name} by name, but that PV belongs to {owner}.",
+        stated(
+            "Claim {claim} requests PV {volume} by name, but that PV belongs to {}.",
+            owner,
+            claim=claim.ref,
+            volume=volume.name,
+        ),
         evidence=(
             f"{volume.name} is {volume.phase}, reclaim policy {volume.reclaim_policy}",
             *((external_watchers_text(context, volume),) if gone else ()),
@@ -405,7 +430,10 @@ def _reserved(
         return
     provisioner = _provisioner_of(context, claim)
     danger = (
-        f" Meanwhile {provisioner} creates another, empty volume for the claim."
+        stated(
+            " Meanwhile {provisioner} creates another, empty volume for the claim.",
+            provisioner=provisioner,
+        )
         if provisioner
         else ""
     )
@@ -414,8 +442,13 @@ def _reserved(
         yield finding(
             Code.KEPT_VOLUME_REFUSED,
             Subject.of_pv(volume.name),
-            f"{volume.name} is reserved for claim {claim.ref} and does not fit it: {volume.name} "
-            f"{objections_text(against)}.{danger}",
+            stated(
+                "{volume} is reserved for claim {claim} and does not fit it: {volume} {}.{}",
+                objections_text(against),
+                danger,
+                volume=volume.name,
+                claim=claim.ref,
+            ),
             evidence=(
                 f"{volume.name} is {volume.phase}, claimRef {volume.claim}",
                 *newest_events(context, claim),
@@ -454,8 +487,14 @@ def binding_due(
     return finding(
         Code.BINDING_DUE,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} gets {volume.name}: {BINDER} binds them at its next sync, within "
-        f"{SYNC_S:.0f} s. If nothing was changed in the last minute, the controller does not run.",
+        stated(
+            "Claim {claim} gets {volume}: {} binds them at its next sync, within {} s. If nothing "
+            "was changed in the last minute, the controller does not run.",
+            BINDER,
+            f"{SYNC_S:.0f}",
+            claim=claim.ref,
+            volume=volume.name,
+        ),
         evidence=(
             f"claim {claim.phase or 'without a phase'}, {volume.name} {volume.phase}",
             f"claimRef of {volume.name}: {volume.claim or 'none'}",
@@ -505,7 +544,11 @@ def _without_provisioner(
     if not knows_all_volumes(context):
         return _unexplained(context, claim)
     if found is not None:
-        why = f"storage class {found.name} provisions none ({NO_PROVISIONER})"
+        why = stated(
+            "storage class {storage_class} provisions none ({})",
+            NO_PROVISIONER,
+            storage_class=found.name,
+        )
         return _nothing_fits(context, claim, why)
     if claim.storage_class is not None:
         return _nothing_fits(context, claim, 'it requests no storage class (storageClassName "")')
@@ -515,12 +558,18 @@ def _without_provisioner(
 def _class_missing(
     context: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
 ) -> Finding:
-    known = ", ".join(sorted(storage_class.name for storage_class in classes)) or "none"
+    names = sorted(storage_class.name for storage_class in classes)
+    known = stated("{classes}", classes=names) if names else "none"
     return finding(
         Code.STORAGE_CLASS_MISSING,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} requests storage class {claim.storage_class}, which does not exist. "
-        f"Existing storage classes: {known}.",
+        stated(
+            "Claim {claim} requests storage class {storage_class}, which does not exist. Existing "
+            "storage classes: {}.",
+            known,
+            claim=claim.ref,
+            storage_class=claim.storage_class,
+        ),
         evidence=(*newest_events(context, claim), *_near(context, claim)),
         commands=(
             kubectl("get storageclass", str(claim.storage_class)),
@@ -538,22 +587,26 @@ def _without_class(
         (storage_class.name for storage_class in classes if storage_class.is_default), None
     )
     if default is None:
-        why = "no class is the default"
+        why = stated("no class is the default")
         recovery = binder(context, "a class is marked as the default, or a PV fits")
         name = classes[0].name if len(classes) == 1 else None
     elif _is_before(context, _SETS_DEFAULT_LATER):
-        why = f"{default} became the default after the claim was created"
+        why = stated(
+            "{default_class} became the default after the claim was created", default_class=default
+        )
         recovery = Recovery(note="this version sets the default class on new claims only")
         name = default
     else:
-        why = f"the default class {default} is not set on it yet"
+        why = stated(
+            "the default class {default_class} is not set on it yet", default_class=default
+        )
         recovery = binder(context)
         name = default
     set_class = () if name is None else (patch_claim(claim, {"storageClassName": name}),)
     return finding(
         Code.CLAIM_WITHOUT_CLASS,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} names no storage class, {why}, and no PV fits.",
+        stated("Claim {claim} names no storage class, {}, and no PV fits.", why, claim=claim.ref),
         evidence=(*_near(context, claim), *newest_events(context, claim)),
         commands=(kubectl("get storageclass"), *set_class),
         recovery=recovery,
@@ -567,7 +620,7 @@ def _is_before(context: RuleContext, version: tuple[int, int]) -> bool:
     return found is not None and found < version
 
 
-def _nothing_fits(context: RuleContext, claim: PersistentVolumeClaim, why: str) -> Finding:
+def _nothing_fits(context: RuleContext, claim: PersistentVolumeClaim, why: Words) -> Finding:
     nearest = near(context, claim)
     count = "No PV fits" if context.kube.volumes else "There is no PV"
     # If several PVs are equally close, it is unknown which of them the user intended.
@@ -576,7 +629,7 @@ def _nothing_fits(context: RuleContext, claim: PersistentVolumeClaim, why: str) 
     return finding(
         Code.NO_VOLUME_FITS,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} waits for a PV that fits: {why}. {count}.",
+        stated("Claim {claim} waits for a PV that fits: {}. {}.", why, count, claim=claim.ref),
         evidence=(
             *(candidate_text(candidate) for candidate in nearest),
             *newest_events(context, claim),
@@ -612,8 +665,13 @@ def _plugin_removed(
     return finding(
         Code.PLUGIN_REMOVED,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} waits for {found.provisioner}, and Kubernetes has removed this plugin: "
-        f"no provisioner creates volumes of storage class {found.name}.",
+        stated(
+            "Claim {claim} waits for {provisioner}, and Kubernetes has removed this plugin: no "
+            "provisioner creates volumes of storage class {storage_class}.",
+            claim=claim.ref,
+            provisioner=found.provisioner,
+            storage_class=found.name,
+        ),
         evidence=(
             f"storage class {found.name}: {found.provisioner}",
             *newest_events(context, claim),
@@ -644,12 +702,14 @@ def _delayed(
         yield finding(
             Code.WAITS_FOR_FIRST_POD,
             Subject.of_claim(claim.ref),
-            f"Claim {claim.ref} waits for its first pod: storage class {found.name} provisions a "
-            "volume only after the scheduler has chosen a node. "
-            + (
+            stated(
+                "Claim {claim} waits for its first pod: storage class {storage_class} provisions a "
+                "volume only after the scheduler has chosen a node. {}",
                 "No pod uses the claim yet."
                 if seen
-                else "It was not observed whether a pod uses it."
+                else "It was not observed whether a pod uses it.",
+                claim=claim.ref,
+                storage_class=found.name,
             ),
             evidence=newest_events(context, claim),
         )
@@ -668,7 +728,12 @@ def _not_scheduled(
     return finding(
         Code.FIRST_POD_NOT_SCHEDULED,
         Subject.of_pod(pod.ref),
-        f"Claim {claim.ref} waits for a node for pod {pod.ref}, and the pod gets none: {why}",
+        stated(
+            "Claim {claim} waits for a node for pod {pod}, and the pod gets none: {}",
+            why,
+            claim=claim.ref,
+            pod=pod.ref,
+        ),
         evidence=(
             f"storage class {found.name}: {WAITS}",
             f"pod {pod.ref}: PodScheduled is False, {why}"
@@ -704,8 +769,13 @@ def _scheduler_bypassed(
     return finding(
         Code.POD_PAST_SCHEDULER,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} waits for the scheduler, which never saw pod {pod.ref}: its nodeName "
-        f"put the pod on {pod.node_name}. The pod and the claim wait for each other.",
+        stated(
+            "Claim {claim} waits for the scheduler, which never saw pod {pod}: its nodeName put "
+            "the pod on {node}. The pod and the claim wait for each other.",
+            claim=claim.ref,
+            pod=pod.ref,
+            node=pod.node_name,
+        ),
         evidence=(
             f"storage class {found.name}: {WAITS}",
             f"pod {pod.ref}: nodeName {pod.node_name}, phase {pod.phase}",
@@ -758,8 +828,13 @@ def controller_down(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.CONTROLLER_DOWN,
         Subject.of_controller(CONTROLLER_MANAGER),
-        f"{BINDER[0].upper()}{BINDER[1:]} does not work: {evidence[0]}. Until it does, nothing is "
-        "bound, released or handed to a provisioner.",
+        stated(
+            "{}{} does not work: {evidence}. Until it does, nothing is bound, released or handed "
+            "to a provisioner.",
+            BINDER[0].upper(),
+            BINDER[1:],
+            evidence=evidence[0],
+        ),
         evidence=evidence,
         commands=(
             kubectl("get lease", CONTROLLER_MANAGER, namespace="kube-system"),
