@@ -24,7 +24,9 @@ from rbdagent.model import (
     Severity,
     Subject,
     Verdict,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.faults import first_meaning
 from rbdagent.parse.foreign import foreign, foreign_name, quoted_names
@@ -185,8 +187,11 @@ def reserved(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.VOLUME_RESERVED,
         Subject.of_pv(volume.name),
-        f"{volume.name} is reserved for claim {volume.claim}, which does not exist. No other claim "
-        "gets it.",
+        stated(
+            "{volume} is reserved for claim {claim}, which does not exist. No other claim gets it.",
+            volume=volume.name,
+            claim=volume.claim,
+        ),
         evidence=(f"phase Available, claimRef {volume.claim}, uid {volume.claim.uid or 'none'}",),
         commands=(describe_volume(volume),),
         recovery=binder(context, f"a claim {volume.claim} exists and fits {volume.name}"),
@@ -200,11 +205,11 @@ def failed(context: RuleContext) -> Iterator[Finding]:
         return
     events = [event for event in events_of_volume(context, volume) if event.type == "Warning"]
     reason = volume.reason or (message_of(events[-1]) if events else "")
-    why = foreign(reason) if reason else "its status has no reason"
+    why = stated("{reason}", reason=foreign(reason)) if reason else "its status has no reason"
     yield finding(
         Code.RECLAIM_FAILED,
         Subject.of_pv(volume.name),
-        f"{volume.name} is Failed: {why}. Its image is untouched.",
+        stated("{volume} is Failed: {}. Its image is untouched.", why, volume=volume.name),
         evidence=(
             f"reclaim policy {volume.reclaim_policy}, claimRef {volume.claim}",
             *(quoted(event) for event in events[-1:]),
@@ -248,12 +253,15 @@ def _of_existing_claim(
     yield finding(
         Code.RELEASED_BUT_CLAIM_LIVES,
         Subject.of_pv(volume.name),
-        f"{volume.name} has been Released for {age_text(since(volume.phase_since, context))} "
-        f"although its claim {claim.ref} exists. Do not delete the PV."
-        + (
+        stated(
+            "{volume} has been Released for {age} although its claim {claim} exists. Do not delete "
+            "the PV.{}",
             " A working PV controller corrects this within 15 s, so it is not working."
             if overdue
-            else ""
+            else "",
+            volume=volume.name,
+            age=age_text(since(volume.phase_since, context)),
+            claim=claim.ref,
         ),
         evidence=(f"claimRef.uid and the claim's uid are both {claim.ref.uid}",),
         commands=(*retain(volume), describe_volume(volume)),
@@ -285,12 +293,15 @@ def _bound_to_other_claim(
     return finding(
         Code.BOUND_ELSEWHERE,
         Subject.of_pv(volume.name),
-        f"{volume.name} is {volume.phase} for claim {claim.ref}, but that claim is bound to "
-        f"{claim.volume_name}."
-        + (
+        stated(
+            "{volume} is {phase} for claim {claim}, but that claim is bound to {other_volume}.{}",
             " It was provisioned with reclaim policy Delete: its image will be deleted."
             if loses_image
-            else ""
+            else "",
+            volume=volume.name,
+            phase=volume.phase,
+            claim=claim.ref,
+            other_volume=claim.volume_name,
         ),
         evidence=(
             f"claimRef.uid and the claim's uid are both {claim.ref.uid}",
@@ -316,8 +327,13 @@ def _of_deleted_claim(context: RuleContext, volume: PersistentVolume) -> Iterato
     yield finding(
         Code.VOLUME_RELEASED,
         Subject.of_pv(volume.name),
-        f"{volume.name} is Released: its claim {volume.claim} is gone, and its reclaim policy "
-        f"({volume.reclaim_policy or 'unknown'}) keeps the PV and its data.",
+        stated(
+            "{volume} is Released: its claim {claim} is gone, and its reclaim policy ({policy}) "
+            "keeps the PV and its data.",
+            volume=volume.name,
+            claim=volume.claim,
+            policy=volume.reclaim_policy or "unknown",
+        ),
         evidence=(f"claimRef {volume.claim}, reclaim policy {volume.reclaim_policy}",),
         commands=(describe_volume(volume), *_check_first(context, volume)),
     )
@@ -368,8 +384,12 @@ def _to_be_deleted(context: RuleContext, volume: PersistentVolume) -> Finding:
         return finding(
             Code.DELETION_UNDER_WAY,
             Subject.of_pv(volume.name),
-            f"{volume.name} has been Released for {age_text(since(volume.phase_since, context))}, "
-            f"and its image is to be deleted.{unseen}",
+            stated(
+                "{volume} has been Released for {age}, and its image is to be deleted.{}",
+                unseen,
+                volume=volume.name,
+                age=age_text(since(volume.phase_since, context)),
+            ),
             evidence=(f"claimRef {volume.claim}, reclaim policy Delete",),
             commands=(describe_volume(volume),),
             severity=Severity.WARNING if unseen else None,
@@ -411,8 +431,13 @@ def _still_attached(
     return finding(
         Code.DELETION_HELD,
         Subject.of_pv(volume.name),
-        f"{volume.name} is Released and is to be deleted. external-provisioner waits until it is "
-        f"detached from {where}, {how}.",
+        stated(
+            "{volume} is Released and is to be deleted. external-provisioner waits until it is "
+            "detached from {nodes:and}, {}.",
+            how,
+            volume=volume.name,
+            nodes=nodes,
+        ),
         evidence=(
             f"claimRef {volume.claim}, reclaim policy Delete",
             *(
@@ -455,9 +480,11 @@ def _held(context: RuleContext, volume: PersistentVolume, event: KubeEvent | Non
     )
     if nodes and event is not None and Recognised.STILL_ATTACHED.is_in(event.message):
         return _still_attached(context, volume, event, nodes)
-    holders = f" Clients that have it open: {', '.join(open_by)}." if open_by else ""
+    holders = stated(" Clients that have it open: {holders}.", holders=open_by) if open_by else ""
     if not open_by and nodes:
-        holders = f" According to its VolumeAttachments, it is attached to {', '.join(nodes)}."
+        holders = stated(
+            " According to its VolumeAttachments, it is attached to {nodes}.", nodes=nodes
+        )
     mirror = (
         " Only rbd-mirror daemons have it open: ceph-csi counts each daemon above "
         "mirrorDaemonCount of its ConfigMap (1 if not set) as a user."
@@ -474,8 +501,13 @@ def _held(context: RuleContext, volume: PersistentVolume, event: KubeEvent | Non
     return finding(
         Code.DELETION_HELD,
         Subject.of_pv(volume.name),
-        f"{volume.name} is Released and is to be deleted. The deletion waits until no client has "
-        f"its image open.{holders}{mirror}",
+        stated(
+            "{volume} is Released and is to be deleted. The deletion waits until no client has "
+            "its image open.{}{}",
+            holders,
+            mirror,
+            volume=volume.name,
+        ),
         evidence=(
             f"claimRef {volume.claim}, reclaim policy Delete",
             *(
@@ -508,15 +540,23 @@ def _deletion_fails(context: RuleContext, volume: PersistentVolume, event: KubeE
     meant = None if general is None else general.decided(context, names)
     version = driver_version(context, driver_of(context.volume) or "")
     fields = {"image": str(image or ""), "version": version, **_of_pool(context), **names}
-    why = foreign(text) if meant is None else _filled(meant.means, fields)
+    why = (
+        stated("{error}", error=foreign(text))
+        if meant is None
+        else stated(meant.means, **_quoted(fields))
+    )
     made = filled((meant.command,) if meant is not None and meant.command else (), fields)
     return finding(
         Code.DELETION_FAILS,
         Subject.of_pv(volume.name),
-        f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
-        f"{why}.{beside(context) if meant is None else ''}",
+        stated(
+            "{volume} is Released and is to be deleted, but the deletion of its image fails: {}.{}",
+            why,
+            beside(context) if meant is None else "",
+            volume=volume.name,
+        ),
         evidence=(*_of_deletion(volume, event), *_pools_beside(context, text)),
-        remedy="" if meant is None else _filled(meant.remedy, fields),
+        remedy="" if meant is None else meant.remedy.format_map(_quoted(fields)),
         commands=(*made, describe_volume(volume)),
         recovery=None if meant is None else meant.recovery,
     )
@@ -530,8 +570,11 @@ def _deletion_hangs(
     return finding(
         Code.DELETION_FAILS,
         Subject.of_pv(volume.name),
-        f"{volume.name} is to be deleted, but the call that deletes its image does not return: "
-        f"{blocked or 'it waits for Ceph'}.",
+        stated(
+            "{volume} is to be deleted, but the call that deletes its image does not return: {}.",
+            blocked or "it waits for Ceph",
+            volume=volume.name,
+        ),
         evidence=_of_deletion(volume, event),
         remedy=_SPACE if blocked else _ONE_OF_TWO,
         commands=(command("ceph health detail"), describe_volume(volume)),
@@ -595,28 +638,34 @@ def _pools_beside(context: RuleContext, text: str) -> tuple[str, ...]:
 _MOST_POOLS: Final = 8
 
 
-def _filled(sentence: str, fields: dict[str, str]) -> str:
-    """Fill a sentence; an image that was not observed is "its image"."""
-    return sentence.format_map(quoted_names(fields | {"image": fields["image"] or "its image"}))
+def _quoted(fields: dict[str, str]) -> dict[str, str]:
+    """Return the values for a sentence; an image that was not observed is "its image"."""
+    return quoted_names(fields | {"image": fields["image"] or "its image"})
 
 
-def _foreign_reason(context: RuleContext, volume: PersistentVolume) -> str:
+def _foreign_reason(context: RuleContext, volume: PersistentVolume) -> Words:
     """Return why no provisioner in this cluster deletes the PV; empty if this is not certain."""
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
     if volume.migrated_to is not None or driver is None:
         return ""
     if volume.provisioner not in (None, driver):
-        return (
-            f"its provisioned-by annotation names {volume.provisioner}, but its driver is {driver}"
+        return stated(
+            "its provisioned-by annotation names {provisioner}, but its driver is {driver}",
+            provisioner=volume.provisioner,
+            driver=driver,
         )
     kube = context.snapshot.kubernetes
     if kube is None or not context.kube.coverage.lifecycle or isinstance(kube.drivers, NotObserved):
         return ""
-    return "" if driver in kube.drivers else f"no CSIDriver {driver} is installed"
+    return (
+        ""
+        if driver in kube.drivers
+        else stated("no CSIDriver {driver} is installed", driver=driver)
+    )
 
 
 def _not_deleted(
-    context: RuleContext, volume: PersistentVolume, foreign: str, events: list[KubeEvent]
+    context: RuleContext, volume: PersistentVolume, foreign: Words, events: list[KubeEvent]
 ) -> Finding:
     static = (
         "it is a static PV, and external-provisioner deletes such images only since 3.5"
@@ -631,9 +680,13 @@ def _not_deleted(
     return finding(
         Code.NO_PROVISIONER_DELETES,
         Subject.of_pv(volume.name),
-        f"{volume.name} has been Released and to be deleted for "
-        f"{age_text(since(volume.phase_since, context))}, and no provisioner deletes it"
-        f"{f': {why}' if why else ''}.",
+        stated(
+            "{volume} has been Released and to be deleted for {age}, and no provisioner deletes "
+            "it{}.",
+            stated(": {}", why) if why else "",
+            volume=volume.name,
+            age=age_text(since(volume.phase_since, context)),
+        ),
         evidence=(
             f"claimRef {volume.claim}, reclaim policy Delete",
             f"provisioned by {volume.provisioner or 'hand'}",
@@ -666,8 +719,11 @@ def _finalizer_left(context: RuleContext, volume: PersistentVolume) -> Finding:
     return finding(
         Code.NO_PROVISIONER_DELETES,
         Subject.of_pv(volume.name),
-        f"The image of {volume.name} is deleted, and external-provisioner has not removed its "
-        "finalizer: the PV remains.",
+        stated(
+            "The image of {volume} is deleted, and external-provisioner has not removed its "
+            "finalizer: the PV remains.",
+            volume=volume.name,
+        ),
         evidence=(
             f"finalizer {_PROVISIONERS}, being deleted since {volume.deleting_since}",
             *(signs_of(context, driver) if driver else ()),

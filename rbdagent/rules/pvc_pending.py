@@ -278,11 +278,11 @@ def _unexplained(context: RuleContext, claim: PersistentVolumeClaim) -> Finding:
         Code.CLAIM_UNBOUND,
         Subject.of_claim(claim.ref),
         stated(
-            "Claim {claim} is {} and has no volume yet. There is no image that a client could "
+            "Claim {claim} is {phase} and has no volume yet. There is no image that a client could "
             "hold.{}",
-            claim.phase or "new",
             why,
             claim=claim.ref,
+            phase=claim.phase or "new",
         ),
         evidence=(
             f"phase {claim.phase}, {storage_class}, {', '.join(claim.access_modes) or 'no modes'}",
@@ -381,11 +381,11 @@ def _already_bound(
             "an older claim of the same name, whose uid was {uid}", uid=bound.uid if bound else ""
         )
     elif isinstance(other, PersistentVolumeClaim) and is_reserved_for(other, volume):
-        owner = stated("claim {owner}, which exists", owner=bound)
+        owner = stated("claim {other_claim}, which exists", other_claim=bound)
     elif other is None:
-        owner = stated("claim {owner}, which is gone", owner=bound)
+        owner = stated("claim {other_claim}, which is gone", other_claim=bound)
     else:
-        owner = stated("claim {owner}", owner=bound)
+        owner = stated("claim {other_claim}", other_claim=bound)
     gone = same_name or other is None
     return finding(
         Code.NAMED_VOLUME_TAKEN,
@@ -719,9 +719,9 @@ def _not_scheduled(
     context: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pods: list[Pod]
 ) -> Finding:
     pod = next((pod for pod in pods if pod.unschedulable), pods[0])
-    why = "the scheduler has reported nothing about it"
+    why = stated("the scheduler has reported nothing about it")
     if pod.unschedulable:
-        why = foreign(pod.unschedulable)
+        why = stated("{reason}", reason=foreign(pod.unschedulable))
     by_wish = Recognised.GATES.is_in(pod.unschedulable)
     young = weight(context, pod.created_at) if not pod.unschedulable else None
     static = found.provisioner == NO_PROVISIONER
@@ -829,10 +829,9 @@ def controller_down(context: RuleContext) -> Iterator[Finding]:
         Code.CONTROLLER_DOWN,
         Subject.of_controller(CONTROLLER_MANAGER),
         stated(
-            "{}{} does not work: {evidence}. Until it does, nothing is bound, released or handed "
+            "{} does not work: {evidence}. Until it does, nothing is bound, released or handed "
             "to a provisioner.",
-            BINDER[0].upper(),
-            BINDER[1:],
+            f"{BINDER[0].upper()}{BINDER[1:]}",
             evidence=evidence[0],
         ),
         evidence=evidence,

@@ -21,9 +21,11 @@ from rbdagent.model import (
     Pod,
     Recovery,
     Severity,
+    Statement,
     Subject,
     Verdict,
     Workload,
+    stated,
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
@@ -141,8 +143,10 @@ def blocked_by_user(context: RuleContext) -> Iterator[Finding]:
             yield _others(others, running, holder_verdict, context)
 
 
-def _held(running: list[Pod], holder_verdict: HolderVerdict) -> str:
-    return f"{pod_names(running)} on {holder_verdict.holder.node}"
+def _held(running: list[Pod], holder_verdict: HolderVerdict) -> Statement:
+    return stated(
+        "{holders} on {node}", holders=[one.ref for one in running], node=holder_verdict.holder.node
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -160,10 +164,15 @@ def _rolling(
     return finding(
         Code.ROLLING_UPDATE_DEADLOCK,
         Subject.of_pod(pod.ref),
-        f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses, "
-        "and both "
-        f"belong to one workload, Deployment {name}: {keeps} the old pod until the new one is "
-        "ready, so this rolling update cannot finish.",
+        stated(
+            "{pods} waits for the volume that {} uses, and both belong to one workload, "
+            "Deployment {workload}: {} the old pod until the new one is ready, so this rolling "
+            "update cannot finish.",
+            _held(running, holder_verdict),
+            keeps,
+            pods=[one.ref for one in waiting],
+            workload=name,
+        ),
         evidence=(
             *holder_verdict.reasons,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
@@ -277,9 +286,15 @@ def _replicas(
     return finding(
         Code.REPLICAS_SHARE_VOLUME,
         Subject.of_pod(pod.ref),
-        f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses: "
-        "both are "
-        f"replicas of {kind} {name}, they name one claim, and {context.name} is for one node only.",
+        stated(
+            "{pods} waits for the volume that {} uses: both are replicas of {} {workload}, they "
+            "name one claim, and {volume} is for one node only.",
+            _held(running, holder_verdict),
+            kind,
+            pods=[one.ref for one in waiting],
+            workload=name,
+            volume=context.name,
+        ),
         evidence=(
             *holder_verdict.reasons,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
@@ -313,7 +328,11 @@ def _others(
     return finding(
         Code.WAITING_FOR_USER,
         Subject.of_pod(waiting[0].ref),
-        f"{pod_names(waiting)} waits for the volume that {_held(running, holder_verdict)} uses.",
+        stated(
+            "{pods} waits for the volume that {} uses.",
+            _held(running, holder_verdict),
+            pods=[one.ref for one in waiting],
+        ),
         evidence=(*holder_verdict.reasons, *(f"a waiting pod is of {name}" for name in jobs)),
         remedy=_for_others(running, holder_verdict, context, is_of_jobs=is_of_jobs),
         commands=tuple(_show(one) for one in running),
@@ -367,11 +386,21 @@ def once_pod(context: RuleContext) -> Iterator[Finding]:
             continue
         rolling = [rival for rival in rivals if _is_deadlock(pod, rival, context)]
         mine = _deployment_of(pod, context) if rolling else None
-        named = pod_names(rivals) or "a mount that is left of another pod"
+        named = (
+            stated("{holders}", holders=[rival.ref for rival in rivals])
+            if rivals
+            else "a mount that is left of another pod"
+        )
         yield finding(
             Code.ONCE_POD_IN_USE,
             Subject.of_pod(pod.ref),
-            f"{pod.ref} waits: {context.name} is {_ONCE}, and {named} uses it.",
+            stated(
+                "{pod} waits: {volume} is {}, and {} uses it.",
+                _ONCE,
+                named,
+                pod=pod.ref,
+                volume=context.name,
+            ),
             evidence=(
                 f"access modes {', '.join(volume.access_modes)}",
                 *((foreign(pod.unschedulable),) if pod.unschedulable else ()),

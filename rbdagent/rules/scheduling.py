@@ -26,7 +26,9 @@ from rbdagent.model import (
     Severity,
     Subject,
     Verb,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.handle import in_use_name
@@ -192,7 +194,12 @@ def _claims_not_ready(pod: Pod, context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.POD_CLAIM_NOT_READY,
             Subject.of_pod(pod.ref),
-            f"{pod.ref} gets no node: its claim {full_name} {_in_a_sentence(why)}.",
+            stated(
+                "{pod} gets no node: its claim {claim} {state}.",
+                pod=pod.ref,
+                claim=full_name,
+                state=_in_a_sentence(why),
+            ),
             evidence=(scheduler_message(pod),),
             remedy=_how_to_create(pod, name) if why == _NO_CLAIM else "",
             commands=(kubectl("get pvc", namespace=pod.ref.namespace),)
@@ -234,20 +241,26 @@ def _tied(pod: Pod, context: RuleContext) -> Iterator[Finding]:
         terms = " or ".join(_term_text(term) for term in _ties(volume))
         nodes = _nodes_for(volume, kube)
         if nodes is None:
-            where, severity = "", None
+            where, severity = stated(""), None
         elif not nodes:
-            where, severity = " No node has these labels.", None
+            where, severity = stated(" No node has these labels."), None
         else:
             # The scheduler rejects these nodes for other reasons; the volume limits the choice.
-            named = ", ".join(nodes[:5])
-            where = (
-                f" It may be used on {named}, and the scheduler rejects these for other reasons."
+            where = stated(
+                " It may be used on {nodes}, and the scheduler rejects these for other reasons.",
+                nodes=nodes[:5],
             )
             severity = Severity.WARNING
         yield finding(
             Code.VOLUME_TIED_TO_OTHER_NODES,
             Subject.of_pod(pod.ref),
-            f"{pod.ref} gets no node: {volume.name} may be used only where {terms}.{where}",
+            stated(
+                "{pod} gets no node: {volume} may be used only where {terms}.{}",
+                where,
+                pod=pod.ref,
+                volume=volume.name,
+                terms=terms,
+            ),
             evidence=(scheduler_message(pod), f"{volume.name}: {terms}"),
             commands=(kubectl("get nodes --show-labels"), _describe(pod)),
             severity=severity,
@@ -289,13 +302,18 @@ def _limit(pod: Pod, context: RuleContext) -> Finding:
     driver = driver_of(context.volume)
     mine = driver if driver is not None and _is_limit_of(driver, pod, context) else None
     full = _counts(mine, context) if mine is not None else ()
-    of_driver = mine if mine is not None else "a CSI driver"
+    of_driver = stated("{driver}", driver=mine) if mine is not None else "a CSI driver"
     doubt = "" if mine is not None or driver is None else _another_volume(driver)
     return finding(
         Code.VOLUME_LIMIT_REACHED,
         Subject.of_pod(pod.ref),
-        f"{pod.ref} gets no node: nodes that could run it are at the volume limit of {of_driver}"
-        f"{f' ({full[0]})' if full else ''}.{doubt}",
+        stated(
+            "{pod} gets no node: nodes that could run it are at the volume limit of {}{}.{}",
+            of_driver,
+            stated(" ({count})", count=full[0]) if full else "",
+            doubt,
+            pod=pod.ref,
+        ),
         evidence=(scheduler_message(pod), *full[1:]),
         commands=(
             kubectl("get csinodes -o", _LIMITS),
@@ -304,8 +322,11 @@ def _limit(pod: Pod, context: RuleContext) -> Finding:
     )
 
 
-def _another_volume(driver: str) -> str:
-    return f" No node is known to limit {driver}: another volume of the pod may be the cause."
+def _another_volume(driver: str) -> Words:
+    return stated(
+        " No node is known to limit {driver}: another volume of the pod may be the cause.",
+        driver=driver,
+    )
 
 
 def _is_limit_of(driver: str, pod: Pod, context: RuleContext) -> bool:
@@ -361,7 +382,11 @@ def _of_other_reasons(pod: Pod) -> Finding:
     return finding(
         Code.NOT_SCHEDULED_FOR_OTHER_REASONS,
         Subject.of_pod(pod.ref),
-        f"{pod.ref} gets no node, and not because of its volumes: {foreign(pod.unschedulable)}",
+        stated(
+            "{pod} gets no node, and not because of its volumes: {reason}",
+            pod=pod.ref,
+            reason=foreign(pod.unschedulable),
+        ),
         evidence=(scheduler_message(pod),),
         commands=(_describe(pod),),
     )
@@ -420,8 +445,13 @@ def name_taken(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.EPHEMERAL_CLAIM_NAME_TAKEN,
             Subject.of_pod(pod.ref),
-            f"{pod.ref} gets no ephemeral volume: claim {name} has the name of the volume's claim, "
-            f"but was not created for this pod.{_LEAVING if leaving else ''}",
+            stated(
+                "{pod} gets no ephemeral volume: claim {claim} has the name of the volume's "
+                "claim, but was not created for this pod.{}",
+                _LEAVING if leaving else "",
+                pod=pod.ref,
+                claim=name,
+            ),
             evidence=pod_event_evidence(pod_event, context)
             if pod_event is not None
             else (scheduler_message(pod),),

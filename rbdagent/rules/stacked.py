@@ -9,7 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, line_of
-from rbdagent.model import BlockHolderKind
+from rbdagent.model import (
+    BlockHolderKind,
+    Statement,
+    stated,
+)
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.verdicts.evidence import block_holder_text, evidence_of, is_kubelets_loop
 
@@ -35,13 +39,13 @@ def show_stacked(stacked: BlockHolder, holder: Holder) -> Command:
             return command("lsblk", f"/dev/{stacked.of or stacked.name}", node=holder.node)
 
 
-def kept_by(devices: tuple[BlockHolder, ...]) -> str:
+def kept_by(devices: tuple[BlockHolder, ...]) -> Statement:
     """Return what the devices are, and who has most likely made them, as sentences without end."""
-    texts = "; ".join(map(block_holder_text, devices))
+    texts = stated("{devices:;}", devices=[*map(block_holder_text, devices)])
     if not _logical_volumes(devices):
         return texts
-    return (
-        f"{texts}. Most likely LVM of the node has activated a volume group that is on the volume"
+    return stated(
+        "{}. Most likely LVM of the node has activated a volume group that is on the volume", texts
     )
 
 

@@ -23,6 +23,7 @@ from rbdagent.model import (
     Subject,
     SubjectKind,
     TargetKind,
+    stated,
 )
 from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
 from rbdagent.rules.context import Rule, RuleContext, check_here, finding, query_again
@@ -88,12 +89,15 @@ def duplicate_handle(context: RuleContext) -> Iterator[Finding]:
     for (driver, handle), volumes in sorted(by_handle.items()):
         if len(volumes) < 2:
             continue
-        named = ", ".join(volume.name for volume in volumes)
         yield finding(
             Code.DUPLICATE_HANDLE,
             Subject.of_pv(volumes[0].name),
-            f"{named} have the same volume handle {handle}: kubelet and external-attacher treat "
-            "them as one volume.",
+            stated(
+                "{volumes} have the same volume handle {handle}: kubelet and external-attacher "
+                "treat them as one volume.",
+                volumes=[volume.name for volume in volumes],
+                handle=handle,
+            ),
             evidence=(
                 f"driver {driver}, volumeHandle {handle}",
                 *(_owner_of(volume) for volume in volumes),
@@ -135,7 +139,11 @@ def not_rbd(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.IMAGE_NAME_UNKNOWN,
                 Subject.of_pv(volume.name),
-                f"The image that {volume.name} refers to is unknown: {unseen.reason}.",
+                stated(
+                    "The image that {volume} refers to is unknown: {reason}.",
+                    volume=volume.name,
+                    reason=unseen.reason,
+                ),
                 evidence=(unseen.reason,),
                 remedy=unseen.hint,
                 commands=(kubectl("get pv", volume.name, options=("-o", "yaml")),),
@@ -143,12 +151,17 @@ def not_rbd(context: RuleContext) -> Iterator[Finding]:
 
 
 def _of_a_gateway(volume: PersistentVolume, source: OtherSource) -> Finding:
-    image = f" {source.image}" if source.image is not None else ""
+    image = stated(" {image}", image=source.image) if source.image is not None else ""
     return finding(
         Code.NOT_AN_RBD_VOLUME,
         Subject.of_pv(volume.name),
-        f"{volume.name} is an NVMe-oF volume of {source.kind}: the gateway holds its RBD image"
-        f"{image}, and the nodes reach the gateway by NVMe. rbdagent does not evaluate NVMe.",
+        stated(
+            "{volume} is an NVMe-oF volume of {driver}: the gateway holds its RBD image{}, and "
+            "the nodes reach the gateway by NVMe. rbdagent does not evaluate NVMe.",
+            image,
+            volume=volume.name,
+            driver=source.kind,
+        ),
         evidence=(f"source {source.kind}",),
         remedy="Use the gateway's tools to see which node is connected, or `nvme list` on a node.",
         commands=() if source.image is None else (command("rbd status", str(source.image)),),
@@ -160,7 +173,11 @@ def _of_another(volume: PersistentVolume, owner: str) -> Finding:
     return finding(
         Code.NOT_AN_RBD_VOLUME,
         Subject.of_pv(volume.name),
-        f"{volume.name} is not an RBD image: it belongs to {owner}.",
+        stated(
+            "{volume} is not an RBD image: it belongs to {driver}.",
+            volume=volume.name,
+            driver=owner,
+        ),
         evidence=(f"source {owner}",),
         commands=(describe_volume(volume),),
     )
@@ -178,7 +195,10 @@ def target_not_observed(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.TARGET_NOT_SEEN,
             _pod_named(volume.target),
-            f"Pod {volume.target.namespace}/{volume.target.name} has no RBD volume.",
+            stated(
+                "Pod {pod} has no RBD volume.",
+                pod=f"{volume.target.namespace}/{volume.target.name}",
+            ),
             remedy="Nothing to do.",
             severity=Severity.INFO,
         )
@@ -187,8 +207,11 @@ def target_not_observed(context: RuleContext) -> Iterator[Finding]:
     yield _not_looked_up(context) or finding(
         Code.TARGET_NOT_SEEN,
         Subject.of_volume(volume.target.argument),
-        f"{volume.target.argument} was not found"
-        f"{', and not every source was observed' if missing else ''}.",
+        stated(
+            "{target} was not found{}.",
+            ", and not every source was observed" if missing else "",
+            target=volume.target.argument,
+        ),
         evidence=missing,
         commands=(check_here(context),) if missing else (),
     )
@@ -226,8 +249,12 @@ def _not_looked_up(context: RuleContext) -> Finding | None:
     return finding(
         Code.TARGET_NOT_SEEN,
         Subject.of_volume(target.argument),
-        f"{target.argument} was not looked up: {unseen}. Without Kubernetes, name the image "
-        "(POOL/IMAGE) or its device (/dev/rbdN).",
+        stated(
+            "{target} was not looked up: {}. Without Kubernetes, name the image (POOL/IMAGE) or "
+            "its device (/dev/rbdN).",
+            unseen,
+            target=target.argument,
+        ),
         evidence=(*_missing_sources(context), *gaps),
         commands=(
             with_note(query_again(context), "without --no-kube")
@@ -254,8 +281,11 @@ def several_volumes(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.SEVERAL_VOLUMES,
         _pod_named(context.volume.target),
-        f"This report is about {context.name}. The pod also has "
-        f"{', '.join(other.name for other in further)}.",
+        stated(
+            "This report is about {volume}. The pod also has {volumes}.",
+            volume=context.name,
+            volumes=[other.name for other in further],
+        ),
         commands=tuple(command("rbdagent who-holds", f"pv/{other.name}") for other in further),
     )
 

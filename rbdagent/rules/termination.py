@@ -35,7 +35,9 @@ from rbdagent.model import (
     Subject,
     Verdict,
     VolumeAttachment,
+    Words,
     observed_of,
+    stated,
 )
 from rbdagent.parse.address import same_ip
 from rbdagent.parse.foreign import foreign
@@ -182,7 +184,11 @@ def _in_time(pod: Pod, context: RuleContext) -> Finding:
     return finding(
         Code.POD_ENDING,
         Subject.of_pod(pod.ref),
-        f"{pod.ref} on {pod.node_name} is terminating, and its time limit is not over yet.",
+        stated(
+            "{pod} on {node} is terminating, and its time limit is not over yet.",
+            pod=pod.ref,
+            node=pod.node_name,
+        ),
         waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(f"its grace period ends at {pod.deleting_since}",),
         commands=(query_again(context),),
@@ -191,14 +197,18 @@ def _in_time(pod: Pod, context: RuleContext) -> Finding:
 
 
 def _does_not_end(pod: Pod, context: RuleContext) -> Finding:
-    running = ", ".join(
-        container.name for container in pod.containers if container.state == "running"
-    )
+    running = [container.name for container in pod.containers if container.state == "running"]
     return finding(
         Code.POD_DOES_NOT_END,
         Subject.of_pod(pod.ref),
-        f"{pod.ref} on {pod.node_name} should have ended {_late(pod, context)} ago, but its "
-        f"container {running} is still running: its process does not end.",
+        stated(
+            "{pod} on {node} should have ended {age} ago, but its container {containers} is still "
+            "running: its process does not end.",
+            pod=pod.ref,
+            node=pod.node_name,
+            age=_late(pod, context),
+            containers=running,
+        ),
         waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
@@ -249,8 +259,10 @@ def _on_lost_node(pod: Pod, node: Node | None, context: RuleContext) -> Iterator
         and not holder_verdict.holder.transient
     ]
     watch = (
-        f" The node's watch on the image is alive ({', '.join(alive)}): that machine runs and may "
-        "write."
+        stated(
+            " The node's watch on the image is alive ({holders}): that machine runs and may write.",
+            holders=alive,
+        )
         if alive
         else ""
     )
@@ -261,15 +273,25 @@ def _on_lost_node(pod: Pod, node: Node | None, context: RuleContext) -> Iterator
         "indefinitely."
     )
     taint = (
-        f" {node.name} has the out-of-service taint: the pod is removed within 20 s."
+        stated(
+            " {node} has the out-of-service taint: the pod is removed within 20 s.", node=node.name
+        )
         if node.out_of_service
         else ""
     )
     yield finding(
         Code.POD_ON_LOST_NODE,
         Subject.of_pod(pod.ref),
-        f"{pod.ref} should have ended {_late(pod, context)} ago, but {node.name}, whose kubelet "
-        f"must end it, {state}.{counted}{watch}{taint}",
+        stated(
+            "{pod} should have ended {age} ago, but {node}, whose kubelet must end it, {}.{}{}{}",
+            state,
+            counted,
+            watch,
+            taint,
+            pod=pod.ref,
+            age=_late(pod, context),
+            node=node.name,
+        ),
         waiting=waiters_elsewhere(context, node.name),
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
@@ -363,10 +385,14 @@ def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
         return finding(
             Code.UNMOUNT_FAILS,
             Subject.of_pod(pod.ref),
-            f"The containers of {pod.ref} have ended, and nothing of the volume is left on "
-            f"{pod.node_name}: no mapping, no mount and no process of the pod. "
-            f"kubelet there has not cleaned up after it for {_late(pod, context)}: its log has the "
-            "error.",
+            stated(
+                "The containers of {pod} have ended, and nothing of the volume is left on {node}: "
+                "no mapping, no mount and no process of the pod. kubelet there has not cleaned up "
+                "after it for {age}: its log has the error.",
+                pod=pod.ref,
+                node=pod.node_name,
+                age=_late(pod, context),
+            ),
             waiting=waiters_elsewhere(context, pod.node_name),
             evidence=(f"being deleted since {pod.deleting_since}",),
             remedy="Restart kubelet on that node, which then forgets the volume. If the pod "
@@ -385,12 +411,22 @@ def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
         return _without_volume_data(pod, line, context)
     if line is None and _has_no_try(pod, context):
         return _not_tried(pod, context)
-    which = "or of another volume of the pod" if line is None else f"with {foreign(line.text)}"
+    which = (
+        "or of another volume of the pod"
+        if line is None
+        else stated("with {error}", error=foreign(line.text))
+    )
     return finding(
         Code.UNMOUNT_FAILS,
         Subject.of_pod(pod.ref),
-        f"The containers of {pod.ref} have ended, but {pod.node_name} has not released the pod's "
-        f"volumes for {_late(pod, context)}: an unmount fails there, of this volume {which}.",
+        stated(
+            "The containers of {pod} have ended, but {node} has not released the pod's volumes "
+            "for {age}: an unmount fails there, of this volume {}.",
+            which,
+            pod=pod.ref,
+            node=pod.node_name,
+            age=_late(pod, context),
+        ),
         waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(
             f"being deleted since {pod.deleting_since}",
@@ -420,8 +456,14 @@ def _kept_open(pod: Pod, holder: Holder, context: RuleContext) -> Finding:
     return finding(
         Code.UNMOUNT_FAILS,
         Subject.of_pod(pod.ref),
-        f"The containers of {pod.ref} have ended, and kubelet on {node} has not released the "
-        f"volume for {_late(pod, context)}, because {kept_by(devices)}.",
+        stated(
+            "The containers of {pod} have ended, and kubelet on {node} has not released the "
+            "volume for {age}, because {}.",
+            kept_by(devices),
+            pod=pod.ref,
+            node=node,
+            age=_late(pod, context),
+        ),
         waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(
             f"being deleted since {pod.deleting_since}",
@@ -460,8 +502,13 @@ def _not_tried(pod: Pod, context: RuleContext) -> Finding:
     return finding(
         Code.UNMOUNT_FAILS,
         Subject.of_pod(pod.ref),
-        f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} has not released "
-        f"the volume for {_late(pod, context)}: its log has no try to unmount it.",
+        stated(
+            "The containers of {pod} have ended, and kubelet on {node} has not released the "
+            "volume for {age}: its log has no try to unmount it.",
+            pod=pod.ref,
+            node=pod.node_name,
+            age=_late(pod, context),
+        ),
         waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(
             f"being deleted since {pod.deleting_since}",
@@ -485,9 +532,14 @@ def _without_volume_data(pod: Pod, line: LogEntry, context: RuleContext) -> Find
     return finding(
         Code.UNMOUNT_FAILS,
         Subject.of_pod(pod.ref),
-        f"The containers of {pod.ref} have ended, and kubelet on {pod.node_name} cannot finish the "
-        f"unmount for {_late(pod, context)}: its file about the volume, vol_data.json in the pod's "
-        "directory, is gone, so each try fails.",
+        stated(
+            "The containers of {pod} have ended, and kubelet on {node} cannot finish the unmount "
+            "for {age}: its file about the volume, vol_data.json in the pod's directory, is gone, "
+            "so each try fails.",
+            pod=pod.ref,
+            node=pod.node_name,
+            age=_late(pod, context),
+        ),
         waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(f"kubelet at {line.at}: {foreign(line.text)}",),
         remedy="Restart kubelet on that node: it then finds out from the node itself what is "
@@ -546,8 +598,12 @@ def unmount_fails(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.UNMOUNT_FAILS,
             Subject.of_node(name),
-            f"No pod on {name} uses {context.name} any more, but kubelet there has not released "
-            "it: its unmount is in progress, or fails. No event reports it.",
+            stated(
+                "No pod on {node} uses {volume} any more, but kubelet there has not released it: "
+                "its unmount is in progress, or fails. No event reports it.",
+                node=name,
+                volume=context.name,
+            ),
             waiting=waiters_elsewhere(context, name),
             evidence=(
                 f"{name} lists the volume in volumesInUse",
@@ -581,9 +637,12 @@ def out_of_service(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.OUT_OF_SERVICE_NODE_ALIVE,
             Subject.of_node(node.name),
-            f"{node.name} is Ready and has the out-of-service taint: when a pod leaves the node, "
-            "its volumes are detached without waiting for their unmount, and the next node gets "
-            "them at once.",
+            stated(
+                "{node} is Ready and has the out-of-service taint: when a pod leaves the node, "
+                "its volumes are detached without waiting for their unmount, and the next node "
+                "gets them at once.",
+                node=node.name,
+            ),
             evidence=(
                 f"node {node.name}: Ready since {node.ready_changed_at or 'an unknown time'}",
                 *((f"{pod_names(running)} on it uses the volume",) if running else ()),
@@ -619,19 +678,25 @@ def _down_holders(context: RuleContext) -> Iterator[Finding]:
         tainted = isinstance(node_object, Node) and node_object.out_of_service
         is_alive = holder.watcher is not None
         if is_alive:
-            message = (
-                f"{node} is not Ready, but its watch on {context.name} is alive: that machine runs "
-                "and may write. Do not detach by force. Prove that it is off first."
+            message = stated(
+                "{node} is not Ready, but its watch on {volume} is alive: that machine runs "
+                "and may write. Do not detach by force. Prove that it is off first.",
+                node=node,
+                volume=context.name,
             )
         else:
-            message = (
-                f"{node} is not Ready, and Ceph lists no watch of that node on {context.name}. "
-                f"{_proof(tainted=tainted)}"
+            message = stated(
+                "{node} is not Ready, and Ceph lists no watch of that node on {volume}. {}",
+                _proof(tainted=tainted),
+                node=node,
+                volume=context.name,
             )
         if tainted and is_alive:
-            message += (
-                f" {node} already has the out-of-service taint, so its volumes are detached "
-                "anyway: stop the volume's pods on other nodes."
+            message = stated(
+                "{} {node} already has the out-of-service taint, so its volumes are detached "
+                "anyway: stop the volume's pods on other nodes.",
+                message,
+                node=node,
             )
         spec = context.volume.image.spec if context.volume.image is not None else None
         yield finding(
@@ -690,8 +755,13 @@ def _attached_to_lost(node: Node, attachment: VolumeAttachment, context: RuleCon
     return finding(
         Code.HOLDER_NODE_DOWN,
         Subject.of_node(node.name),
-        f"{node.name} has {context.name} attached and is not Ready, and "
-        f"{_watch_of_lost(context)}. {_proof(tainted=node.out_of_service)}",
+        stated(
+            "{node} has {volume} attached and is not Ready, and {}. {}",
+            _watch_of_lost(context),
+            _proof(tainted=node.out_of_service),
+            node=node.name,
+            volume=context.name,
+        ),
         waiting=waiters_elsewhere(context, node.name),
         evidence=(_ready_since(node), f"VolumeAttachment {attachment.name}: {node.name}"),
         remedy=safe_order(node, spec),
@@ -701,7 +771,7 @@ def _attached_to_lost(node: Node, attachment: VolumeAttachment, context: RuleCon
     )
 
 
-def _watch_of_lost(context: RuleContext) -> str:
+def _watch_of_lost(context: RuleContext) -> Words:
     """Return what Ceph shows of the clients of a node that no known client belongs to."""
     if not are_watchers_observed(context.volume.image_view):
         return "whether it has a live watch was not observed"
@@ -714,8 +784,10 @@ def _watch_of_lost(context: RuleContext) -> str:
         and not holder_verdict.holder.transient
     ]
     if unknown:
-        return f"{', '.join(unknown)}, whose node is unknown, may be on it: then it may write"
-    return f"Ceph lists no watch of that node on {context.name}"
+        return stated(
+            "{holders}, whose node is unknown, may be on it: then it may write", holders=unknown
+        )
+    return stated("Ceph lists no watch of that node on {volume}", volume=context.name)
 
 
 def _proof(*, tainted: bool) -> str:

@@ -23,6 +23,7 @@ from rbdagent.model import (
     Verdict,
     VolumeAttachment,
     observed_of,
+    stated,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.rules.context import (
@@ -91,22 +92,27 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
         is_transient = _is_unmap_expected(holder, context)
         shares = _shares(holder, context)
         if holder.is_local:
-            message = (
-                f"The use of {subject_of(holder)} could not be fully observed: do not unmap it."
+            message = stated(
+                "The use of {holder} could not be fully observed: do not unmap it.",
+                holder=subject_of(holder),
             )
             commands: tuple[Command, ...] = (check_here(context),)
         elif holder.node is not None and holder.watcher is None:
-            message = (
-                f"{subject_of(holder)} may still have {context.name} mapped: "
-                f"{holder_verdict.reasons[0]}. "
-                f"Do not start the volume elsewhere before you have run rbdagent there."
+            message = stated(
+                "{holder} may still have {volume} mapped: {reason}. Do not start the volume "
+                "elsewhere before you have run rbdagent there.",
+                holder=subject_of(holder),
+                volume=context.name,
+                reason=holder_verdict.reasons[0],
             )
             commands = (query_on_node(context, holder.node),)
         elif holder.node is not None:
             soon = " kubelet there may be about to unmap it." if is_transient else ""
-            message = (
-                f"{subject_of(holder)} holds {context.name}. Its use can be observed only on that "
-                f"node.{soon}"
+            message = stated(
+                "{holder} holds {volume}. Its use can be observed only on that node.{}",
+                soon,
+                holder=subject_of(holder),
+                volume=context.name,
             )
             commands = (query_on_node(context, holder.node),)
         else:
@@ -114,10 +120,15 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
             where = (
                 ", and no known node has that address. Find the machine that has it."
                 if likely is None
-                else f". Its address is most likely that of {likely} in the overlay network of the "
-                "cluster."
+                else stated(
+                    ". Its address is most likely that of {node} in the overlay network of the "
+                    "cluster.",
+                    node=likely,
+                )
             )
-            message = f"{subject_of(holder)} holds {context.name}{where}"
+            message = stated(
+                "{holder} holds {volume}{}", where, holder=subject_of(holder), volume=context.name
+            )
             commands = (
                 _where_to_look(context) if likely is None else (query_on_node(context, likely),)
             )
@@ -125,7 +136,7 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.HOLDER_UNDETERMINED,
             subject_of(holder),
-            f"{message} It is {guess}." if guess else message,
+            stated("{} It is {reason}.", message, reason=guess) if guess else message,
             waiting=() if holder.is_local else waiting_elsewhere(context, holder.node),
             evidence=(
                 *holder_verdict.reasons,
@@ -214,8 +225,14 @@ def of_newer_agent(
     return finding(
         Code.HOLDER_UNDETERMINED,
         subject_of(holder),
-        f"The agent on {holder.node} reports {code} ({severity}), which this version of "
-        f"rbdagent does not know: {foreign(found.message.rstrip('.'))}.",
+        stated(
+            "The agent on {node} reports {code} ({severity}), which this version of rbdagent does "
+            "not know: {report}.",
+            node=holder.node,
+            code=code,
+            severity=severity,
+            report=foreign(found.message.rstrip(".")),
+        ),
         evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
         commands=(query_on_node(context, str(holder.node)),),
         severity=severity,
@@ -243,8 +260,12 @@ def free(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.NO_HOLDER,
         Subject.of_volume(context.name),
-        f"No client holds {context.name}: it has no watcher, no node has a mapping of it, no pod "
-        f"runs with it, and it is attached to no node. Not visible: {unseen}.",
+        stated(
+            "No client holds {volume}: it has no watcher, no node has a mapping of it, no pod "
+            "runs with it, and it is attached to no node. Not visible: {}.",
+            unseen,
+            volume=context.name,
+        ),
         evidence=(
             "Ceph lists no watcher",
             f"{context.here} was observed and has no mapping of it",
@@ -281,8 +302,12 @@ def possibly_held(context: RuleContext) -> Iterator[Finding]:
     yield finding(
         Code.HOLDER_UNDETERMINED,
         Subject.of_volume(context.name),
-        f"No holder of {context.name} was observed. This does not prove that it is free. Not "
-        f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
+        stated(
+            "No holder of {volume} was observed. This does not prove that it is free. Not "
+            "observed: {}.",
+            stated("{facts:;}", facts=missing) if missing else "which cluster is meant",
+            volume=context.name,
+        ),
         evidence=tuple(f"not observed: {fact}" for fact in missing),
         remedy=_REMEDY_OF_NODES if of_nodes_alone else _REMEDY_OF_TRACES if left else "",
         commands=(query_again(context),)

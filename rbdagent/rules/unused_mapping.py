@@ -21,6 +21,8 @@ from rbdagent.model import (
     Verb,
     Verdict,
     VolumeAttachment,
+    Words,
+    stated,
 )
 from rbdagent.rules.context import (
     Rule,
@@ -109,11 +111,17 @@ def pinned(context: RuleContext) -> Iterator[Finding]:
         devices = strange_devices(holder)
         # A file system that is left is there because something uses it: it counts only alone.
         others = len(users_without_pod(found, holder)) - 1
-        count = f" (and {others} more)" if others > 0 else ""
+        count = stated(" (and {count} more)", count=others) if others > 0 else ""
         yield finding(
             Code.MAPPING_PINNED,
             subject_of(holder),
-            f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}",
+            stated(
+                "{holder} is kept open: {reason}{}. {}",
+                count,
+                after,
+                holder=subject_of(holder),
+                reason=kept[0],
+            ),
             waiting=waiting_elsewhere(context, holder.node),
             evidence=(*kept, *identity_lines(context, holder)),
             remedy=release(devices, str(holder.node)) if devices and not found.openers else "",
@@ -126,13 +134,13 @@ def pinned(context: RuleContext) -> Iterator[Finding]:
 _UNKNOWN_TO_KUBELET = "if kubelet still tracks the volume, which was not observed"
 
 
-def once_released(holder: Holder) -> tuple[str, Recovery]:
+def once_released(holder: Holder) -> tuple[Words, Recovery]:
     """Return what happens when nothing keeps the device open, as a sentence and as recovery."""
     released = "nothing keeps the device open"
     match _is_tracked(holder):
         case True:
             return (
-                f"When that ends, {_RETRY}, and the volume becomes free.",
+                stated("When that ends, {}, and the volume becomes free.", _RETRY),
                 Recovery(actor="kubelet", condition=released, within_s=RETRY_S),
             )
         case False:
@@ -226,7 +234,11 @@ def orphaned(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.MAPPING_ORPHANED,
             subject_of(holder),
-            f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}",
+            stated(
+                "{holder} is mapped, and nothing there uses it. {}",
+                _why_orphaned(holder),
+                holder=subject_of(holder),
+            ),
             waiting=waiting_elsewhere(context, holder.node),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             remedy=_orphan_remedy(holder),
@@ -280,7 +292,7 @@ def _unmap(holder: Holder) -> tuple[Command, ...]:
     return (command("rbd unmap", mapping.device, node=holder.node),)
 
 
-def _why_orphaned(holder: Holder) -> str:
+def _why_orphaned(holder: Holder) -> Words:
     attachment = holder.attachment
     if isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None:
         return (
@@ -295,9 +307,11 @@ def _why_orphaned(holder: Holder) -> str:
             "mapping and could not unmap it, or an unstage skipped it. No component will remove it."
         )
     if holder.in_volumes_in_use is True:
-        return (
-            f"Its VolumeAttachment is gone, and {holder.node} still lists it in volumesInUse: "
-            f"kubelet has not completed NodeUnstage, and {_RETRY}."
+        return stated(
+            "Its VolumeAttachment is gone, and {node} still lists it in volumesInUse: kubelet "
+            "has not completed NodeUnstage, and {}.",
+            _RETRY,
+            node=holder.node,
         )
     return (
         "kubelet no longer tracks it: its staging directory is left, its VolumeAttachment is gone. "
@@ -342,7 +356,11 @@ def staging_left(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.STAGING_LEFT_MOUNTED,
             subject_of(holder),
-            f"{subject_of(holder)} {left}, and no pod uses it. kubelet will not remove it.",
+            stated(
+                "{holder} {}, and no pod uses it. kubelet will not remove it.",
+                left,
+                holder=subject_of(holder),
+            ),
             waiting=waiting_elsewhere(context, holder.node),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
             commands=(
@@ -370,8 +388,12 @@ def published(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 code,
                 subject_of(holder),
-                f"{holder.published.device} on {holder.node} is {verdict}, according to the "
-                "agent there.",
+                stated(
+                    "{device} on {node} is {}, according to the agent there.",
+                    verdict,
+                    device=holder.published.device,
+                    node=holder.node,
+                ),
                 waiting=waiting_elsewhere(context, holder.node),
                 evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
                 commands=(query_on_node(context, holder.node),),
