@@ -8,11 +8,11 @@ mapped here.
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rbdagent.agent.publish import owned_by_node
+from rbdagent.codes import Code
 from rbdagent.collect.kube.client import Api, StatusError, segment
 from rbdagent.collect.kube.kubeconfig import credentials
 from rbdagent.collect.kube.requests import NOT_FOUND, RBD_MAPPINGS
@@ -37,8 +37,8 @@ _EACH_S: Final = 1.0
 mapping that alternates between two verdicts must not become a load."""
 _VOLATILE: Final = frozenset({"observedAt", "reasons"})
 """Fields that no change is written for: reasons contain ages."""
-_AGE: Final = re.compile(r"\b[0-9]+[smhd]\b")
-"""An age in the sentence of a finding (rbdagent.verdicts.timing.age_text)."""
+_WITH_AGE: Final = Code.BETWEEN_STEPS
+"""Its sentence is a reason for the verdict, with an age; that of no other code has one."""
 _DESCRIPTION: Final = (
     "verdict", "claimNamespace", "claim", "leftBehind", "finding", "findings", "since", "mounts",
     "heldBy", "pods", "reasons",
@@ -298,8 +298,9 @@ def _content(item: Json) -> Json:
     """Return the part of an object to compare: its labels, and its status without times."""
     given, status = item["metadata"].get("labels") or {}, item.get("status") or {}
     compared = {key: value for key, value in status.items() if key not in _VOLATILE}
-    if (found := compared.get("finding")) is not None:
-        compared["finding"] = found | {"message": _AGE.sub("", str(found.get("message")))}
+    found = compared.get("finding") or {}
+    if found.get("code") == _WITH_AGE:
+        compared["finding"] = {key: value for key, value in found.items() if key != "message"}
     return {
         "labels": {key: given[key] for key in _LABELS if key in given},
         "status": compared,

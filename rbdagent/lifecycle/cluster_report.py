@@ -20,8 +20,10 @@ from rbdagent.lifecycle.steps import lifecycle_of
 from rbdagent.lifecycle.targets import EVERYTHING, Scope, subjects_of
 from rbdagent.lifecycle.triage import Triage
 from rbdagent.model import (
+    AGE,
     WEIGHT,
     AffectedObject,
+    Argument,
     Cause,
     ClusterReport,
     Finding,
@@ -50,6 +52,7 @@ from rbdagent.verdicts.timing import AGES, MOVING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+_LEFT_OUT: Final = "*"
 _PUNCTUATION: Final = ".,:;()[]{}\"'"
 _KINDS: Final = (
     TargetKind.CLAIM,
@@ -253,7 +256,7 @@ def _detaching_since(attachments: Iterable[VolumeAttachment]) -> str | None:
 
 def _causes(stuck: Iterable[AffectedObject]) -> tuple[Cause, ...]:
     """Group objects by cause. Data in danger comes first, then the cause of most objects."""
-    by_cause: dict[tuple[str, str], list[AffectedObject]] = {}
+    by_cause: dict[tuple[str, ...], list[AffectedObject]] = {}
     for item in stuck:
         by_cause.setdefault(_cause_of(item), []).append(item)
     causes = [
@@ -277,22 +280,34 @@ def _cause_order(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
     )
 
 
-def _cause_of(affected: AffectedObject) -> tuple[str, str]:
-    """Return the key of a cause: the code of its finding, and its subject or message.
+def _cause_of(affected: AffectedObject) -> tuple[str, ...]:
+    """Return the key of a cause: the code of its finding, and its subject or statement.
 
     If the finding is about another object (a node, a Deployment), its subject is the key. Otherwise
-    the key is the message without the object's own names and ages: objects with the same key have
+    the key is the statement without the object's own names and ages: objects with the same key have
     the same cause.
     """
     own, finding = _own_names(affected), affected.finding
     subject = str(finding.subject)
     if _nameless(subject, own) == subject:
         return finding.code, subject
-    return finding.code, re.sub(AGES, "*", _nameless(finding.message, own))
+    return finding.code, *(_shared(part, own) for part in finding.statement.parts)
+
+
+def _shared(part: str | Argument, own: frozenset[str]) -> str:
+    """Return a part of a statement as all objects with the same cause have it.
+
+    The text of an error names the object itself, and times.
+    """
+    if isinstance(part, str):
+        return part
+    if part.name == AGE:
+        return _LEFT_OUT
+    return re.sub(AGES, _LEFT_OUT, _nameless(str(part), own))
 
 
 def _nameless(text: str, own: frozenset[str]) -> str:
-    return " ".join("*" if word.strip(_PUNCTUATION) in own else word for word in text.split())
+    return " ".join(_LEFT_OUT if word.strip(_PUNCTUATION) in own else word for word in text.split())
 
 
 def _own_names(affected: AffectedObject) -> frozenset[str]:

@@ -137,7 +137,7 @@ from rbdagent.model.snapshot import (
     Target,
     TargetKind,
 )
-from rbdagent.model.statement import Argument, Statement, Words, joined, stated
+from rbdagent.model.statement import AGE, Argument, Statement, Words, joined, stated
 from rbdagent.model.unmap import (
     BootTime,
     Condition,
@@ -165,6 +165,7 @@ from rbdagent.model.volume import (
 )
 
 __all__ = [
+    "AGE",
     "API_VERSION",
     "CODES_OF_GAPS",
     "COMMAND_LINES",

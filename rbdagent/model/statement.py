@@ -1,12 +1,12 @@
 """The statement of a finding: rbdagent's words, and what others named, as data until it is printed.
 
-A sentence with names in it cannot be taken apart again: a tenant chooses names and the texts of
-errors, and may write a full stop into them. Therefore each name is an argument, which has a name of
-its own, and only the words end a sentence.
+A sentence with names in it cannot be divided again: a tenant chooses names and the texts of errors,
+and may write a full stop into them. So each of them is an argument, and only words end a sentence.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from string import Formatter
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,9 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+AGE: Final = "age"
+"""The name of an argument with a time that passes: two statements about the same state differ only
+in these."""
 _JOINTS: Final = {"": ", ", "and": " and ", ";": "; "}
 """What is between the values of an argument, by the format in its field."""
 _DEPTH: Final = {"(": 1, ")": -1}
@@ -44,13 +47,8 @@ class Statement(Struct, frozen=True):
         return "".join(map(str, self.parts))
 
     def __bool__(self) -> bool:
-        """Return whether it says anything: a phrase may be empty."""
+        """Return whether it has any part: a phrase may be empty."""
         return bool(self.parts)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The words of rbdagent."""
-        return tuple(part for part in self.parts if isinstance(part, str))
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -61,6 +59,18 @@ class Statement(Struct, frozen=True):
     def values(self) -> frozenset[str]:
         """The values of all arguments."""
         return frozenset(value for argument in self.arguments for value in argument.values)
+
+    def names(self, name: str) -> bool:
+        """Return whether an argument is this name, alone or behind its kind: ``pod shop/web-1``."""
+        for before, part in pairwise(("", *self.parts)):
+            if not isinstance(part, Argument):
+                continue
+            if name in part.values:
+                return True
+            kind = name.removesuffix(part.values[0])
+            if kind != name and isinstance(before, str) and before.endswith(kind):
+                return True
+        return False
 
     @property
     def cause(self) -> Statement:
@@ -91,7 +101,7 @@ class Statement(Struct, frozen=True):
 
 
 Words = str | Statement
-"""A part of a statement in rbdagent's own words; empty if there is nothing to say."""
+"""A part of a statement in rbdagent's own words; it may be empty."""
 
 
 def stated(template: str, /, *words: Words, **arguments: object) -> Statement:
@@ -111,8 +121,8 @@ def stated(template: str, /, *words: Words, **arguments: object) -> Statement:
 def joined(phrases: Iterable[Words], joint: str = " ") -> Statement:
     """Return phrases as one, with words between them."""
     parts: list[str | Argument] = []
-    for phrase in phrases:
-        parts += [joint] if parts else []
+    for number, phrase in enumerate(phrases):
+        parts += [joint] if number else []
         parts += [phrase] if isinstance(phrase, str) else phrase.parts
     return _merged(parts)
 

@@ -25,7 +25,6 @@ from rbdagent.report.json.volume import image as image_of
 from rbdagent.report.pod_names import pod_names_by_uid
 from rbdagent.report.public import public_text
 from rbdagent.report.text.headline import EXPLAINED_BY
-from rbdagent.report.text.layout import sentences
 from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.volume_verdict import is_left_behind
 
@@ -203,7 +202,7 @@ def _finding(holder_verdict: HolderVerdict, diagnosis: Diagnosis) -> Json:
     if lead is None:
         sentence = f"{subject_of(holder)}: {holder_verdict.reasons[0]}."
         return _published(plain, Severity.INFO, sentence)
-    return _published(lead.code, lead.severity, sentences(lead.message)[0])
+    return _published(lead.code, lead.severity, lead.cause)
 
 
 def _published(code: str, severity: Severity, sentence: str) -> Json:

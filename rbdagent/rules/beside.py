@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import entry_hits
 from rbdagent.correlate.volume_names import node_named
-from rbdagent.model import (
-    BlocklistEntry,
-    EntityAddress,
-    Node,
-    Words,
-    joined,
-    observed_of,
-    stated,
-)
+from rbdagent.model import BlocklistEntry, EntityAddress, Node, Words, joined, observed_of, stated
 from rbdagent.parse.foreign import foreign
 from rbdagent.rules.ceph_health import blocking, slow_osds
 from rbdagent.rules.facts import cluster_of_image, is_non_primary, is_shrunk, kernel_log, of_attempt

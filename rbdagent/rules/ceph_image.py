@@ -345,9 +345,9 @@ def lock_of_former_client(context: RuleContext) -> Iterator[Finding]:
             Code.LOCK_OF_FORMER_CLIENT,
             subject_of(local[0]),
             stated(
-                "The exclusive lock belongs to client.{client}, a former client of {node} itself: "
+                "The exclusive lock belongs to {client}, a former client of {node} itself: "
                 "the same address, another nonce.",
-                client=locker.client,
+                client=f"client.{locker.client}",
                 node=context.here,
             ),
             evidence=(f"lock {locker.lock_id!r} of client.{locker.client} {locker.address}",),

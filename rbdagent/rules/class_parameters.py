@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.model import (
-    observed_of,
-)
+from rbdagent.model import observed_of
 from rbdagent.parse.foreign import foreign_name
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ from rbdagent.model import (
     Sentence,
     Severity,
     Snapshot,
+    Statement,
     Subject,
     TargetKind,
     Verdict,
     Volume,
     VolumeAttachment,
-    Words,
     stated,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
@@ -149,7 +149,7 @@ def at_least(least: Severity, reported: str) -> Severity:
 def finding(  # noqa: PLR0913 - the fields of a finding
     code: Code,
     subject: Subject,
-    statement: Words,
+    statement: Statement,
     *,
     waiting: tuple[Pod, ...] = (),
     fact: str = "",
@@ -165,7 +165,7 @@ def finding(  # noqa: PLR0913 - the fields of a finding
         code=code,
         severity=severity or known.severity,
         subject=subject,
-        statement=stated("{}", statement),
+        statement=statement,
         waiting=waiting,
         fact=fact,
         evidence=tuple(dict.fromkeys(evidence)),

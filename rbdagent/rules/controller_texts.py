@@ -9,9 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import Template, template
-from rbdagent.model import (
-    Recovery,
-)
+from rbdagent.model import Recovery
 from rbdagent.parse.faults import Call, Fault, Kind
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.class_parameters import (

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.model import (
-    observed_of,
-)
+from rbdagent.model import observed_of
 from rbdagent.parse.driver_image import cephcsi_version
 from rbdagent.verdicts.volume_verdict import driver_of
 

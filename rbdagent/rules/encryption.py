@@ -6,11 +6,7 @@ from typing import Final
 
 from rbdagent.codes import Code
 from rbdagent.commands import template
-from rbdagent.model import (
-    LifecycleStep,
-    Recovery,
-    Severity,
-)
+from rbdagent.model import LifecycleStep, Recovery, Severity
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.controller_texts import ENCRYPTION_MEANS, SHOW_SECRET, VAULT_MEANS, VAULT_REMEDY
 from rbdagent.rules.entry import Entry

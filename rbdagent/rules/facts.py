@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.image_identity import are_mappings_observed
-from rbdagent.model import (
-    ClusterView,
-    CsiSource,
-    LockHolder,
-    NotObserved,
-    observed_of,
-)
+from rbdagent.model import ClusterView, CsiSource, LockHolder, NotObserved, observed_of
 from rbdagent.parse.excerpt import what_follows
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.handle import VolumeHandle, composed_handle

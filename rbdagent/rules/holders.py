@@ -91,7 +91,7 @@ def reported(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code(found.code),
                 subject_of(holder),
-                # Not text of rbdagent here: a sentence that another agent has written.
+                # An argument: another agent has written the sentence.
                 stated("{report}", report=found.message),
                 waiting=waiting_elsewhere(context, holder.node),
                 evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),

@@ -217,11 +217,11 @@ def lock_not_broken(context: RuleContext) -> Iterator[Finding]:
         Code.BLOCKLIST_FORBIDDEN,
         Subject.of_pod(pod_event.event.subject),
         stated(
-            "{}: the exclusive lock of {image} belongs to client.{client}, which no longer "
+            "{}: the exclusive lock of {image} belongs to {client}, which no longer "
             "watches the image, and Ceph refuses to put that client on the blocklist.",
             waiters_text([pod_event]),
             image=fields["image"],
-            client=owner.client,
+            client=f"client.{owner.client}",
         ),
         evidence=(
             *pod_event_evidence(pod_event, context),

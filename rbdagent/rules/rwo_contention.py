@@ -145,7 +145,7 @@ def blocked_by_user(context: RuleContext) -> Iterator[Finding]:
 
 def _held(running: list[Pod], holder_verdict: HolderVerdict) -> Statement:
     return stated(
-        "{holders} on {node}", holders=[one.ref for one in running], node=holder_verdict.holder.node
+        "{users} on {node}", users=[one.ref for one in running], node=holder_verdict.holder.node
     )
 
 
@@ -387,7 +387,7 @@ def once_pod(context: RuleContext) -> Iterator[Finding]:
         rolling = [rival for rival in rivals if _is_deadlock(pod, rival, context)]
         mine = _deployment_of(pod, context) if rolling else None
         named = (
-            stated("{holders}", holders=[rival.ref for rival in rivals])
+            stated("{users}", users=[rival.ref for rival in rivals])
             if rivals
             else "a mount that is left of another pod"
         )

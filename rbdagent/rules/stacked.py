@@ -9,11 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, line_of
-from rbdagent.model import (
-    BlockHolderKind,
-    Statement,
-    stated,
-)
+from rbdagent.model import BlockHolderKind, Statement, stated
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.verdicts.evidence import block_holder_text, evidence_of, is_kubelets_loop
 

@@ -94,6 +94,16 @@ def test_change_is_written_to_its_object_only(world: World) -> None:
     assert world.api.writes[0][2]["status"]["verdict"] == "Staged"
 
 
+@pytest.mark.parametrize(("code", "is_written"), [("RBD102", True), ("RBD120", False)])
+def test_sentence_is_compared_unless_it_has_an_age(
+    world: World, code: str, *, is_written: bool
+) -> None:
+    finding = {"code": code, "severity": "info", "message": "its VolumeAttachment is 2s old"}
+    world.write(mapped(0, finding=finding))
+    later = finding | {"message": "its VolumeAttachment is 9s old"}
+    assert bool(world.write(mapped(0, finding=later))) is is_written
+
+
 def test_patch_removes_what_the_device_had_before(world: World) -> None:
     world.write(mapped(0, persistentVolume="pv-1"))
     other = mapped(0)

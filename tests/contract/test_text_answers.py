@@ -18,7 +18,7 @@ from rbdagent.cli.pages import page_of
 from rbdagent.commands import sentence_of
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
-from rbdagent.model import Diagnosis, Snapshot, Source, SourceState, Verdict
+from rbdagent.model import Diagnosis, Snapshot, Source, SourceState, Verdict, stated
 from rbdagent.parse.shown import shown
 from rbdagent.report.snapshot import load_snapshot
 from rbdagent.report.text.holders import answer
@@ -189,7 +189,7 @@ def test_details_contain_every_fact(
     for finding in diagnosis.findings:
         if finding.code in coverage_gaps.CODES:
             continue
-        facts = [finding.code, *finding.evidence, *sentences(finding.message)]
+        facts = [finding.code, *finding.evidence, finding.cause, finding.consequence]
         facts += [*sentences(sentence_of(finding.remedy)), str(finding.recovery or "")]
         facts = [shown(fact) for fact in facts]
         assert [fact for fact in facts if words_of(fact) not in details] == []
@@ -216,7 +216,8 @@ def test_other_outputs_quote_a_whole_event(form: str) -> None:
 def test_answer_has_room_for_a_part_of_an_event(load: Callable[[str], Snapshot]) -> None:
     diagnosis = diagnosis_of(load(TOO_SMALL))
     (event,) = (text for text in diagnosis.findings[0].evidence if CAUSE in text)
-    long = replace(diagnosis.findings[0], statement=f"It cannot start: {event}.")
+    statement = stated("It cannot start: {event}.", event=event)
+    long = replace(diagnosis.findings[0], statement=statement)
     text = answer(replace(diagnosis, findings=(long,)), load(TOO_SMALL), Layout())
     assert CAUSE in words_of(text)
     assert "Usage" in words_of(text)

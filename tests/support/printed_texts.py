@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _VALUE: Final = "…"
-_FIELD: Final = re.compile(r"\{\w*\}")
-"""A value of ``str.format``."""
+_FIELD: Final = re.compile(r"\{\w*(?::and|:;)?\}")
+"""A value of ``str.format``, or an argument of a statement."""
 _VARIABLE: Final = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$\w+")
 
 

@@ -100,7 +100,7 @@ def prose(diagnosis: Diagnosis) -> Iterator[str]:
         yield from holder.reasons
     for finding in diagnosis.findings:
         yield from (str(finding.subject), *finding.evidence, str(finding.remedy))
-        yield from sentences(finding.message)
+        yield from (finding.cause, finding.consequence)
 
 
 def sayings(text: str, diagnosis: Diagnosis) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,12 +13,22 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rbdagent.codes import Code
 from rbdagent.correlate import correlate_node
 from rbdagent.model import TargetKind, Verdict
 from rbdagent.parse import labels
 from rbdagent.parse.kubernetes import rbd_mapping
 from rbdagent.report.rbdmapping import MOST_BYTES, mapping_statuses, rbdmapping_objects
 from rbdagent.rules import diagnose
+from rbdagent.verdicts.timing import AGES
+from tests.support.rule_rows.holder_verdicts import (
+    DEAD,
+    IN_USE,
+    ORPHANED,
+    PINNED,
+    STAGED,
+    UNWATCHED,
+)
 from tests.support.snapshots import (
     CLIENT,
     IMAGE_ID,
@@ -41,6 +52,7 @@ CRD: Final = yaml.safe_load(
     (Path(__file__).parents[2] / "helm/rbdagent/files/rbdmappings.yaml").read_text()
 )
 SCHEMA: Final[Json] = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+LOCAL: Final = (ORPHANED, IN_USE, STAGED, PINNED, DEAD, UNWATCHED)
 LABEL: Final = r"\A(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z"
 
 
@@ -52,6 +64,14 @@ def objects_of(seen: Snapshot) -> dict[str, Json]:
     diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
     statuses = mapping_statuses(diagnoses, seen, history(of=identity()))
     return rbdmapping_objects(statuses, "worker-1", observed_at=seen.observed_at)
+
+
+@pytest.mark.parametrize("seen", [seen for table in LOCAL for seen in table.values()])
+def test_only_the_sentence_of_a_step_has_an_age(seen: Snapshot) -> None:
+    """An agent does not compare that sentence: an age alone is no change."""
+    found = [item["status"]["finding"] for item in objects_of(seen).values()]
+    others = [item for item in found if item["code"] != Code.BETWEEN_STEPS]
+    assert [item for item in others if re.search(AGES, item["message"])] == []
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from rbdagent.report.text.headline import (
     culprits_first,
     first_lines,
     verdict_finding,
-    verdict_sentence,
+    verdict_statement,
 )
 from rbdagent.report.text.lifecycle import _first_lines, _word
 from rbdagent.rules import diagnose
@@ -184,7 +184,7 @@ def elsewhere(seen: Snapshot, **forged: str) -> Snapshot:
 def first_line(diagnosis: Diagnosis, seen: Snapshot) -> str:
     lead = verdict_finding(diagnosis)
     if lead is None:
-        return verdict_sentence(diagnosis)
+        return str(verdict_statement(diagnosis))
     return first_lines(lead, diagnosis, seen)[0][0]
 
 

@@ -53,6 +53,16 @@ class Waiting(Object, frozen=True, kw_only=True):
     node: str | None
 
 
+class Argument(Object, frozen=True, kw_only=True):
+    """What others named or wrote in a message, or what was measured: `pod`, `error`, `age`.
+
+    The values are as in the message: a text of others is quoted.
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+
 class Finding(Object, frozen=True, kw_only=True):
     """One problem or fact, with its evidence and its remedy."""
 
@@ -61,6 +71,7 @@ class Finding(Object, frozen=True, kw_only=True):
     subject: str
     about: Subject
     message: str
+    arguments: tuple[Argument, ...]
     waiting: tuple[Waiting, ...]
     evidence: tuple[str, ...]
     remedy: str
@@ -87,6 +98,10 @@ def finding(known: model.Finding) -> Finding:
             node=known.subject.node,
         ),
         message=known.message,
+        arguments=tuple(
+            Argument(name=argument.name, values=argument.values)
+            for argument in known.statement.arguments
+        ),
         waiting=tuple(
             Waiting(namespace=pod.ref.namespace, name=pod.ref.name, node=pod.node_name)
             for pod in known.waiting

@@ -11,7 +11,6 @@ from rbdagent.report.text.layout import (
     Layout,
     labelled,
     limited,
-    sentences,
     shortened,
 )
 from rbdagent.rules import coverage_gaps
@@ -64,7 +63,7 @@ def also_lines(diagnosis: Diagnosis, lead: Finding | None, layout: Layout) -> It
     others = [] if layout.details else [*_others(diagnosis, lead)]
     for finding in others[:_MOST_OTHERS]:
         is_gap = finding.code in _GAPS
-        message = finding.message if is_gap else sentences(finding.message)[0]
+        message = finding.message if is_gap else finding.cause
         text = labelled("Also", f"{finding.code} {message}", layout)
         yield text if is_gap or finding is others[0] else limited(text, MOST_LINES, layout)
     if len(others) > _MOST_OTHERS:

@@ -24,6 +24,8 @@ OF_SOURCES: Final = coverage_gaps.CODES
 def finding_text(finding: Finding, layout: Layout, printed: frozenset[str] = frozenset()) -> str:
     """Return a finding without the texts that the output already has in full.
 
+    One sentence is not omitted alone: the others refer to it, as "when that ends" does.
+
     Args:
         finding: the finding.
         layout: the layout.
@@ -32,26 +34,19 @@ def finding_text(finding: Finding, layout: Layout, printed: frozenset[str] = fro
     paint = PAINT.get(finding.severity, "")
     label = painted(f"{finding.code} {finding.severity}", paint, layout)
     lines = [f"{label}  {finding.subject}"]
-    if message := _unless_printed(finding.message, printed):
-        lines.append(wrapped(message, layout, first="  ", rest="  "))
+    if not printed.issuperset(filter(None, (finding.cause, finding.consequence))):
+        lines.append(wrapped(finding.message, layout, first="  ", rest="  "))
     fresh = [line for line in finding.evidence if line not in printed]
     lines += [wrapped(line, layout, first="  - ", rest="    ") for line in fresh]
     if finding.recovery is not None and str(finding.recovery) not in printed:
         lines.append(wrapped(f"Recovery: {finding.recovery}.", layout, first="  ", rest="  "))
-    if remedy := _unless_printed(sentence_of(finding.remedy, layout.program), printed):
+    remedy = sentence_of(finding.remedy, layout.program)
+    if not printed.issuperset(filter(None, sentences(remedy))):
         lines.append(wrapped(f"Remedy: {remedy}", layout, first="  ", rest="  "))
     lines += [
         f"    {line}" for line in command_lines(finding.commands, layout) if line not in printed
     ]
     return "\n".join(lines)
-
-
-def _unless_printed(text: str, printed: frozenset[str]) -> str:
-    """Return a text; "" if all its sentences precede it.
-
-    One of them is not omitted alone: the others refer to it, as "when that ends" does.
-    """
-    return "" if all(part in printed for part in sentences(text) if part) else text
 
 
 def command_lines(commands: Iterable[Command], layout: Layout) -> tuple[str, ...]:

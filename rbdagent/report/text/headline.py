@@ -9,11 +9,13 @@ from rbdagent.codes import Code
 from rbdagent.model import (
     WEIGHT,
     Severity,
+    Statement,
     Subject,
     Verdict,
+    stated,
 )
 from rbdagent.report.text.findings import OF_SOURCES
-from rbdagent.report.text.layout import enumerated, sentences
+from rbdagent.report.text.layout import enumerated
 from rbdagent.report.text.verdicts import WORDS
 from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.timing import age, age_text
@@ -89,22 +91,34 @@ def verdict_finding(diagnosis: Diagnosis) -> Finding | None:
     )
 
 
-def verdict_sentence(diagnosis: Diagnosis) -> str:
+def verdict_statement(diagnosis: Diagnosis) -> Statement:
     """Return the verdict's sentence if no finding explains it."""
     holders = culprits_first(diagnosis)
     if holders and diagnosis.verdict is holders[0].verdict:
         report = holders[0].reported
         if report is not None and report.reasons:
             # As on the node of the mapping, whose agent reports its device and its reasons.
-            return f"{report.device} on {holders[0].holder.node}: {report.reasons[0]}."
-        return f"{subject_of(holders[0].holder)}: {holders[0].reasons[0]}."
+            return stated(
+                "{device} on {node}: {reason}.",
+                device=report.device,
+                node=holders[0].holder.node,
+                reason=report.reasons[0],
+            )
+        return stated(
+            "{holder}: {reason}.",
+            holder=subject_of(holders[0].holder),
+            reason=holders[0].reasons[0],
+        )
     volume = diagnosis.volume
     if volume.image is None and volume.claim is not None and _has_no_volume(volume.claim):
-        return f"Claim {volume.claim.ref} has no volume yet."
+        return stated("Claim {claim} has no volume yet.", claim=volume.claim.ref)
     if volume.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
-        return f"{volume.target.argument} does not lead to an RBD image that could be queried."
+        return stated(
+            "{target} does not lead to an RBD image that could be queried.",
+            target=volume.target.argument,
+        )
     name = volume.persistent_volume.name if volume.persistent_volume else volume.target.argument
-    return f"{name}: {WORDS[diagnosis.verdict]}."
+    return stated("{volume}: {}.", WORDS[diagnosis.verdict], volume=name)
 
 
 def _has_no_volume(claim: PersistentVolumeClaim) -> bool:
@@ -122,10 +136,10 @@ def first_lines(
     pods = waiting_pods(diagnosis)
     # The line about who waits names these pods.
     is_named = {pod.ref for pod in lead.waiting} == {pod.ref for pod in pods}
-    cause, rest = sentences(str(lead.statement) if is_named else lead.message)
+    cause, rest = lead.cause, str(lead.statement.rest) if is_named else lead.consequence
     waiting = [*waiting_line(diagnosis, snapshot)]
     recovery = [*_recovery(lead)]
-    if lead.code == Code.BETWEEN_STEPS and any(map(_is_error, diagnosis.findings)):
+    if _is_step_that_fails(lead, diagnosis):
         # "Wait" is advice for a step that is in progress, not for one that fails.
         return [cause, *waiting], []
     if lead.code == Code.HOLDER_UNDETERMINED:
@@ -136,6 +150,10 @@ def first_lines(
     if recovery and not waiting:
         return [cause, f"Recovery: {recovery[0]}."], []
     return [cause, *waiting], recovery
+
+
+def _is_step_that_fails(lead: Finding, diagnosis: Diagnosis) -> bool:
+    return lead.code == Code.BETWEEN_STEPS and any(map(_is_error, diagnosis.findings))
 
 
 def _is_error(finding: Finding) -> bool:
@@ -159,7 +177,7 @@ def waiting_line(diagnosis: Diagnosis, snapshot: Snapshot) -> Iterator[str]:
     pods = waiting_pods(diagnosis)
     if not pods:
         return
-    names = [pod.placed for pod in pods[:_MOST_WAITING]]
+    names = [pod.placed for pod in _named(pods)]
     if len(pods) > _MOST_WAITING:
         names.append(f"{len(pods) - _MOST_WAITING} more")
     begun = [pod.placed_at or pod.created_at for pod in pods]
@@ -169,6 +187,26 @@ def waiting_line(diagnosis: Diagnosis, snapshot: Snapshot) -> Iterator[str]:
     codes = sorted(codes_about(diagnosis, pods))
     code = f" ({', '.join(codes)})" if codes else ""
     yield f"{enumerated(names)} {verb}{duration} for the volume{code}."
+
+
+def _named(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    """Return the waiting pods that the line about them names."""
+    return pods[:_MOST_WAITING]
+
+
+def named_in_headline(lead: Finding | None, diagnosis: Diagnosis) -> frozenset[str]:
+    """Return what the headline names: objects, the reasons for a verdict, and the pods that wait.
+
+    Args:
+        lead: the finding of the headline; None if no finding explains the verdict.
+        diagnosis: the diagnosis.
+    """
+    waiting = {str(pod.ref) for pod in _named(waiting_pods(diagnosis))}
+    if lead is None:
+        return verdict_statement(diagnosis).values | waiting
+    if lead.code in WITH_FORECAST or _is_step_that_fails(lead, diagnosis):
+        return lead.statement.cause.values | waiting
+    return lead.statement.values | waiting | {str(pod.ref) for pod in lead.waiting}
 
 
 def codes_about(diagnosis: Diagnosis, pods: tuple[Pod, ...]) -> frozenset[str]:

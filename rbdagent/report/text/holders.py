@@ -15,8 +15,9 @@ from rbdagent.report.text.headline import (
     culprits_first,
     findings_of,
     first_lines,
+    named_in_headline,
     verdict_finding,
-    verdict_sentence,
+    verdict_statement,
     verdict_word,
     waiting_line,
 )
@@ -51,13 +52,13 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, layout: Layout) -> str:
     """Return the output of ``who-holds``."""
     lead = verdict_finding(diagnosis)
     paragraphs, recovery = (
-        ([verdict_sentence(diagnosis), *waiting_line(diagnosis, snapshot)], [])
+        ([str(verdict_statement(diagnosis)), *waiting_line(diagnosis, snapshot)], [])
         if lead is None
         else first_lines(lead, diagnosis, snapshot)
     )
     paint = BOLD + COLOURS.get(diagnosis.verdict, RED)
     parts = [headed(verdict_word(diagnosis.verdict), paint, paragraphs, layout)]
-    parts.append("\n".join(_facts(diagnosis, snapshot, paragraphs, recovery, layout)))
+    parts.append("\n".join(_facts(diagnosis, snapshot, recovery, layout)))
     findings = findings_of(diagnosis)
     commands = for_reader(diagnosis.next_commands, layout.program)
     remedy = (
@@ -79,31 +80,30 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, layout: Layout) -> str:
 def _facts(
     diagnosis: Diagnosis,
     snapshot: Snapshot,
-    paragraphs: list[str],
     recovery: list[str],
     layout: Layout,
 ) -> Iterator[str]:
     """Yield the labelled lines."""
+    named = named_in_headline(verdict_finding(diagnosis), diagnosis)
     yield volume_line(diagnosis.volume, layout)
     holders = culprits_first(diagnosis)
     if len(holders) > 1:
         yield from _holder_lines(holders, snapshot, layout)
     elif holders:
-        holder = _holder(holders[0], snapshot, " ".join(paragraphs))
-        yield labelled("Holder", holder, layout)
-    yield from _reasons(diagnosis, layout)
+        yield labelled("Holder", _holder(holders[0], snapshot, named), layout)
+    yield from _reasons(diagnosis, named, layout)
     for text in recovery:
         yield labelled("Recovery", text, layout)
     yield from also_lines(diagnosis, verdict_finding(diagnosis), layout)
 
 
-def _holder(found: HolderVerdict, snapshot: Snapshot, headline: str) -> str:
+def _holder(found: HolderVerdict, snapshot: Snapshot, named: frozenset[str]) -> str:
     """Return the only holder, with its pods if the headline does not name them."""
     holder = found.holder
     cells = [_place(holder), _client(holder)]
     cells += [] if holder.node is None else [str(holder.confidence)]
     pods = pods_cell(holder, pod_names_by_uid(snapshot))
-    is_new = pods != NONE and pods.removeprefix("uid ") not in headline
+    is_new = pods != NONE and not any(pods.removeprefix("uid ") in name for name in named)
     return "   ".join([*cells, *([f"pod {pods}"] if is_new else [])])
 
 
@@ -140,14 +140,12 @@ def _holder_lines(
         yield cut(f"  {line}", layout)
 
 
-def _reasons(diagnosis: Diagnosis, layout: Layout) -> Iterator[str]:
+def _reasons(diagnosis: Diagnosis, named: frozenset[str], layout: Layout) -> Iterator[str]:
     """Yield the evidence for the culprit's verdict that the headline does not have."""
     holders = culprits_first(diagnosis)
     if layout.details or not holders or diagnosis.verdict in _SAID:
         return
-    lead = verdict_finding(diagnosis)
-    headline = lead.message if lead is not None else verdict_sentence(diagnosis)
-    reasons = [reason for reason in holders[0].reasons if reason not in headline]
+    reasons = [reason for reason in holders[0].reasons if reason not in named]
     if reasons:
         label = "Checked" if holders[0].verdict is Verdict.ORPHANED else "Why"
         yield limited(labelled(label, "; ".join(reasons), layout), MOST_LINES, layout)

@@ -178,7 +178,7 @@ def cut(line: str, layout: Layout) -> str:
 
 
 def sentences(text: str) -> tuple[str, str]:
-    """Return the first sentence of a text, and the others."""
+    """Return the first sentence of a remedy, and the others: a finding knows its own."""
     end = end_of_sentence(text)
     return text[:end], text[end + 1 :]
 

@@ -16,7 +16,7 @@ from rbdagent.report.text.headline import (
     findings_of,
     first_lines,
     verdict_finding,
-    verdict_sentence,
+    verdict_statement,
     waiting_line,
 )
 from rbdagent.report.text.holders import holder_table
@@ -127,7 +127,7 @@ def _first_lines(lifecycle: Lifecycle, snapshot: Snapshot) -> tuple[list[str], l
     """Return the paragraphs of the headline, and the text for the label Recovery."""
     diagnosis, main = lifecycle.diagnosis, _main_finding(lifecycle)
     if main is None:
-        paragraphs = [verdict_sentence(diagnosis), *waiting_line(diagnosis, snapshot)]
+        paragraphs = [str(verdict_statement(diagnosis)), *waiting_line(diagnosis, snapshot)]
         recovery: list[str] = []
     else:
         paragraphs, recovery = first_lines(main, diagnosis, snapshot)

@@ -24,7 +24,6 @@ from rbdagent.report.text.layout import (
     cut,
     limited,
     painted,
-    sentences,
     shortened,
     with_escaped_texts,
     wrapped,
@@ -160,9 +159,8 @@ def _brief(problems: Iterable[Finding], layout: Layout) -> Iterator[str]:
 def _short(finding: Finding, layout: Layout) -> str:
     """Return the first sentence of a finding, which may name the subject."""
     label = f"{finding.code} {finding.severity}"
-    first, _ = sentences(finding.message)
-    about = "" if str(finding.subject) in first else f"{finding.subject}: "
-    text = wrapped(f"{label}  {about}{first}", layout, rest="  ")
+    about = "" if finding.statement.cause.names(str(finding.subject)) else f"{finding.subject}: "
+    text = wrapped(f"{label}  {about}{finding.cause}", layout, rest="  ")
     shown = painted(label, PAINT.get(finding.severity, ""), layout)
     return shown + limited(text, _MOST_LINES, layout)[len(label) :]
 
