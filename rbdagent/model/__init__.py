@@ -18,6 +18,7 @@ from rbdagent.model.ceph import (
     ImagePresence,
     ImageView,
     LockHolder,
+    Placement,
     ServiceAddress,
     Watcher,
 )
@@ -248,6 +249,7 @@ __all__ = [
     "ParentProcess",
     "PersistentVolume",
     "PersistentVolumeClaim",
+    "Placement",
     "PluginSocket",
     "Pod",
     "PodVolumeDirectory",

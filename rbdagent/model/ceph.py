@@ -102,6 +102,17 @@ class ImagePresence(StrEnum):
     GONE = "gone"
 
 
+class Placement(Stored, frozen=True, kw_only=True):
+    """The placement group of an object, and the OSDs that serve it."""
+
+    name: str
+    """Of the object: ``rbd_header.<id>``, or ``rbd_id.<name>`` while the id is not known."""
+    group: str
+    """``5.0``."""
+    acting: tuple[Int64, ...] = ()
+    """The OSDs, the primary first; empty if no OSD serves it."""
+
+
 class ImageView(Stored, frozen=True, kw_only=True):
     """One image of one cluster, observed read-only."""
 
@@ -134,6 +145,8 @@ class ImageView(Stored, frozen=True, kw_only=True):
     """Snapshots in all of the image's namespaces of snapshots, its trash included."""
     tasks: tuple[str, ...] | NotObserved = NOT_REQUESTED
     """Tasks that the mgr has queued for the image: ``flatten``, ``trash remove`` and others."""
+    placement: Placement | NotObserved = NOT_REQUESTED
+    """Of the object that leads to the image; only if the OSDs did not answer about it in time."""
 
 
 class HealthCheck(Stored, frozen=True, kw_only=True):

@@ -202,6 +202,8 @@ class Mapping(Stored, frozen=True, kw_only=True):
     """Whether the kernel client has a watch for the mapping (``osdc``, ``LINGER REQUESTS``)."""
     hung_requests: tuple[str, ...] | NotObserved = NOT_REQUESTED
     """``op object`` for each request of its client for this image, from ``osdc``."""
+    hung_at: tuple[str, ...] = ()
+    """The placement groups and OSDs of these requests: ``PG 5.0 on osd.3``."""
     io_counters: IoCounters | NotObserved = NOT_REQUESTED
     """Counters of the device, including its partitions and devices stacked on it."""
     nbd: NbdState | None = None

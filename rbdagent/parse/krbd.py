@@ -91,15 +91,36 @@ def parse_user(config_info: str) -> str | None:
     return None
 
 
+class OsdRequest(NamedTuple):
+    """A request of a kernel client, and where it waits."""
+
+    operation: str
+    name: str
+    """Of the object."""
+    osd: str
+    """``osd.3``; empty if no OSD serves the placement group (``osd-1``)."""
+    group: str
+    """The placement group: ``5.0``."""
+
+
+class ImageRequests(NamedTuple):
+    """The watch of one image, and its requests."""
+
+    has_watch: bool
+    requests: tuple[str, ...] = ()
+    """``OP OBJECT``. Keep-alives are included only if another request is under way."""
+    places: tuple[str, ...] = ()
+    """``PG 5.0 on osd.3`` of these requests, each once; ``PG 5.0 on no OSD``."""
+
+
 class ClientRequests(NamedTuple):
     """The OSD requests of one kernel client, for all images that it maps."""
 
     lingering: frozenset[str]
     """All columns of ``LINGER REQUESTS``; for a watch, they contain the name of the header."""
-    under_way: tuple[tuple[str, str], ...]
-    """Object and operation."""
+    under_way: tuple[OsdRequest, ...]
 
-    def of_image(self, *, header: str, data_prefix: str) -> tuple[bool, tuple[str, ...]]:
+    def of_image(self, *, header: str, data_prefix: str) -> ImageRequests:
         """Return the watch and the requests of one image.
 
         Args:
@@ -107,22 +128,33 @@ class ClientRequests(NamedTuple):
             data_prefix: ``rbd_data.<id>``; with a data pool, ``rbd_data.<pool id>.<id>``.
 
         Returns:
-            Whether a watch on the header exists, and ``OP OBJECT`` of every request of this image
-            that is under way. A request hangs only if the next snapshot still contains it.
-            Keep-alives are included only if another request is under way.
+            Whether a watch on the header exists, and every request of this image that is under
+            way. A request hangs only if the next snapshot still contains it.
         """
         image_id = header.rpartition(".")[2]
         own = tuple(
-            (operation, name)
-            for name, operation in self.under_way
-            if name == header or name.startswith(f"{data_prefix}.") or f".{image_id}." in name
+            one
+            for one in self.under_way
+            if one.name == header
+            or one.name.startswith(f"{data_prefix}.")
+            or f".{image_id}." in one.name
         )
-        is_idle = all(operation == KEEP_ALIVE for operation, _ in own)
-        return header in self.lingering, () if is_idle else tuple(map(" ".join, own))
+        if all(one.operation == KEEP_ALIVE for one in own):
+            return ImageRequests(header in self.lingering)
+        return ImageRequests(
+            header in self.lingering,
+            tuple(f"{one.operation} {one.name}" for one in own),
+            tuple(dict.fromkeys(f"PG {one.group} on {one.osd or 'no OSD'}" for one in own)),
+        )
 
 
 def parse_osdc(text: str) -> ClientRequests:
-    """Parse ``/sys/kernel/debug/ceph/<fsid>.client<id>/osdc``."""
+    """Parse ``/sys/kernel/debug/ceph/<fsid>.client<id>/osdc``.
+
+    The columns of a request are its number, the OSD, the placement group before and after the
+    pool's mask, the up and the acting set, the epoch, the object, flags, attempts and operations
+    (dump_target() and dump_request() in net/ceph/debugfs.c).
+    """
     lingering: set[str] = set()
     under_way, section = [], ""
     for line in text.splitlines():
@@ -132,5 +164,13 @@ def parse_osdc(text: str) -> ClientRequests:
         elif section.startswith("LINGER") and len(fields) >= _LINGER_COLUMNS:
             lingering.update(fields)
         elif section.startswith("REQUESTS") and len(fields) >= _REQUEST_COLUMNS:
-            under_way.append((fields[7], fields[-1]))
+            osd = fields[1].removeprefix("osd")
+            under_way.append(
+                OsdRequest(
+                    operation=fields[-1],
+                    name=fields[7],
+                    osd=f"osd.{osd}" if _is_count(osd) else "",
+                    group=fields[3],
+                )
+            )
     return ClientRequests(lingering=frozenset(lingering), under_way=tuple(under_way))

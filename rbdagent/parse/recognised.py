@@ -278,6 +278,12 @@ class Recognised(Enum):
         None,
         Origin("ceph", "18.2.7", "src/mon/PGMap.cc, PGMap::get_health_checks"),
     )
+    OSD_IS_DOWN = (
+        None,
+        r"\Aosd\.(?P<osd>\d{1,9}) \(.*\) is down\Z",
+        None,
+        Origin("ceph", "18.2.7", "src/osd/OSDMap.cc, OSDMap::check_health"),
+    )
     OSD_NAMED = (
         # Others have slow operations too: mon.a has, and no I/O waits for it.
         None,

@@ -23,6 +23,7 @@ from rbdagent.model import (
 )
 from rbdagent.rules.context import Rule, RuleContext, finding
 from rbdagent.rules.entry import Entry
+from rbdagent.rules.placement import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,17 +178,22 @@ def silence(context: RuleContext) -> Iterator[Finding]:
     image, late = context.volume.image, _late(context)
     if image is None or late is None:
         return
+    waits = waiting_for(context)
     yield finding(
         Code.CEPH_DID_NOT_ANSWER,
         Subject.of_image(image.spec),
         stated(
-            "Ceph did not answer about {image} in time ({reason}). Its holders on other nodes are "
+            "Ceph did not answer about {image} in time ({}). Its holders on other nodes are "
             "unknown: do not treat the image as free. Its I/O may hang too.",
+            stated("{reason}", reason=late.reason) if waits is None else waits.text,
             image=image.spec,
-            reason=late.reason,
         ),
-        evidence=(late.reason,),
-        commands=(command("ceph -s"), command("ceph health detail")),
+        evidence=(late.reason, *(() if waits is None else waits.evidence)),
+        commands=(
+            command("ceph -s"),
+            command("ceph health detail"),
+            *(() if waits is None else waits.commands),
+        ),
     )
 
 

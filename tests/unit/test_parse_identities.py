@@ -326,9 +326,9 @@ BACKOFFS
 
 
 @pytest.mark.parametrize(
-    ("image_id", "watched", "requests"),
+    ("image_id", "watched", "requests", "places"),
     [
-        ("101f38add426", True, ()),
+        ("101f38add426", True, (), ()),
         (
             "101f902470b8",
             False,
@@ -336,16 +336,24 @@ BACKOFFS
                 "read rbd_data.101f902470b8.000000000000000f",
                 "watch-ping rbd_header.101f902470b8",
             ),
+            ("PG 1.6 on osd.0", "PG 1.7 on osd.0"),
         ),
-        ("101f", False, ()),
+        ("101f", False, (), ()),
     ],
 )
 def test_osdc_is_parsed_to_watches_and_requests(
-    image_id: str, *, watched: bool, requests: tuple[str, ...]
+    image_id: str, *, watched: bool, requests: tuple[str, ...], places: tuple[str, ...]
 ) -> None:
     parsed = parse_osdc(OSDC)
     found = parsed.of_image(header=f"rbd_header.{image_id}", data_prefix=f"rbd_data.{image_id}")
-    assert found == (watched, requests)
+    assert found == (watched, requests, places)
+
+
+def test_request_that_no_osd_takes_has_a_place_without_an_osd() -> None:
+    """The kernel prints osd-1 for a placement group without a primary."""
+    parsed = parse_osdc(OSDC.replace("\tosd0\t", "\tosd-1\t"))
+    found = parsed.of_image(header="rbd_header.101f902470b8", data_prefix="rbd_data.101f902470b8")
+    assert found.places == ("PG 1.6 on no OSD", "PG 1.7 on no OSD")
 
 
 def test_config_info_is_parsed_to_the_user_without_the_key() -> None:

@@ -25,6 +25,7 @@ from rbdagent.model import (
     HealthCheck,
     ImageIdentity,
     NotObserved,
+    Placement,
     ServiceAddress,
     observed_of,
 )
@@ -444,6 +445,13 @@ def fault_in(call: Call, error: Exception) -> Fault | None:
     return fault_of(call, getattr(error, "errno", None))
 
 
+def is_late(error: Exception) -> bool:
+    """Return whether OSDs did not answer a request for an image in time."""
+    from rbdagent.parse.faults import Call, Fault
+
+    return fault_in(Call.IMAGE, error) is Fault.TIMED_OUT
+
+
 def name_of(read: Callable[[], str]) -> str:
     r"""Return a name that a binding returns, with ``\xff`` for each byte that is not UTF-8.
 
@@ -613,6 +621,7 @@ _STOP_IO: Final = (
     "POOL_FULL",
     "OSDMAP_FLAGS",
     "PG_AVAILABILITY",
+    "OSD_DOWN",
     "SLOW_OPS",
     "OSD_SLOW_PING_TIME_FRONT",
     "OSD_SLOW_PING_TIME_BACK",
@@ -627,6 +636,24 @@ def _texts_of(check: dict[str, Any]) -> Iterator[str]:
     summary: dict[str, Any] = check.get("summary") or {}
     for text in (summary, *(check.get("detail") or ())[:_MOST_DETAILS]):
         yield shortened(str(text.get("message") or ""))
+
+
+def read_placement(values: tuple[object, ...]) -> Placement:
+    """Parse ``osd map``: the placement group of an object, and its acting set, the primary first.
+
+    An OSD that is missing in the set of an erasure-coded pool is 2147483647 (CRUSH_ITEM_NONE).
+    """
+    data = cast("dict[str, Any]", _only(values, "osd map"))
+    primary = int(data["acting_primary"])
+    others = (int(osd) for osd in data["acting"])
+    return Placement(
+        name=str(data["objname"]),
+        group=str(data["pgid"]),
+        acting=tuple(osd for osd in dict.fromkeys((primary, *others)) if 0 <= osd < _NO_OSD),
+    )
+
+
+_NO_OSD: Final = 0x7FFFFFFF
 
 
 def read_managers(values: tuple[object, ...]) -> tuple[ServiceAddress, ...]:

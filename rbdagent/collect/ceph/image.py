@@ -8,7 +8,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from rbdagent.collect.ceph.connection import name_of, osd_error
+from rbdagent.collect.ceph.connection import is_late, name_of, osd_error, read_placement
 from rbdagent.collect.ceph.daemons import mirror_daemons, tasks_of
 from rbdagent.collect.ceph.open_image import open_image
 from rbdagent.commands import command, line_of
@@ -19,6 +19,7 @@ from rbdagent.model import (
     ImageView,
     LockHolder,
     NotObserved,
+    Placement,
     Watcher,
 )
 from rbdagent.parse.address import parse_address, parse_client
@@ -74,6 +75,15 @@ class NoPoolError(SourceError):
     """The cluster has no pool with that name, and so cannot have the image."""
 
 
+class UnansweredError(SourceError):
+    """The OSDs did not answer about an image in time; the monitors know which OSDs have it."""
+
+    def __init__(self, error: SourceError, placement: Placement | NotObserved) -> None:
+        """Take over the text and the hint of an error."""
+        super().__init__(str(error), hint=error.hint)
+        self.placement = placement
+
+
 def read_image(cluster: Cluster, image: ImageIdentity, known: MappedHere | None) -> ImageView:
     """Open one image read-only and read its facts, or only its watches if ``known`` is None."""
     try:
@@ -87,7 +97,23 @@ def read_image(cluster: Cluster, image: ImageIdentity, known: MappedHere | None)
             # the header then fails, and does not show which of them.
             return _facts_of(cluster, context, image, known)
     except (cluster.rbd.Error, cluster.rados.Error) as error:
-        raise image_error(cluster, image.spec, error) from error
+        failure = image_error(cluster, image.spec, error)
+        if is_late(error):
+            failure = UnansweredError(failure, _placement(cluster, image))
+        raise failure from error
+
+
+def _placement(cluster: Cluster, image: ImageIdentity) -> Placement | NotObserved:
+    """Ask the monitors which OSDs have the object that leads to an image.
+
+    An image is opened by its name through ``rbd_id.<name>``, and by its id through the header.
+    """
+    spec, image_id = image.spec, image.image_id
+    name = f"rbd_id.{spec.name}" if image_id is None else f"rbd_header.{image_id}"
+    context = cluster.pool(image)
+    pool = image.spec.pool if context is None else name_of(context.get_pool_name)
+    space = {"nspace": spec.namespace} if spec.namespace else {}
+    return cluster.monitor_or_gap("osd map", read_placement, pool=pool, object=name, **space)
 
 
 def _facts_of(

@@ -27,12 +27,13 @@ from rbdagent.collect.ceph.connection import (
     read_pools,
     silence_cure,
 )
-from rbdagent.collect.ceph.image import WATCHES_ONLY, NoPoolError
+from rbdagent.collect.ceph.image import WATCHES_ONLY, NoPoolError, UnansweredError
 from rbdagent.collect.ceph.many_images import calls_for
 from rbdagent.collect.failure import failed, gaps_in, not_observed
 from rbdagent.collect.parallel import all_of, start
 from rbdagent.errors import SourceError
 from rbdagent.model import (
+    NOT_REQUESTED,
     BlocklistEntry,
     CephView,
     ClusterView,
@@ -246,6 +247,7 @@ def _view_or_gap(
         return None
     else:
         missing = not_observed(answer, str(image.spec))
+    placement = answer.placement if isinstance(answer, UnansweredError) else NOT_REQUESTED
     return ImageView(
         spec=image.spec,
         fsid=cluster.fsid,
@@ -257,6 +259,7 @@ def _view_or_gap(
         metadata=missing,
         mirrored=missing,
         mirror_daemons=missing,
+        placement=placement,
     )
 
 

@@ -251,7 +251,7 @@ def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping
     found = tuple(
         mount for number in sorted(device.numbers) for mount in shared.mounts.get(number, ())
     )
-    watch, requests = requests_of(device.mapping, shared.clients)
+    requests = requests_of(device.mapping, shared.clients)
     mapping = _with_nbd_process(device.mapping, scan)
     return replace(
         mapping,
@@ -261,8 +261,9 @@ def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping
         kernel_traces=tuple(
             trace for name in sorted(device.names) for trace in shared.traces.get(name, ())
         ),
-        watch=watch,
-        hung_requests=requests,
+        watch=requests if isinstance(requests, NotObserved) else requests.has_watch,
+        hung_requests=requests if isinstance(requests, NotObserved) else requests.requests,
+        hung_at=() if isinstance(requests, NotObserved) else requests.places,
     )
 
 

@@ -26,6 +26,7 @@ from rbdagent.model import (
 from rbdagent.parse.address import parse_address, parse_client
 from rbdagent.parse.krbd import (
     ClientRequests,
+    ImageRequests,
     has_object_map,
     parse_io_counters,
     parse_number,
@@ -406,9 +407,7 @@ def _requests(path: str) -> ClientRequests | NotObserved:
     return text or NotObserved(reason=f"{path}: no such file", hint=_DEBUGFS_CURE)
 
 
-def requests_of(
-    mapping: Mapping, clients: Clients
-) -> tuple[bool | NotObserved, tuple[str, ...] | NotObserved]:
+def requests_of(mapping: Mapping, clients: Clients) -> ImageRequests | NotObserved:
     """Return whether a mapping's client watches the header, and its pending requests."""
     missing = NotObserved(reason=f"{mapping.device}: its client is unknown")
     if mapping.kind is not DeviceKind.KRBD:
@@ -417,7 +416,7 @@ def requests_of(
         )
     requests = clients.get((mapping.fsid, mapping.client_id), missing)
     if isinstance(requests, NotObserved):
-        return requests, requests
+        return requests
     if mapping.image_id is None:
         name = "" if isinstance(mapping.spec, NotObserved) else mapping.spec.name
         return requests.of_image(header=f"{name}.rbd", data_prefix=f"rb.{name}")
