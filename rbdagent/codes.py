@@ -43,6 +43,9 @@ class Code(StrEnum):
     OBJECT_MAP_DISABLED = "RBD130"
     POOL_TAKES_NO_WRITES = "RBD131"
     MAPPING_WITHOUT_ITS_DATA = "RBD132"
+    MIRROR_SPLIT_BRAIN = "RBD133"
+    TWO_PRIMARIES = "RBD134"
+    MIRROR_NOT_COPIED = "RBD135"
 
     # Nodes, drivers and processes -----------------------------------------------------------------
 

@@ -102,7 +102,31 @@ class ImagePresence(StrEnum):
     GONE = "gone"
 
 
-class Placement(Stored, frozen=True, kw_only=True):
+class MirrorState(StrEnum):
+    """The state that an rbd-mirror daemon reports of a copy (mirror_image_status_state_t)."""
+
+    UNKNOWN = "unknown"
+    ERROR = "error"
+    SYNCING = "syncing"
+    STARTING_REPLAY = "starting_replay"
+    REPLAYING = "replaying"
+    STOPPING_REPLAY = "stopping_replay"
+    STOPPED = "stopped"
+
+
+class MirrorSite(Stored, frozen=True, kw_only=True):
+    """What the rbd-mirror daemon of one site reports about its copy of an image."""
+
+    is_local: bool
+    """Whether it is the daemon of this cluster."""
+    state: MirrorState
+    description: str
+    is_up: bool
+    """Whether the daemon runs."""
+    last_update: str | None = None
+
+
+class Placement(Stored, frozen=True, kw_only=True, tag=True):
     """The placement group of an object, and the OSDs that serve it."""
 
     name: str
@@ -141,6 +165,9 @@ class ImageView(Stored, frozen=True, kw_only=True):
     was not observed."""
     mirror_daemons: tuple[ServiceAddress, ...] | NotObserved = ()
     """Clients of rbd-mirror, of this cluster and of its peers; only for a mirrored image."""
+    mirror_sites: tuple[MirrorSite, ...] | NotObserved = NOT_REQUESTED
+    """Only for a mirrored image. Empty without a daemon here and a report of a peer: what the
+    copies are is then not known (measured with Ceph 18.2 and 20.2)."""
     snapshots: tuple[Int64, ...] | NotObserved = NOT_REQUESTED
     """Snapshots in all of the image's namespaces of snapshots, its trash included."""
     tasks: tuple[str, ...] | NotObserved = NOT_REQUESTED

@@ -278,6 +278,19 @@ class Recognised(Enum):
         None,
         Origin("ceph", "18.2.7", "src/mon/PGMap.cc, PGMap::get_health_checks"),
     )
+    SPLIT_BRAIN = (
+        # "split-brain detected" with a journal, "split-brain" with snapshots.
+        None,
+        r"\Asplit-brain\b",
+        None,
+        Origin("ceph", "18.2.7", "src/tools/rbd_mirror/image_replayer, BootstrapRequest"),
+    )
+    LOCAL_IS_PRIMARY = (
+        None,
+        r"\Alocal image is primary\Z",
+        None,
+        Origin("ceph", "18.2.7", "src/tools/rbd_mirror/ImageReplayer.cc"),
+    )
     OSD_IS_DOWN = (
         None,
         r"\Aosd\.(?P<osd>\d{1,9}) \(.*\) is down\Z",

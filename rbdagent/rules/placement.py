@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
 from rbdagent.model import NotObserved, observed_of
@@ -27,7 +27,7 @@ def waiting_for(context: RuleContext) -> Waits | None:
 
     The monitors state where the object is (``osd map``), and what is known of its group and OSDs
     (``health``). An OSD that has just stopped counts as up until the others have reported it, after
-    20 s or more (osd_heartbeat_grace), and its group as active. The text then says no more than
+    20 s or more (osd_heartbeat_grace), and its group as active. The text then states no more than
     that this OSD did not answer.
     """
     view = context.volume.image_view
@@ -48,7 +48,7 @@ def waiting_for(context: RuleContext) -> Waits | None:
     return Waits(
         text=f"{foreign_name(place.name)} is in PG {place.group}, {state}",
         evidence=(
-            f"PG {place.group} of {foreign_name(place.name)}: acting {_listed(place.acting) or 'none'}",
+            f"PG {place.group}: acting {_listed(place.acting) or 'none'}",
             *(f"ceph health: {foreign(line)}" for line in inactive),
             *(f"ceph health: osd.{number} is down" for number in down),
         ),
@@ -76,18 +76,23 @@ def _line_of_group(place: Placement, checks: tuple[HealthCheck, ...]) -> tuple[s
 
 
 def _down(place: Placement, checks: tuple[HealthCheck, ...]) -> tuple[int, ...]:
-    """Return the OSDs of the group that are down.
+    """Return the OSDs of the group that are down; of a group without OSDs, all that are down.
 
-    Of a group that has lost all its OSDs, the acting set still names the last one.
+    A replicated group whose only OSD is marked down has an empty acting set.
     """
-    reported = {
-        names["osd"]
+    reported = tuple(
+        int(names["osd"])
         for check in checks
         if check.name == "OSD_DOWN"
         for names in map(Recognised.OSD_IS_DOWN.named_in, check.texts[1:])
         if names is not None
-    }
-    return tuple(osd for osd in place.acting if str(osd) in reported)
+    )
+    if not place.acting:
+        return reported[:_MOST_DOWN]
+    return tuple(osd for osd in place.acting if osd in reported)
+
+
+_MOST_DOWN: Final = 3
 
 
 def _listed(osds: tuple[int, ...]) -> str:

@@ -449,6 +449,35 @@ def test_a_hung_osd_is_not_observed_but_the_monitors_are(ceph: CephCluster) -> N
     wait_until(lambda: "img" not in ceph.rbd("ls", "k8s"), timeout_s=30, what="the OSD to go on")
 
 
+def test_placement_group_and_osd_that_do_not_answer_are_named(ceph: CephCluster) -> None:
+    """The monitors mark the OSD down only after reports of others; the test does it."""
+    ceph.create_image("k8s/placed")
+    ceph.pause_osd()
+    try:
+        before = _about_image(ceph, "k8s/placed")
+        ceph.ceph("osd", "down", "0")
+        after = _about_image(ceph, "k8s/placed")
+    finally:
+        ceph.resume_osd()
+    wait_until(lambda: "placed" in ceph.rbd("ls", "k8s"), timeout_s=60, what="the OSD to go on")
+    assert "rbd_id.placed is in PG " in before
+    assert ", whose primary is osd.0)" in before
+    # The only OSD of the group is gone: it has no acting set any more.
+    assert ", which no OSD serves)" in after
+
+
+def _about_image(ceph: CephCluster, image: str) -> str:
+    """Return the message of who-holds about an image for which Ceph does not answer."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rbdagent", "who-holds", image, "--no-kube", "-o", "json",
+         "--ceph-conf", ceph.conf, "--ceph-timeout", "2s", "--ceph-keyring",
+         ceph.conf.parent / "ceph.client.rbdagent.keyring"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    findings = json.loads(done.stdout)["findings"]
+    return str(next(found["message"] for found in findings if found["code"] == "RBD905"))
+
+
 def test_two_clusters_with_equal_names_are_kept_separate(
     ceph: CephCluster, processes: Processes, tmp_path: Path
 ) -> None:

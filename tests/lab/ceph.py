@@ -154,10 +154,11 @@ class CephCluster:
         )  # fmt: skip
         self._start("mgr", "ceph-mgr", "-i", "x", "--mgr-data", directory, "--keyring", keyring)
 
-    def mirror_from(self, primary: CephCluster, pool: str) -> None:
+    def mirror_from(self, primary: CephCluster, pool: str, *, direction: str = "rx-only") -> None:
         """Start an rbd-mirror that copies the mirrored images of a pool from another cluster.
 
-        Both have a mgr: without one the daemon cannot register.
+        Both have a mgr: without one the daemon cannot register. With the direction ``rx-tx``, each
+        daemon reports to both clusters, and the other cluster may start one too.
         """
         for cluster in (primary, self):
             cluster.rbd("mirror", "pool", "enable", pool, "image")
@@ -166,7 +167,11 @@ class CephCluster:
             primary.rbd("mirror", "pool", "peer", "bootstrap", "create", "--site-name=one", pool)
         )
         self.rbd("mirror", "pool", "peer", "bootstrap", "import", "--site-name=two",
-                 "--direction=rx-only", pool, str(token))  # fmt: skip
+                 f"--direction={direction}", pool, str(token))  # fmt: skip
+        self.start_mirror()
+
+    def start_mirror(self) -> None:
+        """Start an rbd-mirror of this cluster for the peers of its pools."""
         caps = {"mon": "profile rbd-mirror", "osd": "profile rbd", "mgr": "profile rbd"}
         keyring = self.create_user("mirror", caps)
         # Each of its pools has a client that reads the default configuration file.

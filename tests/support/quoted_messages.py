@@ -760,6 +760,12 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             SOURCE,
         ),
     ),
+    Recognised.SPLIT_BRAIN: (
+        Quote("split-brain", TOOL),
+        Quote("split-brain detected", TOOL),
+    ),
+    Recognised.LOCAL_IS_PRIMARY: (Quote("local image is primary", TOOL),),
+    Recognised.OSD_IS_DOWN: (Quote("osd.0 (root=default,host=node) is down", TOOL),),
     Recognised.OSD_NAMED: (
         Quote("1 slow ops, oldest one blocked for 284 sec, osd.1 has slow ops", SOURCE),
         Quote(

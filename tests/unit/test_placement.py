@@ -80,7 +80,7 @@ def test_command_names_an_osd_that_is_down_before_the_primary() -> None:
 
 
 def test_missing_osds_of_an_erasure_coded_pool_are_left_out() -> None:
-    """CRUSH_ITEM_NONE stands for them."""
+    """Their number is that of CRUSH_ITEM_NONE."""
     answer = {
         "objname": "rbd_header.1",
         "pgid": "5.0",
@@ -102,3 +102,7 @@ def test_osds_that_are_down_are_read_from_health() -> None:
         }
     }
     assert read_health((answer,)) == (DOWN,)
+
+
+def test_osds_that_are_down_are_evidence_for_a_group_that_no_osd_serves() -> None:
+    assert "ceph health: osd.3 is down" in late(NO_OSD, DOWN).evidence

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import time
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.collect.ceph.connection import is_late, name_of, osd_error, read_placement
@@ -18,11 +19,14 @@ from rbdagent.model import (
     ImagePresence,
     ImageView,
     LockHolder,
+    MirrorSite,
+    MirrorState,
     NotObserved,
     Placement,
     Watcher,
 )
 from rbdagent.parse.address import parse_address, parse_client
+from rbdagent.parse.excerpt import shortened
 from rbdagent.parse.handle import CLIENT_ADDRESS
 
 if TYPE_CHECKING:
@@ -47,6 +51,7 @@ _NO_UNKNOWN_WATCHER: Final = NotObserved(
 )
 
 _MOST_KEYS: Final = 256
+_MOST_SITES: Final = 8
 _MOST_SNAPSHOTS: Final = 1024
 """krbd maps no image with more than 510 (RBD_MAX_SNAP_COUNT in drivers/block/rbd.c)."""
 _METADATA_KEYS: Final = (
@@ -152,8 +157,10 @@ def _facts(
     if known is not None:
         mirrored, primary = _mirrored(cluster, opened)
     daemons: tuple[ServiceAddress, ...] | NotObserved = ()
+    sites: tuple[MirrorSite, ...] | NotObserved = NOT_REQUESTED
     if mirrored is True:
         daemons = mirror_daemons(cluster, context.get_pool_id(), spec.namespace)
+        sites = _sites(cluster, opened)
     elif isinstance(mirrored, NotObserved):
         daemons = mirrored
     tasks: tuple[str, ...] | NotObserved = _NO_UNKNOWN_WATCHER
@@ -181,6 +188,7 @@ def _facts(
         mirrored=mirrored,
         primary=primary,
         mirror_daemons=daemons,
+        mirror_sites=sites,
         snapshots=_snapshots(cluster, opened, spec)
         if known is not None and (presence is ImagePresence.TRASH or image_id in known.snapshots_of)
         else NOT_REQUESTED,
@@ -330,6 +338,35 @@ def _mirrored(cluster: Cluster, opened: Handle) -> tuple[bool | NotObserved, boo
     # rbd-mirror also has the image open while its mirroring is being enabled or disabled.
     mirrored = bool(info["state"] != cluster.rbd.RBD_MIRROR_IMAGE_DISABLED)
     return mirrored, bool(info["primary"]) if mirrored else None
+
+
+def _sites(cluster: Cluster, opened: Handle) -> tuple[MirrorSite, ...] | NotObserved:
+    """Return what the daemon of each site reports about its copy of a mirrored image.
+
+    The binding has the report of the local daemon beside those of the others, if there is one.
+    """
+    try:
+        with warnings.catch_warnings():
+            # rbd.pyx converts times with datetime.utcfromtimestamp (python/cpython#103857).
+            warnings.simplefilter("ignore", DeprecationWarning)
+            status = opened.mirror_image_get_status()
+    except (cluster.rbd.Error, UnicodeDecodeError) as error:
+        return NotObserved(reason=f"the status of mirroring: {error}")
+    own = (_site(status, is_local=True),) if "state" in status else ()
+    others = itertools.islice(status["remote_statuses"], _MOST_SITES)
+    return (*own, *(_site(site, is_local=False) for site in others))
+
+
+def _site(status: dict[str, Any], *, is_local: bool) -> MirrorSite:
+    states = tuple(MirrorState)
+    number, updated = int(status["state"]), status.get("last_update")
+    return MirrorSite(
+        is_local=is_local,
+        state=states[number] if number < len(states) else MirrorState.UNKNOWN,
+        description=shortened(str(status["description"])),
+        is_up=bool(status["up"]),
+        last_update=None if updated is None else f"{updated:%Y-%m-%dT%H:%M:%SZ}",
+    )
 
 
 def _is_clone(cluster: Cluster, opened: Handle) -> bool:

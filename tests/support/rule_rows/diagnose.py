@@ -17,7 +17,10 @@ from rbdagent.model import (
     ImageSpec,
     InTreeRbdSource,
     LockHolder,
+    MirrorSite,
+    MirrorState,
     NbdState,
+    NotObserved,
     ObjectRef,
     OtherSource,
     ServiceAddress,
@@ -72,6 +75,7 @@ from tests.support.snapshots import (
 )
 
 if TYPE_CHECKING:
+    from rbdagent.model import Snapshot
     from tests.support.rule_tables import Table
 
 MULTI_ATTACH: Final = event(
@@ -106,6 +110,26 @@ GONE_IMAGE: Final = image_view(presence=ImagePresence.GONE, image_id=None, watch
 BY_DEVICE: Final = target(argument="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
 OTHER_PV: Final = volume(name="pv-copy", uid="other")
 CSI: Final = CsiSource(driver=DRIVER, volume_handle="by-hand")
+PRIMARY: Final = "local image is primary"
+
+
+def site(description: str, **changes: Any) -> MirrorSite:  # noqa: ANN401 - fields of the site
+    """Return what an rbd-mirror daemon reports; of this cluster, and up and stopped by default."""
+    reported = MirrorSite(
+        is_local=True,
+        state=MirrorState.STOPPED,
+        description=description,
+        is_up=True,
+        last_update=JUST_NOW,
+    )
+    return replace(reported, **changes)
+
+
+def mirrored(*sites: MirrorSite, primary: bool = False) -> Snapshot:
+    """Return a node that has a mirrored image mapped, and what the sites report about it."""
+    return world(of_image={"mirrored": True, "primary": primary, "mirror_sites": sites})
+
+
 DEPLOYMENT: Final = ("ReplicaSet/web-5d4f", "ReplicaSet/web-77aa")
 
 
@@ -166,6 +190,20 @@ REPORTED: Final[dict[str, Table]] = {
                 "pods": (pod(), pod("b", "worker-2")),
             },
         )
+    },
+    "RBD133": {
+        "of snapshots": mirrored(site("split-brain", state=MirrorState.ERROR)),
+        "of a journal, by the peer": mirrored(
+            site("split-brain detected", state=MirrorState.ERROR, is_local=False)
+        ),
+    },
+    "RBD134": {"both promoted": mirrored(site(PRIMARY, is_local=False), primary=True)},
+    "RBD135": {
+        "an error": mirrored(site("failed to open", state=MirrorState.ERROR)),
+        "no daemon here": mirrored(site("replaying, {}", is_up=False)),
+        "no daemon at the peer": mirrored(
+            site("stopped", is_up=False, is_local=False), primary=True
+        ),
     },
     "RBD131": {
         "a pool at its quota": world(
@@ -429,6 +467,36 @@ NOT_REPORTED: Final[dict[str, Table]] = {
                 "pods": (pod(deleting_since=OBSERVED, containers=(crashing("CrashLoopBackOff"),)),)
             }
         ),
+    },
+    "RBD133": {
+        "the first copy": mirrored(
+            site("bootstrapping, IMAGE_SYNC/COPY_IMAGE 24%", state=MirrorState.SYNCING)
+        ),
+        "another error": mirrored(site("failed to open", state=MirrorState.ERROR)),
+        "the status was not observed": world(
+            of_image={
+                "mirrored": True,
+                "primary": False,
+                "mirror_sites": NotObserved(reason="the status of mirroring: no answer"),
+            }
+        ),
+        "no report": mirrored(),
+    },
+    "RBD134": {
+        "primary here": mirrored(site(PRIMARY), primary=True),
+        "primary there": mirrored(site(PRIMARY, is_local=False)),
+        "the peer was demoted": mirrored(
+            site("remote image is not primary", state=MirrorState.UNKNOWN, is_local=False),
+            primary=True,
+        ),
+        "the peer's daemon is gone": mirrored(
+            site(PRIMARY, is_local=False, is_up=False), primary=True
+        ),
+    },
+    "RBD135": {
+        "replaying": mirrored(site("replaying, {}", state=MirrorState.REPLAYING)),
+        "split brain": mirrored(site("split-brain", state=MirrorState.ERROR)),
+        "no report": mirrored(primary=True),
     },
     "RBD129": {
         "primary": world(of_image={"primary": True}, in_kube={"pods": (pod(),)}),
