@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.codes import Code
 from rbdagent.commands import command
-from rbdagent.model import LifecycleStep, MirrorState, Recovery, Severity, Subject, observed_of
+from rbdagent.model import (
+    LifecycleStep,
+    MirrorState,
+    Recovery,
+    Severity,
+    Subject,
+    observed_of,
+    stated,
+)
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import Rule, finding
@@ -64,8 +72,11 @@ def split_brain(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.MIRROR_SPLIT_BRAIN,
             Subject.of_image(view.spec),
-            f"The copies of {view.spec} in the mirrored clusters have diverged, and rbd-mirror "
-            "copies nothing. A resync discards one side: decide which one first.",
+            stated(
+                "The copies of {image} in the mirrored clusters have diverged, and rbd-mirror "
+                "copies nothing. A resync discards one side: decide which one first.",
+                image=view.spec,
+            ),
             evidence=(_role(view), *map(_line, _sites(view))),
             commands=(_show(view),),
         )
@@ -86,9 +97,13 @@ def two_primaries(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.TWO_PRIMARIES,
                 Subject.of_image(view.spec),
-                f"{view.spec} is primary in this cluster, and the peer cluster reported at "
-                f"{site.last_update} that it is primary there: if a failover is not just in "
-                "progress, both sides can be written, and their data differs.",
+                stated(
+                    "{image} is primary in this cluster, and the peer cluster reported at {time} "
+                    "that it is primary there: if a failover is not just in progress, both sides "
+                    "can be written, and their data differs.",
+                    image=view.spec,
+                    time=site.last_update,
+                ),
                 evidence=(_role(view), *map(_line, _sites(view))),
                 commands=(_show(view),),
             )
@@ -104,12 +119,18 @@ def not_copied(context: RuleContext) -> Iterator[Finding]:
         if site.is_up and site.state is not MirrorState.ERROR:
             continue
         where = "of this cluster" if site.is_local else "of a peer cluster"
-        what = f"reports {foreign(site.description)}" if site.is_up else "does not run"
+        what = stated("does not run")
+        if site.is_up:
+            what = stated("reports {error}", error=foreign(site.description))
         yield finding(
             Code.MIRROR_NOT_COPIED,
             Subject.of_image(view.spec),
-            f"The rbd-mirror daemon {where} {what}: the copy of {view.spec} is as old as its last "
-            "update.",
+            stated(
+                "The rbd-mirror daemon {} {}: the copy of {image} is as old as its last update.",
+                where,
+                what,
+                image=view.spec,
+            ),
             evidence=(_role(view), _line(site)),
             commands=(_show(view),),
         )

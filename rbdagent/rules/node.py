@@ -283,6 +283,8 @@ class _Hang(NamedTuple):
     requests: tuple[str, ...]
     clients: tuple[str, ...]
     """The clients of these requests."""
+    places: tuple[str, ...]
+    """The placement groups and OSDs of these requests: ``PG 5.0 on osd.3``."""
     strange: tuple[str, ...]
     """Their addresses, as far as the node does not have them."""
     is_certain: bool
@@ -343,6 +345,7 @@ def _hang_here(context: RuleContext) -> _Hang:
     asleep: list[ProcessRef] = []
     requests: list[str] = []
     clients: list[str] = []
+    places: list[str] = []
     strange: list[str] = []
     is_certain = False
     for holder_verdict in context.holder_verdicts:
@@ -363,6 +366,7 @@ def _hang_here(context: RuleContext) -> _Hang:
         requests += hung
         if hung and holder.mapping is not None:
             clients.append(f"client.{holder.mapping.client_id}")
+            places += holder.mapping.hung_at
             strange += _strange_address(context, holder.mapping)
         is_certain |= bool(sleeping) or (
             bool(hung) and holder_verdict.verdict is not Verdict.IN_USE
@@ -374,6 +378,7 @@ def _hang_here(context: RuleContext) -> _Hang:
         tuple(sorted(asleep, key=lambda process: process.started_at or "")),
         tuple(dict.fromkeys(requests)),
         tuple(dict.fromkeys(clients)),
+        tuple(dict.fromkeys(places)),
         tuple(dict.fromkeys(strange)),
         is_certain,
     )
@@ -496,8 +501,10 @@ def _of_what_waits(
     if hang.requests:
         since = stated(" since {since} or longer", since=stuck[0].at) if stuck else ""
         what = stated(
-            "{} of {clients} on {node} to Ceph have no answer{}",
+            "{} of {clients} on {node} to Ceph{} {} no answer{}",
             _count(hang.requests),
+            stated(" ({places})", places=hang.places[:_MOST_PLACES]) if hang.places else "",
+            "has" if len(hang.requests) == 1 else "have",
             since,
             clients=hang.clients,
             node=context.here,
@@ -515,6 +522,9 @@ def _of_what_waits(
         osd,
     )
     return _Side(message, (_HEALTH, log), _LOOK_AT_THE_NODE)
+
+
+_MOST_PLACES: Final = 3
 
 
 def _of_slow_osds(context: RuleContext, hangs: Statement, slow: SlowOsds) -> _Side:

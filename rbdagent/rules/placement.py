@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
-from rbdagent.model import NotObserved, observed_of
+from rbdagent.model import NotObserved, observed_of, stated
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
-    from rbdagent.model import ClusterView, Command, HealthCheck, Placement
+    from rbdagent.model import ClusterView, Command, HealthCheck, Placement, Statement
     from rbdagent.rules.context import RuleContext
 
 
 class Waits(NamedTuple):
     """Holds what an image waits for: in words, as evidence, and what shows more."""
 
-    text: str
+    text: Statement
     evidence: tuple[str, ...]
     commands: tuple[Command, ...]
 
@@ -38,17 +38,23 @@ def waiting_for(context: RuleContext) -> Waits | None:
     inactive = _line_of_group(place, checks)
     down = _down(place, checks)
     if not place.acting:
-        state = "which no OSD serves"
+        state = stated("which no OSD serves")
     elif inactive:
-        state = "which serves no I/O"
+        state = stated("which serves no I/O")
     elif down:
-        state = f"and {_listed(down)} {'is' if len(down) == 1 else 'are'} down"
+        are = "is" if len(down) == 1 else "are"
+        state = stated("and {osds} {} down", are, osds=_names(down))
     else:
-        state = f"whose primary is osd.{place.acting[0]}"
+        state = stated("whose primary is {osd}", osd=f"osd.{place.acting[0]}")
     return Waits(
-        text=f"{foreign_name(place.name)} is in PG {place.group}, {state}",
+        text=stated(
+            "{object} is in PG {group}, {}",
+            state,
+            object=foreign_name(place.name),
+            group=foreign_name(place.group),
+        ),
         evidence=(
-            f"PG {place.group}: acting {_listed(place.acting) or 'none'}",
+            f"PG {place.group}: acting {', '.join(_names(place.acting)) or 'none'}",
             *(f"ceph health: {foreign(line)}" for line in inactive),
             *(f"ceph health: osd.{number} is down" for number in down),
         ),
@@ -95,5 +101,5 @@ def _down(place: Placement, checks: tuple[HealthCheck, ...]) -> tuple[int, ...]:
 _MOST_DOWN: Final = 3
 
 
-def _listed(osds: tuple[int, ...]) -> str:
-    return ", ".join(f"osd.{number}" for number in osds)
+def _names(osds: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"osd.{number}" for number in osds)

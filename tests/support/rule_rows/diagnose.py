@@ -297,7 +297,9 @@ REPORTED: Final[dict[str, Table]] = {
                 )
             }
         ),
-        "osdc": world(mapped={"hung_requests": ("read rbd_data.1",)}),
+        "osdc": world(
+            mapped={"hung_requests": ("read rbd_data.1",), "hung_at": ("PG 1.6 on osd.0",)}
+        ),
         "osdc under a running pod": world(
             mapped={"hung_requests": ("watch-ping rbd_header.1", "write rbd_data.1")},
             in_kube={"pods": (pod(),)},
