@@ -164,6 +164,19 @@ class IoCounters(Stored, frozen=True, kw_only=True, tag=True):
     """None if the kernel does not count them (before 5.5, commit b6866318657)."""
 
 
+class IoBytes(Stored, frozen=True, kw_only=True, tag=True):
+    """Bytes that a block device has read and written since its creation, and when that was read.
+
+    They are apart from `IoCounters`, whose equality is a condition of an unmap (RBD510).
+    """
+
+    read: Int64
+    written: Int64
+    uptime_s: float
+    """Seconds since boot, including suspension, when the counters were read: a rate needs the time
+    of the counters, not that of the observation, which ends seconds later."""
+
+
 class Mapping(Stored, frozen=True, kw_only=True):
     """One ``/sys/bus/rbd/devices/N``, or one rbd-nbd device, and what keeps it busy."""
 
@@ -206,6 +219,8 @@ class Mapping(Stored, frozen=True, kw_only=True):
     """The placement groups and OSDs of these requests: ``PG 5.0 on osd.3``."""
     io_counters: IoCounters | NotObserved = NOT_REQUESTED
     """Counters of the device, including its partitions and devices stacked on it."""
+    io_bytes: IoBytes | NotObserved = NOT_REQUESTED
+    """Bytes of the same reads and writes."""
     nbd: NbdState | None = None
 
     @property

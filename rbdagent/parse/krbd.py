@@ -15,7 +15,10 @@ _FEATURES: Final = re.compile(r"0x[0-9a-f]{1,16}")
 _OBJECT_MAP: Final = 1 << 3
 """RBD_FEATURE_OBJECT_MAP (drivers/block/rbd_types.h)."""
 _READS, _WRITES, _IN_FLIGHT, _DISCARDS, _FLUSHES = 0, 4, 8, 11, 15
+_SECTORS_READ, _SECTORS_WRITTEN = 2, 6
 """Columns of a block device's ``stat`` (Documentation/block/stat.rst)."""
+_SECTOR_BYTES: Final = 512
+"""The unit of the sectors in ``stat``, whatever the device's own block size is."""
 _OLDEST_COLUMNS: Final = 11
 _MOST_DIGITS: Final = 19
 """No number of 64 bits has more digits; Python refuses to parse one with thousands of them."""
@@ -58,18 +61,39 @@ def parse_io_counters(text: str, *, where: str) -> IoCounters:
     Raises:
         ParseError: a column is missing, or is not a count of `Int64`.
     """
-    columns = text.split()
-    if len(columns) < _OLDEST_COLUMNS or not all(map(_is_count, columns)):
-        raise ParseError(
-            what="a block device's counters", where=where, text=text, expected="11 counts or more"
-        )
-    counts = dict(enumerate(map(int, columns)))
+    counts = _counts(text, where=where)
     return IoCounters(
         reads=counts[_READS],
         writes=counts[_WRITES],
         in_flight=counts[_IN_FLIGHT],
         discards=counts.get(_DISCARDS),
         flushes=counts.get(_FLUSHES),
+    )
+
+
+def parse_io_bytes(text: str, *, where: str) -> tuple[int, int]:
+    """Parse the bytes read and written from a block device's ``stat``.
+
+    Raises:
+        ParseError: a column is missing, or is not a count of `Int64`.
+    """
+    counts = _counts(text, where=where)
+    read, written = counts[_SECTORS_READ] * _SECTOR_BYTES, counts[_SECTORS_WRITTEN] * _SECTOR_BYTES
+    if max(read, written) > INT64_MAX:
+        raise _not_counters(text, where)
+    return read, written
+
+
+def _counts(text: str, *, where: str) -> dict[int, int]:
+    columns = text.split()
+    if len(columns) < _OLDEST_COLUMNS or not all(map(_is_count, columns)):
+        raise _not_counters(text, where)
+    return dict(enumerate(map(int, columns)))
+
+
+def _not_counters(text: str, where: str) -> ParseError:
+    return ParseError(
+        what="a block device's counters", where=where, text=text, expected="11 counts or more"
     )
 
 

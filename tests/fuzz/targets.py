@@ -553,6 +553,7 @@ TARGETS: Final = (
     _target(krbd.parse_user, _SYSFS, _of_text(krbd.parse_user)),
     _target(krbd.parse_number, _SYSFS, _of_text(krbd.parse_number, where=_WHERE)),
     _target(krbd.parse_io_counters, _SYSFS, _of_text(krbd.parse_io_counters, where=_WHERE)),
+    _target(krbd.parse_io_bytes, _SYSFS, _of_text(krbd.parse_io_bytes, where=_WHERE)),
     _target(krbd.parse_osdc, _OSDC, _of_text(_osdc)),
     _target(
         kubelet.parse_volume_data,

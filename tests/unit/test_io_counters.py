@@ -1,7 +1,8 @@
-"""A device's I/O counters: read from sysfs, or not observed with a reason."""
+"""A device's I/O counters: read from sysfs, or not observed with a reason, and their rates."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 
 from rbdagent.collect.node.rbd_sysfs import observe_krbd
 from rbdagent.errors import ParseError
-from rbdagent.model import INT64_MAX, IoCounters, NotObserved
-from rbdagent.parse.krbd import parse_io_counters
+from rbdagent.model import INT64_MAX, IoBytes, IoCounters, NotObserved
+from rbdagent.parse.krbd import parse_io_bytes, parse_io_counters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +82,13 @@ def sysfs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def io_bytes(sysfs: Path) -> IoBytes | NotObserved:
+    """Return the bytes of the one device."""
+    found = observe_krbd(sysfs, sysfs)
+    assert not isinstance(found, NotObserved)
+    return found[0].mapping.io_bytes
+
+
 def counters(sysfs: Path) -> IoCounters | NotObserved:
     """Return the counters of the one device."""
     found = observe_krbd(sysfs, sysfs)
@@ -119,3 +127,39 @@ def test_unparsable_counters_leave_the_device_observed(
 ) -> None:
     (sysfs / "block/rbd0/stat").write_text("1 2 three\n")
     assert "three" in reason(sysfs)
+
+
+# --------------------------------------------------------------------------------------------------
+# Bytes
+# --------------------------------------------------------------------------------------------------
+
+
+def test_bytes_are_sectors_of_512_bytes_at_a_time_since_boot(sysfs: Path) -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    found = io_bytes(sysfs)
+    assert isinstance(found, IoBytes)
+    assert (found.read, found.written) == (20968 * 512, 320 * 512)
+    assert before <= found.uptime_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@given(counts=st.lists(COUNTS, min_size=11, max_size=24))
+def test_bytes_are_read_or_beyond_the_range_of_their_type(counts: list[int]) -> None:
+    line, expected = " ".join(map(str, counts)), (counts[2] * 512, counts[6] * 512)
+    if max(expected) <= INT64_MAX:
+        assert parse_io_bytes(line, where="stat") == expected
+    else:
+        with pytest.raises(ParseError):
+            parse_io_bytes(line, where="stat")
+
+
+def test_bytes_that_cannot_be_read_leave_the_counters_observed(sysfs: Path) -> None:
+    columns = STAT.split()
+    columns[2] = str(INT64_MAX)
+    (sysfs / "block/rbd0/stat").write_text(" ".join(columns))
+    assert counters(sysfs) == COUNTERS
+    assert isinstance(io_bytes(sysfs), NotObserved)
+
+
+def test_bytes_that_the_kernel_does_not_count_are_not_observed(sysfs: Path) -> None:
+    (sysfs / "block/rbd0/queue/iostats").write_text("0\n")
+    assert isinstance(io_bytes(sysfs), NotObserved)

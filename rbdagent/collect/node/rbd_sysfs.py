@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from rbdagent.model import (
     DeviceKind,
     DeviceNumber,
     ImageSpec,
+    IoBytes,
     IoCounters,
     Mapping,
     NbdState,
@@ -28,6 +30,7 @@ from rbdagent.parse.krbd import (
     ClientRequests,
     ImageRequests,
     has_object_map,
+    parse_io_bytes,
     parse_io_counters,
     parse_number,
     parse_osdc,
@@ -129,6 +132,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
     client = text.get("client_id")
     address = text.get("client_addr")
     snapshot = parse_snapshot(text.get("current_snap", "-"))
+    io_counters, io_bytes = _io(sysfs, kernel_name)
     mapping = Mapping(
         kind=DeviceKind.KRBD,
         device_id=number,
@@ -154,7 +158,8 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         has_object_map=has_object_map(text.get("features", "")),
         device_node_present=_node_present(nodes, kernel_name),
         incarnation=_incarnation(sysfs, directory, kernel_name),
-        io_counters=_io_counters(sysfs, kernel_name),
+        io_counters=io_counters,
+        io_bytes=io_bytes,
     )
     return _with_stack(sysfs, mapping)
 
@@ -172,6 +177,7 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
             # disconnect (nbd_start_device() and nbd_config_put() in drivers/block/nbd.c).
             continue
         size = text_or_none(sysfs / "block" / name / "size")
+        io_counters, io_bytes = _io(sysfs, name)
         mapping = Mapping(
             kind=DeviceKind.NBD,
             device_id=int(name.removeprefix("nbd")),
@@ -184,7 +190,8 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
             read_only=_read_only(sysfs, name),
             size_bytes=int(size) * _SECTOR_BYTES if size and size.isdigit() else None,
             device_node_present=_node_present(nodes, name),
-            io_counters=_io_counters(sysfs, name),
+            io_counters=io_counters,
+            io_bytes=io_bytes,
             nbd=NbdState(
                 recorded_pid=int(pid) if pid.isdigit() else None,
                 backend=text_or_none(sysfs / "block" / name / "backend") or None,
@@ -229,8 +236,25 @@ def _read_only(sysfs: Path, kernel_name: str) -> bool | NotObserved:
     return text == "1"
 
 
-def _io_counters(sysfs: Path, kernel_name: str) -> IoCounters | NotObserved:
-    """Read the counters of completed I/O. Reading sysfs causes no I/O on the device.
+def _io(sysfs: Path, kernel_name: str) -> tuple[IoCounters | NotObserved, IoBytes | NotObserved]:
+    """Read the counters of completed I/O. Reading sysfs causes no I/O on the device."""
+    text = _stat(sysfs, kernel_name)
+    if isinstance(text, NotObserved):
+        return text, text
+    where, uptime_s = f"{sysfs}/block/{kernel_name}/stat", time.clock_gettime(time.CLOCK_BOOTTIME)
+    try:
+        counters = parse_io_counters(text, where=where)
+    except ParseError as error:
+        return NotObserved(reason=str(error)), NotObserved(reason=str(error))
+    try:
+        read, written = parse_io_bytes(text, where=where)
+    except ParseError as error:
+        return counters, NotObserved(reason=str(error))
+    return counters, IoBytes(read=read, written=written, uptime_s=uptime_s)
+
+
+def _stat(sysfs: Path, kernel_name: str) -> str | NotObserved:
+    """Read ``stat`` of a block device, unless the kernel does not count.
 
     With ``queue/iostats`` at 0 the kernel counts nothing, and I/O does not change the counters
     (Documentation/ABI/stable/sysfs-block).
@@ -245,12 +269,7 @@ def _io_counters(sysfs: Path, kernel_name: str) -> IoCounters | NotObserved:
             hint=f"echo 1 >{block}/queue/iostats",
         )
     text = read_text(f"{block}/stat")
-    if not isinstance(text, str):
-        return text or NotObserved(reason=f"{block}/stat: no such attribute")
-    try:
-        return parse_io_counters(text, where=f"{block}/stat")
-    except ParseError as error:
-        return NotObserved(reason=str(error))
+    return NotObserved(reason=f"{block}/stat: no such attribute") if text is None else text
 
 
 def _nodes(host_root: Path) -> Nodes:
