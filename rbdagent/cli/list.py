@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rbdagent.config import Settings
-    from rbdagent.model import Diagnosis, PersistentVolumeClaim, Snapshot
+    from rbdagent.model import Diagnosis, NodeView, PersistentVolumeClaim, Snapshot
+    from rbdagent.report.text.io import Rates
 
 
 class _FleetFlags(NamedTuple):
@@ -92,9 +93,13 @@ def command(
     from rbdagent.model import Target, TargetKind
 
     wanted = _wanted(namespace, selector)
+    repeats = watch and source is None
+    earlier: NodeView | None = None
 
     def once() -> tuple[str, int]:
+        nonlocal earlier
         from rbdagent.correlate import correlate_node
+        from rbdagent.correlate.device_io import io_rates
         from rbdagent.correlate.image_identity import are_mappings_observed
         from rbdagent.rules import diagnose
 
@@ -104,14 +109,20 @@ def command(
             lambda diagnoses: diagnoses,
             source=source,
         )
+        before, earlier = earlier, snapshot.node
         if wanted:
             diagnoses = _only(wanted, diagnoses, snapshot)
         code = exit_code(diagnoses, fail_on)
         if code == 0 and not are_mappings_observed(snapshot.node):
             code = 1
-        return _render_mappings(diagnoses, snapshot, output, wanted), code
+        if output in {"json", "yaml"}:
+            from rbdagent.report.json.mappings import mapping_list
 
-    return repeat(once, watch=watch and source is None)
+            return data_text(mapping_list(diagnoses, snapshot, before), output), code
+        rates = io_rates(snapshot.node, before) if repeats else None
+        return _render_mappings(diagnoses, snapshot, output, wanted, rates), code
+
+    return repeat(once, watch=repeats, with_io=True)
 
 
 class _Wanted(NamedTuple):
@@ -167,15 +178,15 @@ def _only(wanted: _Wanted, diagnoses: list[Diagnosis], snapshot: Snapshot) -> li
 
 
 def _render_mappings(
-    diagnoses: Sequence[Diagnosis], found: Snapshot, output: str, wanted: _Wanted
+    diagnoses: Sequence[Diagnosis],
+    found: Snapshot,
+    output: str,
+    wanted: _Wanted,
+    rates: Rates | None,
 ) -> str:
-    if output in {"json", "yaml"}:
-        from rbdagent.report.json.mappings import mapping_list
-
-        return data_text(mapping_list(diagnoses, found), output)
     from rbdagent.report.text.holders import holder_names
     from rbdagent.report.text.mappings import mapping_table
 
     if output == "name":
         return holder_names([holder for diagnosis in diagnoses for holder in diagnosis.local])
-    return mapping_table(diagnoses, found, layout_of(output), of=wanted.in_words)
+    return mapping_table(diagnoses, found, layout_of(output), of=wanted.in_words, rates=rates)

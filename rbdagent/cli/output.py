@@ -169,13 +169,20 @@ def exit_code_of_list(found: ClusterReport, snapshot: Snapshot, fail_on: str) ->
     return exit_code([affected.life.diagnosis for affected in found.stuck], fail_on)
 
 
-def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool = False) -> int:
+def repeat(
+    once: Callable[[], tuple[str, int]],
+    *,
+    watch: bool,
+    until_well: bool = False,
+    with_io: bool = False,
+) -> int:
     """Print the output; with --watch, repeat and print each output that differs from the last.
 
     Args:
         once: returns the output and its exit code.
         watch: repeat.
         until_well: stop repeating when the exit code is 0.
+        with_io: an output with other counts of I/O in JSON or YAML is another output.
     """
 
     def parts() -> Parts:
@@ -183,10 +190,12 @@ def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool
         yield text
         return code
 
-    return repeat_parts(parts, watch=watch, until_well=until_well)
+    return repeat_parts(parts, watch=watch, until_well=until_well, with_io=with_io)
 
 
-def repeat_parts(once: Callable[[], Parts], *, watch: bool, until_well: bool = False) -> int:
+def repeat_parts(
+    once: Callable[[], Parts], *, watch: bool, until_well: bool = False, with_io: bool = True
+) -> int:
     """Print each part of the output when it is known; with --watch, repeat as :func:`repeat` does.
 
     A repeated output is printed when all of it is known. Until then it is kept compressed, because
@@ -203,13 +212,13 @@ def repeat_parts(once: Callable[[], Parts], *, watch: bool, until_well: bool = F
     from rbdagent.parse.digests import sha256
 
     last = sha256()
-    code = _passed(once(), print_text, _timeless_to(last.update))
+    code = _passed(once(), print_text, _timeless_to(last.update, with_io=with_io))
     gc.enable()
     while not (until_well and code == 0):
         time.sleep(_WATCH_S)
         output, digest = KeptOutput(), sha256()
         try:
-            code = _passed(once(), output.add, _timeless_to(digest.update))
+            code = _passed(once(), output.add, _timeless_to(digest.update, with_io=with_io))
         except SourceError as error:
             complain(f"rbdagent: not refreshed at {now_utc()}: {shortened(str(error))}")
             continue
@@ -221,12 +230,23 @@ def repeat_parts(once: Callable[[], Parts], *, watch: bool, until_well: bool = F
     return code
 
 
-def _timeless_to(update: Callable[[bytes], None]) -> Callable[[str], None]:
+def _timeless_to(update: Callable[[bytes], None], *, with_io: bool) -> Callable[[str], None]:
     """Return a function that passes a part of an output to a digest, as :func:`_timeless` has it.
 
     A space replaces the white space between two parts, which is removed.
     """
-    return lambda text: update(f"{_timeless(text)} ".encode())
+    return lambda text: update(f"{_timeless(text if with_io else _without_io(text))} ".encode())
+
+
+def _without_io(text: str) -> str:
+    """Return an output without the counts of I/O in its JSON or YAML (``Io`` of json/holders.py).
+
+    Every volume in use has I/O all the time: with the counts, each output would differ.
+    """
+    import re
+
+    in_yaml = re.sub(r"^( +)io:\n(?:\1 +\S.*\n)+", "", text, flags=re.MULTILINE)
+    return re.sub(r'"io": \{[^{}]*\}', "", in_yaml)
 
 
 def _passed(parts: Parts, *receivers: Callable[[str], None]) -> int:

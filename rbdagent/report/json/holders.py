@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from rbdagent import model
+from rbdagent.correlate.device_io import io_of
 from rbdagent.model import NotObserved, unobserved
 from rbdagent.report.json.findings import Command, Finding, commands, findings
 from rbdagent.report.json.output import Object, Output, Time
@@ -14,6 +15,8 @@ from rbdagent.report.pod_names import pod_names_by_uid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rbdagent.correlate.device_io import DeviceIo
 
 _T = TypeVar("_T")
 _NO_START: Final = NotObserved(reason="the start time of the process was not observed")
@@ -87,6 +90,22 @@ class BlockHolder(Object, frozen=True, kw_only=True):
     label: str
 
 
+class Io(Object, frozen=True, kw_only=True):
+    """The I/O of a mapped device: completed requests and their bytes, and requests in flight.
+
+    That of its partitions and of devices stacked on it is part of it, and so are requests that
+    failed. If ``sinceMapping`` is false, earlier mappings of the same device are included: an nbd
+    device keeps its counters.
+    """
+
+    reads: int
+    read_bytes: int
+    writes: int
+    written_bytes: int
+    in_flight: int
+    since_mapping: bool
+
+
 class Attachment(Object, frozen=True, kw_only=True):
     """The VolumeAttachment of the volume to the node of the holder."""
 
@@ -118,6 +137,7 @@ class Holder(Object, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...] | None
     opened_by: tuple[OpenFile, ...] | None
     held_by: tuple[BlockHolder, ...] | None
+    io: Io | None
     pods: tuple[Pod, ...] | None
     attachment: Attachment | None
     since: Time | None
@@ -171,11 +191,13 @@ def holder(holder_verdict: model.HolderVerdict, names: Mapping[str, str]) -> Hol
     mounts = mapping.mounts if mapping else elsewhere
     openers = mapping.openers if mapping else elsewhere
     devices = mapping.holders if mapping else elsewhere
+    done = io_of(mapping) if mapping else elsewhere
     facts = {
         "readOnly": read_only,
         "mounts": mounts,
         "openedBy": openers,
         "heldBy": devices,
+        "io": done,
         "pods": client.pods,
         "attachment": client.attachment,
     }
@@ -197,6 +219,7 @@ def holder(holder_verdict: model.HolderVerdict, names: Mapping[str, str]) -> Hol
         mounts=_mounts(mounts, names),
         opened_by=_open_files(openers, names),
         held_by=_block_holders(devices),
+        io=_io(done),
         pods=_pods(client.pods),
         attachment=_attachment(client.attachment),
         since=holder_verdict.since,
@@ -310,6 +333,19 @@ def _block_holders(
         return None
     return tuple(
         BlockHolder(kind=device.kind, name=device.name, label=device.label) for device in devices
+    )
+
+
+def _io(done: DeviceIo | NotObserved) -> Io | None:
+    if isinstance(done, NotObserved):
+        return None
+    return Io(
+        reads=done.reads,
+        read_bytes=done.read_bytes,
+        writes=done.writes,
+        written_bytes=done.written_bytes,
+        in_flight=done.in_flight,
+        since_mapping=done.is_since_mapping,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec.structs import asdict
 
 from rbdagent import model
+from rbdagent.correlate.device_io import io_rates
 from rbdagent.model import NotObserved
 from rbdagent.parse.foreign import reported
 from rbdagent.report.json.findings import Finding, findings
@@ -17,14 +18,32 @@ from rbdagent.report.json.volume import Image, image, name_of_pv
 from rbdagent.report.pod_names import pod_names_by_uid
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping as Dict
     from collections.abc import Sequence
+
+    from rbdagent.correlate import device_io
+
+_NO_DEVICE: Final = NotObserved(reason="no device of the holder was observed")
+
+
+class IoRates(Object, frozen=True, kw_only=True):
+    """Completed I/O per second since the previous observation."""
+
+    reads: float
+    read_bytes: float
+    writes: float
+    written_bytes: float
 
 
 class Mapping(Holder, frozen=True, kw_only=True):
-    """A mapping of this node, with its verdict and its volume."""
+    """A mapping of this node, with its verdict and its volume.
+
+    ``ioRates`` needs an earlier observation, which ``--watch`` has.
+    """
 
     image: Image | None
     persistent_volume: str | None
+    io_rates: IoRates | None
 
 
 class MappingList(Output, frozen=True, kw_only=True):
@@ -74,22 +93,41 @@ class PublishedList(Output, frozen=True, kw_only=True):
     """Whether the reports of all selected nodes were read: the list is written while it is read."""
 
 
-def mapping_list(diagnoses: Sequence[model.Diagnosis], snapshot: model.Snapshot) -> MappingList:
-    """Return the output of ``list -o json``."""
+def mapping_list(
+    diagnoses: Sequence[model.Diagnosis],
+    snapshot: model.Snapshot,
+    earlier: model.NodeView | None = None,
+) -> MappingList:
+    """Return the output of ``list -o json``; ``earlier`` is the previous observation, if any."""
     names = pod_names_by_uid(snapshot)
+    rates = io_rates(snapshot.node, earlier)
     return MappingList(
         observed_at=snapshot.observed_at,
         items=tuple(
-            Mapping(
-                **asdict(holder(holder_verdict, names)),
-                image=image(diagnosis.volume.image),
-                persistent_volume=name_of_pv(diagnosis.volume),
-            )
+            _mapping(diagnosis, holder_verdict, names, rates)
             for diagnosis in diagnoses
             for holder_verdict in diagnosis.local
         ),
         findings=findings(finding for diagnosis in diagnoses for finding in diagnosis.findings),
         sources=sources(snapshot),
+    )
+
+
+def _mapping(
+    diagnosis: model.Diagnosis,
+    holder_verdict: model.HolderVerdict,
+    names: Dict[str, str],
+    rates: Dict[str, device_io.IoRates | NotObserved],
+) -> Mapping:
+    known = asdict(holder(holder_verdict, names))
+    found = rates.get(known["device"], _NO_DEVICE)
+    if isinstance(found, NotObserved):
+        known["not_observed"] = {**known["not_observed"], "ioRates": found.reason}
+    return Mapping(
+        **known,
+        image=image(diagnosis.volume.image),
+        persistent_volume=name_of_pv(diagnosis.volume),
+        io_rates=None if isinstance(found, NotObserved) else IoRates(**asdict(found)),
     )
 
 

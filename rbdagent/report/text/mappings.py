@@ -12,6 +12,7 @@ from rbdagent.report.rbdnode import HEALTHY
 from rbdagent.report.text.findings import OF_SOURCES, finding_text, next_text
 from rbdagent.report.text.footer import footer
 from rbdagent.report.text.holders import attachment_cell, client_id, pods_cell
+from rbdagent.report.text.io import io_cells, io_head
 from rbdagent.report.text.layout import (
     COLOURS,
     NONE,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rbdagent.model import Command, Diagnosis, Finding, HolderVerdict, Snapshot
+    from rbdagent.report.text.io import Rates
 
 _MOST: Final = 28
 """Characters of a name; -v shows whole names."""
@@ -50,10 +52,19 @@ def mapping_table(
     layout: Layout,
     *,
     of: str = "",
+    rates: Rates | None = None,
 ) -> str:
-    """Return the output of ``list``; ``of`` describes the selection, if there is one."""
+    """Return the output of ``list``.
+
+    Args:
+        diagnoses: those of the volumes in the list.
+        snapshot: the snapshot.
+        layout: the layout; with details, the table has the I/O of each device.
+        of: describes the selection, if there is one.
+        rates: the rates of the I/O by device; None if the answer is not repeated.
+    """
     # Commands are not escaped: a name in them stays the name.
-    return _answer(diagnoses, snapshot, layout, of, _commands(_rows(diagnoses)))
+    return _answer(diagnoses, snapshot, layout, of, _commands(_rows(diagnoses)), rates)
 
 
 @with_escaped_texts
@@ -63,10 +74,11 @@ def _answer(
     layout: Layout,
     of: str,
     commands: Sequence[Command],
+    rates: Rates | None,
 ) -> str:
     rows = _rows(diagnoses)
     if rows:
-        parts = [_summary(rows, snapshot, layout, of), _table(rows, snapshot, layout)]
+        parts = [_summary(rows, snapshot, layout, of), _table(rows, snapshot, layout, rates)]
     elif snapshot.sources.node.state is SourceState.OBSERVED and are_mappings_observed(
         snapshot.node
     ):
@@ -120,11 +132,11 @@ def _summary(rows: Sequence[_Row], snapshot: Snapshot, layout: Layout, of: str) 
     return wrapped(f"{text}{known}: {verdicts}.", layout)
 
 
-def _table(rows: Sequence[_Row], snapshot: Snapshot, layout: Layout) -> str:
+def _table(rows: Sequence[_Row], snapshot: Snapshot, layout: Layout, rates: Rates | None) -> str:
     """Return a row for each mapping, cut at the width; the verdict has its colour."""
     head = ["DEVICE", "VERDICT", "CLAIM", "PODS", "PERSISTENTVOLUME", "IMAGE"]
-    head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if layout.details else []
-    cells = [_mapping_row(*row, snapshot, layout) for row in rows]
+    head += ["CLIENT", "ADDRESS", "ATTACHMENT", *io_head(rates)] if layout.details else []
+    cells = [_mapping_row(*row, snapshot, layout, rates) for row in rows]
     first, *others = aligned(head, cells, [""] * len(cells), 1)
     lines = [cut(first, layout)]
     for (_, held), line in zip(rows, others, strict=True):
@@ -202,7 +214,11 @@ def _cell_without_volume(snapshot: Snapshot) -> str:
 
 
 def _mapping_row(
-    diagnosis: Diagnosis, held: HolderVerdict, snapshot: Snapshot, layout: Layout
+    diagnosis: Diagnosis,
+    held: HolderVerdict,
+    snapshot: Snapshot,
+    layout: Layout,
+    rates: Rates | None,
 ) -> list[str]:
     volume, holder = diagnosis.volume, held.holder
     mapping = holder.mapping
@@ -227,5 +243,6 @@ def _mapping_row(
             f"client.{client_id(holder)}" if client_id(holder) else UNKNOWN,
             str(address) if address else UNKNOWN,
             attachment_cell(holder),
+            *io_cells(mapping, rates),
         ]
     return row
