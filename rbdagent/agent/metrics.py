@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from rbdagent import __version__
 from rbdagent.agent.events import CONFLICTING
+from rbdagent.agent.io_metrics import io_families
 from rbdagent.correlate.image_identity import identity_of_mapping
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.machine import is_its_node
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
     from rbdagent.agent.cycle import CycleResult
     from rbdagent.model import Diagnosis, HolderVerdict
 
-_MAPPING: Final = (
+_VOLUME: Final = (
     "node", "device", "fsid", "pool", "rados_namespace", "image", "persistentvolume",
-    "claim_namespace", "claim", "client",
+    "claim_namespace", "claim",
 )  # fmt: skip
 
 
@@ -130,7 +131,9 @@ def _of_identity(result: CycleResult) -> Iterator[Metric]:
 
 def _of_mappings(result: CycleResult, *, problems_only: bool) -> Iterator[Metric]:
     info = GaugeMetricFamily(
-        "rbdagent_mapping_info", "An RBD image that is mapped on this node.", labels=_MAPPING
+        "rbdagent_mapping_info",
+        "An RBD image that is mapped on this node.",
+        labels=(*_VOLUME, "client"),
     )
     verdict = GaugeMetricFamily(
         "rbdagent_mapping_verdict",
@@ -147,11 +150,14 @@ def _of_mappings(result: CycleResult, *, problems_only: bool) -> Iterator[Metric
         "A mapping that Kubernetes has released and that something on the node keeps open.",
         labels=("node", "device", "reason"),
     )
+    counted = []
     for diagnosis, holder_verdict, mapping in _local(result):
         if problems_only and _is_healthy(diagnosis, holder_verdict, mapping, result):
             continue
         node = holder_verdict.holder.node or ""
-        info.add_metric(_labels(diagnosis, holder_verdict, mapping), 1)
+        labels = _labels(diagnosis, holder_verdict, mapping)
+        info.add_metric((*labels, str(mapping.client_id or "")), 1)
+        counted.append((labels, mapping))
         verdict.add_metric((node, mapping.device, str(holder_verdict.verdict)), 1)
         if any(finding.code == CONFLICTING for finding in diagnosis.findings):
             verdict.add_metric((node, mapping.device, str(Verdict.CONFLICT)), 1)
@@ -164,7 +170,7 @@ def _of_mappings(result: CycleResult, *, problems_only: bool) -> Iterator[Metric
         if remembered.orphaned_since is not None:
             age_s = now - remembered.orphaned_since.uptime_s
             orphaned.add_metric((node, remembered.identity.device), age_s)
-    yield from (info, verdict, orphaned, pinned)
+    yield from (info, verdict, orphaned, pinned, *io_families(_VOLUME, counted))
 
 
 def _local(result: CycleResult) -> Iterator[tuple[Diagnosis, HolderVerdict, Mapping]]:
@@ -189,6 +195,7 @@ def _is_healthy(
 def _labels(
     diagnosis: Diagnosis, holder_verdict: HolderVerdict, mapping: Mapping
 ) -> tuple[str, ...]:
+    """Return the values of ``_VOLUME``."""
     image = identity_of_mapping(mapping)
     volume = diagnosis.volume.persistent_volume
     claim = volume.claim if volume is not None else None
@@ -202,7 +209,6 @@ def _labels(
         volume.name if volume is not None else "",
         claim.namespace if claim is not None else "",
         claim.name if claim is not None else "",
-        str(mapping.client_id or ""),
     )
 
 

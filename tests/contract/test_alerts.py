@@ -36,10 +36,21 @@ TESTS: list[Json] = yaml.safe_load((ROOT / "tests/integration/alerts_test.yaml")
 ]
 
 
+def panels() -> list[Json]:
+    """Return every panel, including those of a collapsed row, which has them inside of it."""
+    return [one for panel in DASHBOARD["panels"] for one in (panel, *panel.get("panels", ()))]
+
+
+def asked_by_panels() -> list[str]:
+    """Return every query of a panel."""
+    return [target["expr"] for panel in panels() for target in panel.get("targets", ())]
+
+
 def queries() -> list[str]:
     """Return every query of the dashboard, including those of its variables."""
-    found = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
-    return found + [variable["definition"] for variable in DASHBOARD["templating"]["list"][1:]]
+    return asked_by_panels() + [
+        variable["definition"] for variable in DASHBOARD["templating"]["list"][1:]
+    ]
 
 
 def test_alerts_are_the_documented_ones() -> None:
@@ -89,6 +100,14 @@ def test_alerts_and_dashboard_use_exactly_the_exported_metrics(
     assert named == exported
 
 
+def test_series_of_ceph_are_in_a_collapsed_row_only() -> None:
+    """Assert that no open panel needs Ceph's manager, which Prometheus may not scrape."""
+    (optional,) = (panel for panel in DASHBOARD["panels"] if panel.get("panels"))
+    assert optional["collapsed"]
+    shown = [panel for panel in DASHBOARD["panels"] if panel.get("targets")]
+    assert "ceph_" not in json.dumps(shown)
+
+
 def test_no_label_of_a_series_is_one_of_its_target(tmp_path: Path) -> None:
     """Assert that no Prometheus that overrides honor_labels replaces a label of the agent.
 
@@ -112,8 +131,7 @@ def test_every_panel_and_variable_is_limited_to_the_chosen_clusters_and_jobs() -
     (_, cluster, job, *variables) = DASHBOARD["templating"]["list"]
     assert (cluster["name"], job["name"]) == ("cluster", "job")
     limit = '{cluster=~"$cluster", job=~"$job"'
-    asked = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
-    for query in asked:
+    for query in asked_by_panels():
         assert len(re.findall(r"\brbdagent_\w+", query)) == query.count(limit), query
     for variable in variables:
         assert 'cluster=~"$cluster", job=~"$job"' in variable["definition"]
@@ -121,8 +139,7 @@ def test_every_panel_and_variable_is_limited_to_the_chosen_clusters_and_jobs() -
 
 def test_every_panel_about_volumes_is_limited_to_the_chosen_namespaces() -> None:
     of_volumes = r"\brbdagent_(mapping|volume|unmap_refused)"
-    asked = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
-    for query in asked:
+    for query in asked_by_panels():
         limited = 'claim_namespace=~"$namespace"' in query
         assert limited is (re.search(of_volumes, query) is not None), query
 
@@ -134,14 +151,14 @@ def test_series_of_two_clusters_are_never_joined() -> None:
 
 
 def test_panels_do_not_overlap_and_query_the_chosen_source() -> None:
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    ids = [panel["id"] for panel in panels()]
     assert len(set(ids)) == len(ids)
-    asking = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+    asking = [panel for panel in panels() if panel["type"] != "row"]
     asked = {target["datasource"]["uid"] for panel in asking for target in panel["targets"]}
     assert asked == {"${datasource}"}
     taken = [
         (x, y)
-        for grid in (panel["gridPos"] for panel in DASHBOARD["panels"])
+        for grid in (panel["gridPos"] for panel in panels())
         for x in range(grid["x"], grid["x"] + grid["w"])
         for y in range(grid["y"], grid["y"] + grid["h"])
     ]

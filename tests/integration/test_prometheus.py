@@ -6,8 +6,10 @@ The agents serve what the agents of the recorded nodes observed.
 from __future__ import annotations
 
 import http.client
+import http.server
 import json
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,8 @@ import yaml
 from msgspec.structs import replace
 
 from rbdagent.agent.http import serve
-from rbdagent.model import SourceState
+from rbdagent.correlate.image_identity import mappings_of
+from rbdagent.model import NotObserved, SourceState
 from tests.documents.runbooks import ALERTS, ROOT, alerts
 from tests.lab.errors import LabError
 from tests.lab.network import free_port
@@ -45,7 +48,12 @@ RECORDED: Final = (
 """Recording, claim and node of the agent: together they cover nearly every alert."""
 NOT_RECORDED: Final = {"RBDNodeReturnedDirty"}
 DASHBOARD: Final[Json] = json.loads((ROOT / "helm/rbdagent/files/dashboard.json").read_text())
-PANELS: Final = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+PANELS: Final = [
+    one
+    for panel in DASHBOARD["panels"]
+    for one in (panel, *panel.get("panels", ()))
+    if one["type"] != "row"
+]
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,45 @@ def looks(tmp_path_factory: pytest.TempPathFactory) -> tuple[CycleResult, ...]:
     return (*found, replace(found[0], snapshot=broken))
 
 
+def of_manager(looks: tuple[CycleResult, ...]) -> str:
+    """Return the series of Ceph's manager about the images that the agents have mapped.
+
+    The names and labels are those of get_rbd_stats() in src/pybind/mgr/prometheus/module.py.
+    """
+    specs = {
+        mapping.spec
+        for look in looks
+        for mapping in mappings_of(look.snapshot.node)
+        if not isinstance(mapping.spec, NotObserved)
+    }
+    return "".join(
+        f"# TYPE ceph_rbd_{what} counter\n"
+        + "".join(
+            f'ceph_rbd_{what}{{pool="{spec.pool}",namespace="{spec.namespace}",image="{spec.name}"}}'
+            " 4096.0\n"
+            for spec in sorted(specs, key=str)
+        )
+        for what in ("read_bytes", "write_bytes", "read_ops", "write_ops")
+    )
+
+
+def serve_text(text: str, port: int) -> None:
+    """Serve a text of metrics until the process ends."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(http.HTTPStatus.OK)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
 ONE_CLUSTER: Final[tuple[Json, ...]] = ({},)
 OF_OPENSHIFT: Final = {"namespace": "rbdagent", "pod": "rbdagent-x7k2p", "container": "rbdagent"}
 """Labels that user workload monitoring adds to each target, and writes over those of a series."""
@@ -127,6 +174,8 @@ def prometheus(
     agents = [free_port() for _ in looks]
     for port, seen in zip(agents, looks, strict=True):
         serve(Served(seen), f"127.0.0.1:{port}")
+    manager = free_port()
+    serve_text(of_manager(looks), manager)
     directory = tmp_path_factory.mktemp("prometheus")
     addresses = [f"127.0.0.1:{port}" for port in (*agents, free_port())]
     scrape = {
@@ -136,7 +185,15 @@ def prometheus(
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(ALERTS)],
-        "scrape_configs": [scrape],
+        "scrape_configs": [
+            scrape,
+            {
+                "job_name": "ceph",
+                "static_configs": [
+                    {"targets": [f"127.0.0.1:{manager}"], "labels": labels} for labels in targets
+                ],
+            },
+        ],
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
     port = free_port()

@@ -18,6 +18,7 @@ from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
     FreezeState,
     History,
+    IoBytes,
     NotObserved,
     Snapshot,
     Sources,
@@ -26,17 +27,19 @@ from rbdagent.model import (
     UnmapPolicy,
     UnmapRefusal,
     Verdict,
+    derived,
 )
 from rbdagent.rules import diagnose
 from rbdagent.unmap.orphan_history import remember
 from rbdagent.unmap.preconditions import plan_unmap
 from tests.support.recordings import recorded_ceph, recorded_snapshot
+from tests.support.snapshots import NO_IO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rbdagent.model import Diagnosis
+    from rbdagent.model import Diagnosis, Mapping
 
 _ALL: Final = Target(argument="", kind=TargetKind.NONE)
 _LOOKS: Final = 20
@@ -55,13 +58,14 @@ def recorded_cycle(recording: str, claim: str, *, root: Path, node_name: str = "
     """
     one = recorded_snapshot(recording, claim, node_name=node_name, root=root, is_public=True)
     ceph = recorded_ceph(recording, _images(one))
-    snapshot = replace(one, target=_ALL, ceph=ceph, sources=_timed(one.sources))
+    assert one.node is not None
+    node = replace(one.node, mappings=derived(one.node.mappings, _counted))
+    snapshot = replace(one, target=_ALL, node=node, ceph=ceph, sources=_timed(one.sources))
     uses = volumes_of_node(snapshot)
     diagnoses = tuple(diagnose(volume, snapshot) for volume in uses.mapped)
-    assert snapshot.node is not None
     history: History | None = None
     for number in range(_LOOKS):
-        look = replace(snapshot, node=replace(snapshot.node, uptime_s=number * _APART_S))
+        look = replace(snapshot, node=replace(node, uptime_s=number * _APART_S))
         history = remember(history, diagnoses, look, longest_gap_s=2 * _APART_S)
     return CycleResult(
         snapshot=snapshot,
@@ -102,6 +106,12 @@ def _images(snapshot: Snapshot) -> frozenset[str]:
     images = [volume_image(volume) for volume in kube_index(snapshot.kubernetes).volumes]
     mapped = {spec.name for spec in specs if not isinstance(spec, NotObserved)}
     return frozenset(mapped | {image.spec.name for image in images if image is not None})
+
+
+def _counted(mappings: tuple[Mapping, ...]) -> tuple[Mapping, ...]:
+    """Return the mappings with fixed counters of I/O: a recording does not contain them."""
+    done = IoBytes(read=10_735_616, written=163_840, uptime_s=100.0)
+    return tuple(replace(mapping, io_counters=NO_IO, io_bytes=done) for mapping in mappings)
 
 
 def _timed(sources: Sources) -> Sources:

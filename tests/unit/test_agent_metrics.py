@@ -11,6 +11,7 @@ from rbdagent.agent.metrics import Metrics
 from rbdagent.correlate import correlate_node
 from rbdagent.model import (
     BlockedVolume,
+    IoBytes,
     Mapping,
     MappingHistory,
     NotObserved,
@@ -25,6 +26,8 @@ from rbdagent.unmap.orphan_history import identity_of
 from tests.support.agent_loop import cycle_of, samples
 from tests.support.snapshots import (
     ADDRESS,
+    FSID,
+    NO_IO,
     NOW,
     POD_UID,
     PV,
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
     from rbdagent.agent.cycle import CycleResult
+
+
+DONE = IoBytes(read=10_735_616, written=163_840, uptime_s=100.0)
 
 
 def unmaps(look: CycleResult) -> dict[str, float]:
@@ -124,6 +130,11 @@ PER_MAPPING = (
     "rbdagent_mapping_verdict",
     "rbdagent_mapping_pinned",
     "rbdagent_mapping_orphaned_seconds",
+    "rbdagent_mapping_reads_completed_total",
+    "rbdagent_mapping_read_bytes_total",
+    "rbdagent_mapping_writes_completed_total",
+    "rbdagent_mapping_written_bytes_total",
+    "rbdagent_mapping_requests_in_flight",
 )
 
 
@@ -135,8 +146,8 @@ def series_of(look: CycleResult, *, problems_only: bool) -> list[tuple[str, dict
 
 
 def test_problems_only_leaves_out_the_series_of_healthy_mappings() -> None:
-    healthy = cycle_of(seen(in_kube={"pods": (pod(),)}))
-    assert len(series_of(healthy, problems_only=False)) == 2
+    healthy = cycle_of(seen(mapped={"io_bytes": DONE}, in_kube={"pods": (pod(),)}))
+    assert len(series_of(healthy, problems_only=False)) == 2 + 5
     assert series_of(healthy, problems_only=True) == []
 
 
@@ -221,11 +232,58 @@ def test_time_of_the_last_complete_observation_is_reported() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
+# I/O
+# --------------------------------------------------------------------------------------------------
+
+IO = {
+    "rbdagent_mapping_reads_completed": 812,
+    "rbdagent_mapping_read_bytes": 10_735_616,
+    "rbdagent_mapping_writes_completed": 40,
+    "rbdagent_mapping_written_bytes": 163_840,
+    "rbdagent_mapping_requests_in_flight": 2,
+}
+BUSY = {"io_counters": replace(NO_IO, in_flight=2), "io_bytes": DONE}
+
+
+@pytest.mark.parametrize(("name", "value"), IO.items())
+def test_io_of_a_mapping_is_counted_with_the_names_of_its_volume(name: str, value: int) -> None:
+    (found,) = samples(cycle_of(seen(mapped=BUSY)), name)
+    assert found.value == value
+    assert found.labels == {
+        "node": "worker-1",
+        "device": "/dev/rbd0",
+        "fsid": FSID,
+        "pool": SPEC.pool,
+        "rados_namespace": SPEC.namespace,
+        "image": SPEC.name,
+        "persistentvolume": PV,
+        "claim_namespace": "default",
+        "claim": "data",
+    }
+
+
+@pytest.mark.parametrize("name", IO)
+@pytest.mark.parametrize("unknown", ["io_counters", "io_bytes"])
+def test_io_that_was_not_observed_has_no_series(name: str, unknown: str) -> None:
+    """Assert no series: a counter at zero looks like a new mapping."""
+    look = cycle_of(seen(mapped=BUSY | {unknown: NotObserved(reason="denied")}))
+    assert samples(look, name) == []
+    assert len(samples(look, "rbdagent_mapping_info")) == 1
+
+
+def test_device_of_two_volumes_is_counted_once() -> None:
+    look = cycle_of(seen(mapped=BUSY))
+    twice = replace(look, diagnoses=look.diagnoses * 2)
+    assert len(samples(twice, "rbdagent_mapping_read_bytes")) == 1
+
+
+# --------------------------------------------------------------------------------------------------
 # The number of series
 # --------------------------------------------------------------------------------------------------
 
-EACH: int = 4
-"""Info, verdict, an additional Conflict, and either the time since it is orphaned or its pins."""
+EACH: int = 4 + 5
+"""Info, verdict, an additional Conflict, either the time since it is orphaned or its pins, and the
+five of its I/O."""
 
 
 def holding(count: int, **mapped: Any) -> CycleResult:  # noqa: ANN401 - any field of a mapping
@@ -236,6 +294,7 @@ def holding(count: int, **mapped: Any) -> CycleResult:  # noqa: ANN401 - any fie
             device_id=number,
             spec=replace(SPEC, name=f"csi-vol-{number}"),
             image_id=f"{number:x}",
+            io_bytes=DONE,
             **mapped,
         )
         for number in range(count)
@@ -272,7 +331,7 @@ def test_series_are_bounded_by_the_mappings_of_the_node(mapped: dict[str, Any]) 
     )
     assert few - none <= 10 * EACH + codes
     assert many - few <= 90 * EACH
-    assert many - few == 90 * 3  # the orphaned or pinned mappings were counted
+    assert many - few == 90 * (3 + 5)  # the orphaned or pinned mappings were counted
 
 
 @pytest.mark.parametrize("mapped", [{}, PINNED], ids=["orphaned", "pinned"])
