@@ -301,9 +301,9 @@ def _remote_holder(
 ) -> Holder:
     """Return a watcher that has no mapping on this node as a holder."""
     daemon = daemon_of(watcher, view, snapshot)
-    node = node_at(watcher.address.ip, snapshot) if daemon is None else None
-    if node is None and daemon is None:
-        node = _node_in_metadata(watcher, names, view, snapshot)
+    node, probable_by = None, ""
+    if daemon is None:
+        node, probable_by = _probable_node(watcher, names, view, snapshot)
     claimed_by = claimants(watcher.client, watcher.address, view.fsid, snapshot)
     publisher, published = published_client(watcher, view, snapshot)
     if publisher is not None and node is not None and node != publisher.name:
@@ -312,11 +312,14 @@ def _remote_holder(
     if claimed_by:
         publisher, published = None, None
     elif publisher is not None:
-        node = publisher.name
+        node, probable_by = publisher.name, ""
+    elif node is None and daemon is None:
+        node, probable_by = _node_of_interface(watcher, snapshot)
     return replace(
         _holder_elsewhere(node, names, snapshot),
         kind=_kind_of(watcher, daemon),
         confidence=_confidence(node, publisher),
+        probable_by=probable_by,
         watcher=watcher,
         daemon=daemon,
         transient=transient,
@@ -327,6 +330,36 @@ def _remote_holder(
         blocklisted_by=blocklisting(watcher.address, view.fsid, snapshot),
         is_kubernetes_managed=made_by_kubernetes(None, names, (), metadata_of(view)),
     )
+
+
+def _probable_node(
+    watcher: Watcher, names: VolumeNames, view: ImageView, snapshot: Snapshot
+) -> tuple[str | None, str]:
+    """Return the node to which the address of a watcher leads, and why."""
+    node = node_at(watcher.address.ip, snapshot)
+    if node is not None:
+        return node, ""
+    node = _node_in_metadata(watcher, names, view, snapshot)
+    why = f"ceph-csi wrote into the image that {watcher.address} is its client on {node}"
+    return node, why if node is not None else ""
+
+
+def _node_of_interface(watcher: Watcher, snapshot: Snapshot) -> tuple[str | None, str]:
+    """Return the only Node with an annotation that lists an address, and why.
+
+    A second network has no InternalIP. The addresses may be private ones that another machine has
+    too, so a report of an agent and the image's metadata, which both have the nonce, come first.
+    The interfaces of the observed node are known: if one of them had the address, node_at() had
+    found it.
+    """
+    ip = spelled(watcher.address.ip)
+    found = kube_index(snapshot.kubernetes).nodes_by_interface_ip.get(ip, [])
+    own = snapshot.node.node_name if snapshot.node is not None else None
+    if len({node.name for node in found}) != 1 or found[0].name == own:
+        return None, ""
+    node = found[0]
+    annotation = next(name for listed, name in node.interface_ips if spelled(listed) == ip)
+    return node.name, f"the annotation {annotation} of Node {node.name} lists {watcher.address.ip}"
 
 
 def _node_in_metadata(

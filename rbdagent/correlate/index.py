@@ -369,6 +369,11 @@ class KubeIndex:
         return by_each((spelled(ip), node) for node in self.nodes for ip in node.overlay_ips)
 
     @cached_property
+    def nodes_by_interface_ip(self) -> dict[str, list[Node]]:
+        """The Node objects by each address of their interfaces that an annotation lists."""
+        return by_each((spelled(ip), node) for node in self.nodes for ip, _ in node.interface_ips)
+
+    @cached_property
     def nodes_using(self) -> dict[str, list[Node]]:
         """The Node objects whose kubelet lists a volume in volumesInUse, by its name there."""
         return by_each((name, node) for node in self.nodes for name in node.names_in_use)

@@ -309,7 +309,7 @@ def _is_complaint(event: KubeEvent) -> bool:
 def _healthy_nodes(index: Index) -> Iterable[str]:
     listed, ranges = _blocklisted(index)
     for node in index.kube.node_by_name.values():
-        ips = {spelled(ip) for ip in node.internal_ips}
+        ips = {spelled(ip) for ip in (*node.internal_ips, *dict(node.interface_ips))}
         is_hit = not ips.isdisjoint(listed) or any(_is_within(ip, ranges) for ip in ips)
         if node.ready is True and not node.out_of_service and not is_hit:
             yield node.name

@@ -220,7 +220,9 @@ class Node(Stored, frozen=True, kw_only=True, dict=True):
     boot_id: str | None = None
     internal_ips: tuple[str, ...] = ()
     overlay_ips: tuple[str, ...] = ()
-    """Addresses of the devices with which Calico or flannel sends into their overlay network."""
+    """Addresses from which Calico, Cilium or flannel sends into the network of the pods."""
+    interface_ips: tuple[tuple[str, str], ...] = ()
+    """Addresses of the node's own interfaces, each with the annotation that lists it."""
     volumes_in_use: tuple[str, ...] = ()
     volumes_attached: tuple[str, ...] = ()
     out_of_service: bool = False

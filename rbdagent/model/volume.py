@@ -55,6 +55,8 @@ class Holder(Struct, frozen=True, kw_only=True):
     kind: HolderKind
     node: str | None
     confidence: Confidence
+    probable_by: str = ""
+    """Why the node is probable, as a part of a sentence; empty if the address is its InternalIP."""
     is_local: bool = False
     """Whether it is on the observed node."""
     mapping: Mapping | None = None

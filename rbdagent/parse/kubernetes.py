@@ -36,6 +36,7 @@ from rbdagent.model import (
 from rbdagent.parse.address import parse_address
 from rbdagent.parse.ceph_keys import without_keys
 from rbdagent.parse.labels import image_keys_in, unmapped_keys_in
+from rbdagent.parse.node_networks import interface_ips, overlay_ips
 from rbdagent.parse.quantity import parse_quantity
 from rbdagent.parse.volume import is_rbd_driver
 
@@ -76,20 +77,6 @@ _DEFAULT_CLASS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
-_CALICO: Final = (
-    "projectcalico.org/IPv4IPIPTunnelAddr",
-    "projectcalico.org/IPv4VXLANTunnelAddr",
-    "projectcalico.org/IPv6VXLANTunnelAddr",
-    "projectcalico.org/IPv4WireguardInterfaceAddr",
-)
-"""Annotations of a Node (libcalico-go/lib/backend/k8s/resources/node.go)."""
-_FLANNEL: Final = (
-    ("flannel.alpha.coreos.com/backend-type", "vxlan"),
-    ("flannel.alpha.coreos.com/kube-subnet-manager", "true"),
-)
-"""Annotations of a Node whose subnet is its podCIDR (pkg/subnet/kube of flannel). The device of the
-VXLAN has the address of the subnet itself (RegisterNetwork() in pkg/backend/vxlan/vxlan.go). With
-another network plugin, a podCIDR may have no meaning."""
 _NOT_SCHEDULED: Final = frozenset({"Unschedulable", "SchedulingGated", "SchedulerError"})
 _SPEC_FIELDS: Final = frozenset(
     {
@@ -464,6 +451,7 @@ def version(data: Json) -> str:
 def node(data: Json) -> Node:
     """Parse a Node; Ready ``Unknown`` (kubelet is not reporting) becomes None."""
     status, spec = data.get("status") or {}, data.get("spec") or {}
+    annotations: Json = data["metadata"].get("annotations") or {}
     ready: Json = next(
         (condition for condition in status.get("conditions") or () if condition["type"] == "Ready"),
         {},
@@ -478,7 +466,8 @@ def node(data: Json) -> Node:
             for address in status.get("addresses") or ()
             if address["type"] == "InternalIP"
         ),
-        overlay_ips=_overlay_ips(data["metadata"].get("annotations") or {}, spec),
+        overlay_ips=overlay_ips(annotations, spec.get("podCIDRs") or ()),
+        interface_ips=interface_ips(annotations),
         volumes_in_use=tuple(status.get("volumesInUse") or ()),
         volumes_attached=tuple(
             attached["name"] for attached in status.get("volumesAttached") or ()
@@ -491,13 +480,6 @@ def node(data: Json) -> Node:
         labels=_labels(data["metadata"]),
         unschedulable=bool(spec.get("unschedulable")),
     )
-
-
-def _overlay_ips(annotations: Json, spec: Json) -> tuple[str, ...]:
-    found = [str(annotations[name]) for name in _CALICO if annotations.get(name)]
-    if all(annotations.get(name) == value for name, value in _FLANNEL):
-        found += [str(subnet).partition("/")[0] for subnet in spec.get("podCIDRs") or ()]
-    return tuple(dict.fromkeys(found))
 
 
 def csi_node(data: Json) -> CSINode:

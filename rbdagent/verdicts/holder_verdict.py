@@ -56,6 +56,7 @@ from rbdagent.verdicts.evidence import (
 )
 from rbdagent.verdicts.timing import GRACE, age, age_text, is_young
 from rbdagent.verdicts.volume_verdict import ORDER, fresh_report, maps_by_nbd, report_of
+from rbdagent.verdicts.watcher_candidates import candidates_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,10 +109,16 @@ def judge(
     return HolderVerdict(
         holder=holder,
         verdict=result.verdict,
-        reasons=result.reasons,
+        reasons=(*result.reasons, *_probable_by(holder)),
         reported=result.reported,
         since=snapshot.observed_at,
     )
+
+
+def _probable_by(holder: Holder) -> tuple[str, ...]:
+    """Return why the node is probable, if that is not the address that its Node lists."""
+    why = holder.probable_by
+    return (f"{holder.node} is probable, because {why}",) if why and not holder.published_by else ()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -725,10 +732,10 @@ def unknown_node(context: HolderContext) -> RungResult | None:
         if likely is None
         else f"{likely} has it in the overlay network of its pods"
     )
-    return RungResult(
-        verdict=Verdict.UNDETERMINED,
-        reasons=(f"no Node object lists the address {ip}: {where}",),
-    )
+    reasons = [f"no Node object lists the address {ip}: {where}"]
+    if likely is None and (candidates := candidates_text(context.volume, context.snapshot)):
+        reasons.append(candidates)
+    return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(reasons))
 
 
 def node_down(context: HolderContext) -> RungResult | None:

@@ -214,6 +214,7 @@ def of_node(model: Any) -> Json:  # noqa: ANN401 - V1Node
             one.address for one in status.addresses or [] if one.type == "InternalIP"
         ),
         "overlay_ips": (),
+        "interface_ips": (),
         "volumes_in_use": tuple(status.volumes_in_use or ()),
         "volumes_attached": tuple(one.name for one in status.volumes_attached or []),
         "ready_changed_at": next(

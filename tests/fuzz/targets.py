@@ -38,6 +38,7 @@ from rbdagent.parse import (
     logs,
     monitors,
     mountinfo,
+    node_networks,
     proc,
     quantity,
     rbd_nbd,
@@ -341,6 +342,15 @@ _CLASS: Final = (
     f'{{{_META}, "provisioner": "rbd.csi.ceph.com", "allowedTopologies": '
     '[{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]}'
 )
+_NODE: Final = (
+    '{"metadata": {"name": "n", "annotations": {"network.cilium.io/ipv4-cilium-host": "10.0.0.1", '
+    '"k8s.ovn.org/host-cidrs": "[\\"10.77.0.12/24\\"]", '
+    '"flannel.alpha.coreos.com/public-ip": "10.77.0.12"}}, "spec": {"podCIDRs": ["10.1.0.0/24"]}}'
+)
+_INTERFACES: Final = Texts(
+    ('["10.77.0.12/24","fd00::7/64"]', '["10.77.0.12"]', "[]", "10.77.0.12/24"),
+    ('"', "[", "]", ",", "/", "%", "::", "1e9", "null"),
+)
 _DRIVER_POD: Final = (
     f'{{{_META}, "spec": {{"nodeName": "n", "containers": [{{"image": "i", "args": '
     '["--drivername=rbd.csi.ceph.com"], "env": [{"name": "PROVISIONER_NAME", "value": "v"}]}]}, '
@@ -393,6 +403,11 @@ def _of_object(read: Callable[..., object], *samples: str) -> Target:
         read,
         name=f"kubernetes.{read.__name__.lstrip('_')}",
     )
+
+
+def _interfaces(text: str) -> object:
+    names = ("k8s.ovn.org/host-cidrs", "projectcalico.org/IPv4Address")
+    return [node_networks.interface_ips({name: text}) for name in names]
 
 
 def _workload(data: dict[str, Any]) -> object:
@@ -564,7 +579,8 @@ TARGETS: Final = (
     _of_object(kubernetes.persistent_volume, *_items("persistentvolumes")),
     _of_object(kubernetes.claim, *_items("persistentvolumeclaims")),
     _of_object(kubernetes.pod, *_items("pods")),
-    _of_object(kubernetes.node, *_items("nodes")),
+    _of_object(kubernetes.node, *_items("nodes"), _NODE),
+    _target(node_networks.interface_ips, _INTERFACES, _of_text(_interfaces)),
     _of_object(kubernetes.csi_node, *_items("csinodes")),
     _of_object(kubernetes.attachment, *_items("volumeattachments")),
     _of_object(kubernetes.event, *_items("events")),

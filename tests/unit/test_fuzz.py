@@ -32,7 +32,7 @@ READ_WITHIN_OTHERS: Final = {
     "in_tree_source",
     "is_frozen",
     "node_terms",
-    *("image_keys_in", "published_labels", "unmapped_keys_in"),
+    *("image_keys_in", "overlay_ips", "published_labels", "unmapped_keys_in"),
 }
 READ_NO_TEXT: Final = {
     *(

@@ -1,0 +1,255 @@
+"""The probable node of a client whose address no Node lists, and why it is probable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rbdagent.correlate import correlate
+from rbdagent.model import (
+    Confidence,
+    EntityAddress,
+    NotObserved,
+    PublishedMapping,
+    PublishedNode,
+    Verdict,
+)
+from rbdagent.parse.handle import CLIENT_ADDRESS
+from rbdagent.parse.kubernetes import node as parse_node
+from rbdagent.parse.kubernetes import parse_object
+from rbdagent.parse.node_networks import interface_ips, overlay_ips
+from rbdagent.rules import diagnose
+from tests.support.rule_tables import attached
+from tests.support.snapshots import (
+    DRIVER,
+    FSID,
+    HANDLE,
+    IMAGE_ID,
+    NOW,
+    SPEC,
+    node,
+    unmapped,
+    waiting_pod,
+    watcher,
+)
+
+if TYPE_CHECKING:
+    from rbdagent.model import HolderVerdict, Node, Snapshot
+
+STRANGER: Final = watcher(address=EntityAddress(ip="192.168.5.7", nonce=77), client=5604016)
+SECOND: Final = (("192.168.5.7", "k8s.ovn.org/host-cidrs"),)
+
+
+def seen(*nodes: Node, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Return worker-1, where the image is not mapped and a pod waits for it."""
+    parts = {"pods": (waiting_pod(node="worker-1"),), "nodes": nodes, "attachments": (), **in_kube}
+    return unmapped(of_image={"watchers": (STRANGER,)}, in_kube=parts)
+
+
+def judged(snapshot: Snapshot) -> HolderVerdict:
+    """Return the verdict on the client."""
+    (holder,) = (
+        holder
+        for holder in diagnose(correlate(snapshot), snapshot).holders
+        if holder.holder.watcher == STRANGER
+    )
+    return holder
+
+
+# --------------------------------------------------------------------------------------------------
+# Annotations
+# --------------------------------------------------------------------------------------------------
+
+OVERLAYS: Final[list[tuple[dict[str, object], tuple[str, ...]]]] = [
+    ({"network.cilium.io/ipv4-cilium-host": "10.0.1.64"}, ("10.0.1.64",)),
+    ({"io.cilium.network.ipv6-cilium-host": "fd00::40"}, ("fd00::40",)),
+    ({"projectcalico.org/IPv4VXLANTunnelAddr": "10.244.73.64"}, ("10.244.73.64",)),
+    ({"network.cilium.io/ipv4-health-ip": "10.0.1.65"}, ()),
+]
+
+
+@pytest.mark.parametrize(("annotations", "expected"), OVERLAYS)
+def test_overlay_addresses_are_those_from_which_the_node_sends(
+    annotations: dict[str, object], expected: tuple[str, ...]
+) -> None:
+    assert overlay_ips(annotations, ["10.0.1.0/24"]) == expected
+
+
+OVN: Final = "k8s.ovn.org/host-cidrs"
+INTERFACES: Final[list[tuple[dict[str, object], tuple[str, ...]]]] = [
+    ({OVN: '["10.77.0.12/24","192.168.5.7/24"]'}, ("10.77.0.12", "192.168.5.7")),
+    ({"k8s.ovn.org/host-addresses": '["192.168.5.7"]'}, ("192.168.5.7",)),
+    ({OVN: '["fd00::7/64","fe80::1/64","127.0.0.1/8","0.0.0.0/0"]'}, ("fd00::7",)),
+    ({OVN: '["not an address", "10.77.0.12/24"]'}, ("10.77.0.12",)),
+    ({OVN: '["fd00::7%eth0/64"]'}, ()),
+    ({OVN: "not a list"}, ()),
+    ({OVN: '{"a": 1}'}, ()),
+    ({OVN: "[1]"}, ()),
+    ({OVN: None}, ()),
+    ({"projectcalico.org/IPv4Address": "192.168.5.7/24"}, ("192.168.5.7",)),
+    ({"flannel.alpha.coreos.com/public-ip": "192.168.5.7"}, ("192.168.5.7",)),
+    (
+        {
+            "flannel.alpha.coreos.com/public-ip": "203.0.113.9",
+            "flannel.alpha.coreos.com/public-ip-overwrite": "203.0.113.9",
+        },
+        (),
+    ),
+    ({}, ()),
+]
+
+
+@pytest.mark.parametrize(("annotations", "expected"), INTERFACES)
+def test_interfaces_are_read_from_the_node(
+    annotations: dict[str, object], expected: tuple[str, ...]
+) -> None:
+    data = {"metadata": {"name": "worker-2", "annotations": annotations}}
+    found = parse_object(parse_node, data, what="a Node").interface_ips
+    assert tuple(ip for ip, _ in found) == expected
+    assert {name for _, name in found} <= annotations.keys()
+
+
+@given(text=st.text(max_size=200) | st.lists(st.text(max_size=20)).map(str))
+def test_any_annotation_is_addresses_or_nothing(text: str) -> None:
+    for name in (OVN, "projectcalico.org/IPv4Address"):
+        for ip, _ in interface_ips({name: text}):
+            assert EntityAddress(ip=ip, nonce=0).ip == ip
+
+
+def test_number_of_addresses_is_limited() -> None:
+    many = str([f"10.{number // 256}.{number % 256}.1/24" for number in range(300)])
+    assert len(interface_ips({OVN: many.replace("'", '"')})) == 64
+    assert interface_ips({OVN: "[" + " " * 10_000 + "]"}) == ()
+
+
+# --------------------------------------------------------------------------------------------------
+# The node of a client
+# --------------------------------------------------------------------------------------------------
+
+
+def test_client_on_a_second_network_is_probably_on_the_node_that_lists_it() -> None:
+    found = judged(seen(node("worker-1"), node("worker-2", interface_ips=SECOND)))
+    assert (found.holder.node, found.holder.confidence) == ("worker-2", Confidence.PROBABLE)
+    assert found.reasons[-1] == (
+        "worker-2 is probable, because the annotation k8s.ovn.org/host-cidrs of Node worker-2 "
+        "lists 192.168.5.7"
+    )
+
+
+NOBODY: Final = {
+    "two nodes list it": [node(name, interface_ips=SECOND) for name in ("worker-2", "worker-3")],
+    "only the observed node lists it": [node("worker-2"), node("worker-1", interface_ips=SECOND)],
+    "no node lists it": [node("worker-1"), node("worker-2")],
+}
+
+
+@pytest.mark.parametrize("nodes", NOBODY.values(), ids=NOBODY)
+def test_address_that_leads_to_no_single_other_node_names_none(nodes: list[Node]) -> None:
+    found = judged(seen(*nodes))
+    assert found.holder.node is None
+    assert "probable" not in " ".join(found.reasons)
+
+
+def test_internal_ip_has_precedence_over_an_annotation() -> None:
+    nodes = (node("worker-2", internal_ips=("192.168.5.7",)), node("w-3", interface_ips=SECOND))
+    found = judged(seen(*nodes))
+    assert (found.holder.node, found.holder.probable_by) == ("worker-2", "")
+
+
+def test_metadata_with_the_nonce_has_precedence_over_an_annotation() -> None:
+    written = ((f"{CLIENT_ADDRESS}{HANDLE}/worker-2", str(STRANGER.address)),)
+    nodes = (node("worker-1"), node("worker-2"), node("worker-3", interface_ips=SECOND))
+    snapshot = unmapped(
+        of_image={"watchers": (STRANGER,), "metadata": written}, in_kube={"nodes": nodes}
+    )
+    found = judged(snapshot)
+    assert found.holder.node == "worker-2"
+    assert found.reasons[-1] == (
+        "worker-2 is probable, because ceph-csi wrote into the image that 192.168.5.7:0/77 is its "
+        "client on worker-2"
+    )
+
+
+def test_report_of_an_agent_is_certain_and_needs_no_annotation() -> None:
+    there = PublishedMapping(
+        device="/dev/rbd7",
+        verdict=Verdict.IN_USE,
+        fsid=FSID,
+        spec=SPEC,
+        image_id=IMAGE_ID,
+        client_id=STRANGER.client,
+        client_address=STRANGER.address,
+        reasons=("a pod uses it",),
+    )
+    report = PublishedNode(name="worker-3", observed_at=NOW, mappings=(there,))
+    nodes = (node("worker-1"), node("worker-2", interface_ips=SECOND), node("worker-3"))
+    found = judged(seen(*nodes, published=(report,)))
+    assert (found.holder.node, found.holder.confidence) == ("worker-3", Confidence.CERTAIN)
+    assert found.holder.claimed_by == ()
+    assert "probable" not in " ".join(found.reasons)
+
+
+# --------------------------------------------------------------------------------------------------
+# Candidates
+# --------------------------------------------------------------------------------------------------
+
+TWO: Final = (node("worker-1"), node("worker-2"))
+IN_USE: Final = {"volumes_in_use": (f"kubernetes.io/csi/{DRIVER}^{HANDLE}",)}
+
+
+def test_only_node_to_which_the_volume_is_attached_is_probable() -> None:
+    found = judged(seen(*TWO, attachments=attached("worker-2")))
+    assert found.holder.node is None
+    assert found.reasons[-1] == (
+        "probable: worker-2, because it has a VolumeAttachment of the volume and no other client "
+        "of it is known there"
+    )
+
+
+def test_node_whose_kubelet_uses_the_volume_is_probable() -> None:
+    found = judged(seen(node("worker-1"), node("worker-2", **IN_USE)))
+    assert "worker-2, because its kubelet lists the volume in volumesInUse" in found.reasons[-1]
+
+
+def test_several_nodes_are_candidates_and_none_is_probable() -> None:
+    nodes = (*TWO, node("worker-3", **IN_USE))
+    found = judged(seen(*nodes, attachments=attached("worker-2")))
+    assert found.reasons[-1] == (
+        "candidates, where no client of the volume is known: worker-2 (it has a VolumeAttachment "
+        "of the volume), worker-3 (its kubelet lists the volume in volumesInUse)"
+    )
+
+
+def test_node_is_no_more_than_a_candidate_while_attachments_are_unknown() -> None:
+    nodes = (node("worker-1"), node("worker-2", **IN_USE))
+    found = judged(seen(*nodes, attachments=NotObserved(reason="forbidden")))
+    assert found.reasons[-1].startswith("candidates, ")
+
+
+def test_one_node_is_not_probable_for_two_unknown_clients() -> None:
+    other = watcher(address=EntityAddress(ip="192.168.5.8", nonce=78), client=77)
+    snapshot = unmapped(
+        of_image={"watchers": (STRANGER, other)},
+        in_kube={"nodes": TWO, "attachments": attached("worker-2")},
+    )
+    assert judged(snapshot).reasons[-1].startswith("candidates, ")
+
+
+def test_observed_node_is_no_candidate() -> None:
+    found = judged(seen(*TWO, attachments=attached("worker-1")))
+    assert len(found.reasons) == 1
+
+
+def test_names_of_many_candidates_are_limited() -> None:
+    nodes = [node(f"worker-{number}", **IN_USE) for number in range(2, 9)]
+    found = judged(seen(*nodes))
+    assert found.reasons[-1].endswith(", and 4 more")
+
+
+def test_overlay_address_needs_no_candidates() -> None:
+    nodes = (node("worker-1"), node("worker-2", overlay_ips=("192.168.5.7",)))
+    found = judged(seen(*nodes, attachments=attached("worker-2")))
+    assert len(found.reasons) == 1
