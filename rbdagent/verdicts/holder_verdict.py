@@ -109,7 +109,7 @@ def judge(
     return HolderVerdict(
         holder=holder,
         verdict=result.verdict,
-        reasons=(*result.reasons, *_probable_by(holder)),
+        reasons=(*result.reasons[:1], *_probable_by(holder), *result.reasons[1:]),
         reported=result.reported,
         since=snapshot.observed_at,
     )
@@ -732,10 +732,10 @@ def unknown_node(context: HolderContext) -> RungResult | None:
         if likely is None
         else f"{likely} has it in the overlay network of its pods"
     )
-    reasons = [f"no Node object lists the address {ip}: {where}"]
-    if likely is None and (candidates := candidates_text(context.volume, context.snapshot)):
-        reasons.append(candidates)
-    return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(reasons))
+    unlisted = f"no Node object lists the address {ip}: {where}"
+    candidates = "" if likely else candidates_text(context.volume, context.snapshot)
+    reasons = (candidates, unlisted) if candidates else (unlisted,)
+    return RungResult(verdict=Verdict.UNDETERMINED, reasons=reasons)
 
 
 def node_down(context: HolderContext) -> RungResult | None:

@@ -133,7 +133,7 @@ def test_number_of_addresses_is_limited() -> None:
 def test_client_on_a_second_network_is_probably_on_the_node_that_lists_it() -> None:
     found = judged(seen(node("worker-1"), node("worker-2", interface_ips=SECOND)))
     assert (found.holder.node, found.holder.confidence) == ("worker-2", Confidence.PROBABLE)
-    assert found.reasons[-1] == (
+    assert found.reasons[1] == (
         "worker-2 is probable, because the annotation k8s.ovn.org/host-cidrs of Node worker-2 "
         "lists 192.168.5.7"
     )
@@ -167,7 +167,7 @@ def test_metadata_with_the_nonce_has_precedence_over_an_annotation() -> None:
     )
     found = judged(snapshot)
     assert found.holder.node == "worker-2"
-    assert found.reasons[-1] == (
+    assert found.reasons[1] == (
         "worker-2 is probable, because ceph-csi wrote into the image that 192.168.5.7:0/77 is its "
         "client on worker-2"
     )
@@ -200,42 +200,60 @@ TWO: Final = (node("worker-1"), node("worker-2"))
 IN_USE: Final = {"volumes_in_use": (f"kubernetes.io/csi/{DRIVER}^{HANDLE}",)}
 
 
-def test_only_node_to_which_the_volume_is_attached_is_probable() -> None:
-    found = judged(seen(*TWO, attachments=attached("worker-2")))
+def test_only_node_whose_kubelet_uses_the_volume_is_probable() -> None:
+    nodes = (node("worker-1"), node("worker-2", **IN_USE))
+    found = judged(seen(*nodes, attachments=attached("worker-2")))
     assert found.holder.node is None
-    assert found.reasons[-1] == (
-        "probable: worker-2, because it has a VolumeAttachment of the volume and no other client "
-        "of it is known there"
+    assert found.reasons[0] == (
+        "its node is probably worker-2, because it has a VolumeAttachment of the volume and its "
+        "kubelet lists the volume in volumesInUse, and no other client of the volume is known there"
     )
 
 
-def test_node_whose_kubelet_uses_the_volume_is_probable() -> None:
+def test_node_is_probable_without_an_attachment_if_its_kubelet_uses_the_volume() -> None:
     found = judged(seen(node("worker-1"), node("worker-2", **IN_USE)))
-    assert "worker-2, because its kubelet lists the volume in volumesInUse" in found.reasons[-1]
+    assert found.reasons[0].startswith("its node is probably worker-2, because its kubelet lists")
+
+
+NO_MORE: Final = "it may be on a node where no client of the volume is known: "
+
+
+def test_node_whose_kubelet_has_unstaged_the_volume_is_no_more_than_a_candidate() -> None:
+    found = judged(seen(*TWO, attachments=attached("worker-2")))
+    assert found.reasons[0] == f"{NO_MORE}worker-2 (it has a VolumeAttachment of the volume)"
 
 
 def test_several_nodes_are_candidates_and_none_is_probable() -> None:
     nodes = (*TWO, node("worker-3", **IN_USE))
     found = judged(seen(*nodes, attachments=attached("worker-2")))
-    assert found.reasons[-1] == (
-        "candidates, where no client of the volume is known: worker-2 (it has a VolumeAttachment "
-        "of the volume), worker-3 (its kubelet lists the volume in volumesInUse)"
+    assert found.reasons[0] == (
+        f"{NO_MORE}worker-2 (it has a VolumeAttachment of the volume), worker-3 (its kubelet lists "
+        "the volume in volumesInUse)"
     )
 
 
 def test_node_is_no_more_than_a_candidate_while_attachments_are_unknown() -> None:
     nodes = (node("worker-1"), node("worker-2", **IN_USE))
     found = judged(seen(*nodes, attachments=NotObserved(reason="forbidden")))
-    assert found.reasons[-1].startswith("candidates, ")
+    assert found.reasons[0].startswith(NO_MORE)
 
 
 def test_one_node_is_not_probable_for_two_unknown_clients() -> None:
     other = watcher(address=EntityAddress(ip="192.168.5.8", nonce=78), client=77)
     snapshot = unmapped(
         of_image={"watchers": (STRANGER, other)},
-        in_kube={"nodes": TWO, "attachments": attached("worker-2")},
+        in_kube={"nodes": (node("worker-1"), node("worker-2", **IN_USE)), "attachments": ()},
     )
-    assert judged(snapshot).reasons[-1].startswith("candidates, ")
+    assert judged(snapshot).reasons[0].startswith(NO_MORE)
+
+
+def test_node_with_a_known_client_is_no_candidate() -> None:
+    known = watcher(address=EntityAddress(ip="10.77.0.12", nonce=78), client=77)
+    snapshot = unmapped(
+        of_image={"watchers": (STRANGER, known)},
+        in_kube={"nodes": (node("worker-1"), node("worker-2", **IN_USE)), "attachments": ()},
+    )
+    assert len(judged(snapshot).reasons) == 1
 
 
 def test_observed_node_is_no_candidate() -> None:
@@ -246,7 +264,7 @@ def test_observed_node_is_no_candidate() -> None:
 def test_names_of_many_candidates_are_limited() -> None:
     nodes = [node(f"worker-{number}", **IN_USE) for number in range(2, 9)]
     found = judged(seen(*nodes))
-    assert found.reasons[-1].endswith(", and 4 more")
+    assert found.reasons[0].endswith(", and 4 more")
 
 
 def test_overlay_address_needs_no_candidates() -> None:
