@@ -46,7 +46,7 @@ def command(
     elif every or namespace is not None:
         wanted = cluster_target(every=every, namespace=namespace, selector=None)
         # Another verb may read the file later, about any volume.
-        also |= CollectScope.EVERYTHING | CollectScope.ALL_REPORTS
+        also |= CollectScope.EVERYTHING | CollectScope.ALL_REPORTS | CollectScope.BUDGETS
     else:
         wanted = Target(argument="", kind=TargetKind.NONE)
     found = snapshot_of(wanted, None, settings, also=also)

@@ -402,6 +402,22 @@ class Workload(Stored, frozen=True, kw_only=True):
         return f"{self.kind}/{self.ref.name}"
 
 
+class DisruptionBudget(Stored, frozen=True, kw_only=True):
+    """A PodDisruptionBudget, with the numbers that its controller last wrote."""
+
+    ref: ObjectRef
+    selector: Selector | None = None
+    """None selects no pod, and an empty one all pods of the namespace (policy/v1)."""
+    allowed: Int64 = 0
+    """How many of its pods may be evicted now (``disruptionsAllowed``)."""
+    healthy: Int64 = 0
+    """Its pods that are Ready."""
+    wanted: Int64 = 0
+    """How many of them must be Ready."""
+    evicts_unhealthy: bool = False
+    """Whether pods that are not Ready may be evicted in any case (``AlwaysAllow``)."""
+
+
 class Lease(Stored, frozen=True, kw_only=True):
     """A lease, with which the replicas of a controller elect a leader. The leader renews it."""
 
@@ -475,3 +491,7 @@ class KubeView(Stored, frozen=True, kw_only=True, dict=True):
     that is missing here may exist with another label."""
     version: str | NotObserved = LIFECYCLE_NOT_REQUESTED
     """Version of the API server: ``v1.36.3``."""
+    budgets: tuple[DisruptionBudget, ...] | NotObserved = NotObserved(
+        reason="not requested: only the check of a drain needs it"
+    )
+    """The PodDisruptionBudgets of all namespaces."""

@@ -49,6 +49,8 @@ class CollectScope(Flag):
     """The controllers of the pods, and the controllers of these."""
     PROVISIONERS = auto()
     """The leases and pods of the controllers that a claim or PV waits for."""
+    BUDGETS = auto()
+    """The PodDisruptionBudgets of all namespaces, which can forbid an eviction."""
     LOGS = auto()
     """The lines of the node's logs that name the volume."""
     EVERYTHING = auto()

@@ -11,6 +11,7 @@ from rbdagent.model import (
     ContainerState,
     CSINode,
     CsiSource,
+    DisruptionBudget,
     DriverPod,
     ImageSpec,
     InTreeRbdSource,
@@ -579,6 +580,21 @@ def workload(data: Json, *, kind: str) -> Workload:
         strategy=strategy.get("type") or "",
         max_surge=str(rolling.get("maxSurge", "")),
         max_unavailable=str(rolling.get("maxUnavailable", "")),
+    )
+
+
+def disruption_budget(data: Json) -> DisruptionBudget:
+    """Parse a PodDisruptionBudget of policy/v1; without a status, it allows no eviction."""
+    spec, status = data.get("spec") or {}, data.get("status") or {}
+    given = spec.get("selector")
+    return DisruptionBudget(
+        ref=_ref(data),
+        # An empty selector selects all pods, and a missing one none (since policy/v1).
+        selector=None if given is None else (_selector(given) or ()),
+        allowed=int(status.get("disruptionsAllowed") or 0),
+        healthy=int(status.get("currentHealthy") or 0),
+        wanted=int(status.get("desiredHealthy") or 0),
+        evicts_unhealthy=spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow",
     )
 
 

@@ -334,6 +334,11 @@ _WORKLOAD: Final = (
     f'{{{_META}, "spec": {{"replicas": 2, "strategy": {{"type": "RollingUpdate", '
     '"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}}}}'
 )
+_BUDGET: Final = (
+    f'{{{_META}, "spec": {{"selector": {{"matchLabels": {{"app": "db"}}}}, '
+    '"unhealthyPodEvictionPolicy": "AlwaysAllow"}, "status": {"disruptionsAllowed": 0, '
+    '"currentHealthy": 1, "desiredHealthy": 1}}'
+)
 _LEASE: Final = (
     f'{{{_META}, "spec": {{"holderIdentity": "x", "renewTime": "2026-11-21T00:46:43.000000Z", '
     '"leaseDurationSeconds": 15}}'
@@ -588,6 +593,7 @@ TARGETS: Final = (
     _of_object(kubernetes.lease, _LEASE),
     _of_object(kubernetes.storage_class, _CLASS),
     _of_object(_workload, _WORKLOAD),
+    _of_object(kubernetes.disruption_budget, _BUDGET),
     _of_object(kubernetes.rbd_node, _RBD_NODE),
     _of_object(kubernetes.rbd_mapping, _RBD_MAPPING),
     _of_object(kubernetes.object_name, _RBD_NODE),

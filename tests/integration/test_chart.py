@@ -671,6 +671,7 @@ READS: Final[tuple[Call, ...]] = tuple(
         f"{STORAGE}/csidrivers",
         *(f"{APPS}/{resource}" for resource in ("replicasets", "deployments", "statefulsets")),
         f"{APPS}/namespaces/default/deployments/absent",
+        "/apis/policy/v1/poddisruptionbudgets",
         "/apis/coordination.k8s.io/v1/leases",
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
         f"{LEASES}/{OTHER_NODE}",

@@ -36,6 +36,7 @@ _LESS: Final = "the answer has fewer details, but no errors"
 _AGENT: Final = "only an agent needs it"
 _LESS_WHY: Final = "diagnose shows fewer reasons why a claim or a pod waits"
 _OLD: Final = "reports of agents count as old, and no volume is free"
+_UNKNOWN_DRAIN: Final = "drain-check does not show which evictions a budget refuses"
 _SLOWER: Final = "an agent sees a change only in its next cycle"
 _RIGHTS: Final = (
     _Right("get", "persistentvolumes"),
@@ -55,6 +56,7 @@ _RIGHTS: Final = (
     _Right("get", "replicasets.apps", _LESS_WHY),
     _Right("get", "deployments.apps", _LESS_WHY),
     _Right("get", "statefulsets.apps", _LESS_WHY),
+    _Right("list", "poddisruptionbudgets.policy", _UNKNOWN_DRAIN),
     _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
     _Right("get", "rbdnodes.rbdagent.dev", "an agent's conflicts with other nodes are probable"),
     _Right("list", "rbdmappings.rbdagent.dev", "holders on other nodes are probable, not certain"),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from msgspec.structs import replace
+
 from rbdagent.collect.kube.list_provisioning import (
     TargetObjects,
     gap,
@@ -22,6 +24,7 @@ from rbdagent.collect.kube.list_reports import begin_reports
 from rbdagent.collect.kube.list_target import gaps_of
 from rbdagent.collect.kube.requests import (
     ATTACHMENTS,
+    BUDGETS,
     CSI_NODES,
     NODES,
     PODS,
@@ -117,6 +120,9 @@ def _request_all(
     life = request_lifecycle(api, also & ~CollectScope.WORKLOADS)
     workloads = list_workloads(api, namespace) if CollectScope.WORKLOADS in also else None
     published = begin_reports(api) if stored is None else stored.begin(api)
+    # A node has pods of other namespaces too, and those need their budgets.
+    has_budgets = CollectScope.BUDGETS in also and namespace is None
+    budgets = listed(api, BUDGETS, read.disruption_budget) if has_budgets else None
     found_pods, scope = pods()
     found_events, further = events()
     found_claims, found_volumes = claims(), volumes()
@@ -142,6 +148,9 @@ def _request_all(
     )
     view = with_lifecycle(view, lifecycle)
     unseen = () if view.published is STORED else gap("RBDNodes", view.published)
+    if budgets is not None:
+        view = replace(view, budgets=budgets())
+        unseen = (*unseen, *gap("PodDisruptionBudgets", view.budgets))
     return view, (*lifecycle_gaps(view), *unseen, *further)
 
 

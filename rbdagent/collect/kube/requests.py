@@ -24,6 +24,7 @@ VOLUMES: Final = "/api/v1/persistentvolumes"
 NODES: Final = "/api/v1/nodes"
 CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
 ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
+BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 RBD_NODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 RBD_MAPPINGS: Final = "/apis/rbdagent.dev/v1alpha1/rbdmappings"
 
