@@ -66,6 +66,15 @@ from rbdagent.model.diagnosis import (
     SubjectKind,
     Verb,
 )
+from rbdagent.model.drain import (
+    DrainCheck,
+    DrainItem,
+    DrainMove,
+    DrainState,
+    DrainStep,
+    EarlierCheck,
+    MappedVolume,
+)
 from rbdagent.model.kubernetes import (
     ClaimCondition,
     ContainerState,
@@ -206,7 +215,13 @@ __all__ = [
     "DeviceNumber",
     "Diagnosis",
     "DisruptionBudget",
+    "DrainCheck",
+    "DrainItem",
+    "DrainMove",
+    "DrainState",
+    "DrainStep",
     "DriverPod",
+    "EarlierCheck",
     "EntityAddress",
     "Finding",
     "FreezeState",
@@ -234,6 +249,7 @@ __all__ = [
     "LockHolder",
     "LogEntry",
     "LogExcerpt",
+    "MappedVolume",
     "Mapping",
     "MappingHistory",
     "MappingIdentity",

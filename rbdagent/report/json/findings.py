@@ -91,12 +91,7 @@ def finding(known: model.Finding) -> Finding:
         code=known.code,
         severity=known.severity,
         subject=str(known.subject),
-        about=Subject(
-            kind=known.subject.kind,
-            name=known.subject.name,
-            namespace=known.subject.namespace or None,
-            node=known.subject.node,
-        ),
+        about=subject(known.subject),
         message=known.message,
         arguments=tuple(
             Argument(name=argument.name, values=argument.values)
@@ -111,6 +106,13 @@ def finding(known: model.Finding) -> Finding:
         commands=commands(known.commands),
         recovery=recovery(known.recovery),
         runbook=runbook(known.code),
+    )
+
+
+def subject(known: model.Subject) -> Subject:
+    """Return the object that a finding is about."""
+    return Subject(
+        kind=known.kind, name=known.name, namespace=known.namespace or None, node=known.node
     )
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rbdagent import model
 from rbdagent.report.json.output import Object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Gap(Object, frozen=True, kw_only=True):
@@ -41,5 +46,10 @@ def _source(source: model.Source) -> Source:
         state=source.state,
         reason=source.reason,
         hint=source.hint,
-        gaps=tuple(Gap(fact=gap.fact, reason=gap.reason, hint=gap.hint) for gap in source.gaps),
+        gaps=gaps(source.gaps),
     )
+
+
+def gaps(known: Iterable[model.Gap]) -> tuple[Gap, ...]:
+    """Return facts that were not observed, in their order."""
+    return tuple(Gap(fact=gap.fact, reason=gap.reason, hint=gap.hint) for gap in known)

@@ -1,0 +1,444 @@
+"""The check of a node before a drain, and after it.
+
+It orders and selects what the rules find for the mappings of one node. On another node than the
+observed one, what only that node shows is from the report of its agent, or not observed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rbdagent.codes import Code
+from rbdagent.commands import command, kubectl
+from rbdagent.correlate.holders import daemon_of, node_at, same_client
+from rbdagent.correlate.image_identity import (
+    are_mappings_observed,
+    are_watchers_observed,
+    identity_of_mapping,
+    same_image,
+    volume_image,
+)
+from rbdagent.correlate.index import ceph_index, kube_index, node_index
+from rbdagent.correlate.names import names_of_pv
+from rbdagent.correlate.published_reports import is_fresh
+from rbdagent.correlate.views import views_of, with_pool_names
+from rbdagent.correlate.volume_names import node_named
+from rbdagent.lifecycle.drain_mappings import (
+    observed_gaps,
+    observed_items,
+    observed_mappings,
+    reported_gaps,
+    reported_items,
+    reported_mappings,
+)
+from rbdagent.lifecycle.drain_pods import budgets_gap, moves, pods_gap, refused_pods
+from rbdagent.model import (
+    Diagnosis,
+    DrainCheck,
+    DrainItem,
+    DrainState,
+    DrainStep,
+    EarlierCheck,
+    Gap,
+    ImageIdentity,
+    ImagePresence,
+    ImageView,
+    MappedVolume,
+    Mapping,
+    Node,
+    NotObserved,
+    OtherSource,
+    PublishedNode,
+    Snapshot,
+    Subject,
+    Watcher,
+    observed_of,
+)
+from rbdagent.rules import MOST_COMMANDS
+from rbdagent.rules.context import subject_of
+from rbdagent.verdicts.evidence import mount_text
+from rbdagent.verdicts.timing import confirmed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rbdagent.model import Command, HolderVerdict
+
+_STEPS = tuple(DrainStep)
+_OF_PODS_ALONE = frozenset({DrainStep.REFUSED_POD, DrainStep.OUTSIDE_CLIENT})
+"""Steps that ask whether a drain can begin or its pods start elsewhere: not what it has left."""
+
+
+def is_observed_node(snapshot: Snapshot, node: str) -> bool:
+    """Return whether a snapshot observed this node itself."""
+    return snapshot.node is not None and snapshot.node.node_name == node
+
+
+def check_before(snapshot: Snapshot, node: str, diagnoses: Sequence[Diagnosis]) -> DrainCheck:
+    """Return what blocks a drain of a node, or survives it, in the order in which to act.
+
+    Args:
+        snapshot: of the node, or of its cluster.
+        node: the name of the node.
+        diagnoses: of all volumes that the node has mapped; none if it was not observed itself.
+    """
+    seen = _SeenNode(snapshot, node, diagnoses)
+    gaps = (pods_gap(snapshot, node), budgets_gap(snapshot))
+    return DrainCheck(
+        node=node,
+        is_after=False,
+        reported_at=seen.reported_at,
+        boot_id=seen.boot_id,
+        mappings=seen.mappings,
+        items=_in_order(
+            (*seen.items, *_of_silent_node(seen, snapshot, node), *refused_pods(snapshot, node))
+        ),
+        moves=moves(snapshot, node),
+        unobserved=_distinct((*seen.gaps, *(gap for gap in gaps if gap is not None))),
+    )
+
+
+def check_after(
+    snapshot: Snapshot,
+    node: str,
+    diagnoses: Sequence[Diagnosis],
+    earlier: EarlierCheck | None = None,
+) -> DrainCheck:
+    """Return what a drain has left on a node: mappings with their mounts, and watches.
+
+    Args:
+        snapshot: as for :func:`check_before`.
+        node: the name of the node.
+        diagnoses: as for :func:`check_before`.
+        earlier: the check before the drain; None if its file was not given.
+    """
+    seen = _SeenNode(snapshot, node, diagnoses)
+    images = linked_images(snapshot, node, earlier)
+    watches = _Watches(snapshot, node, earlier, seen.mappings)
+    left = [item for item in seen.items if item.step not in _OF_PODS_ALONE]
+    explained = {item.subject for item in left}
+    left += [item for item in seen.mapped_items if item.subject not in explained]
+    views = [view for image in images for view in views_of(image, snapshot.ceph)]
+    return DrainCheck(
+        node=node,
+        is_after=True,
+        reported_at=seen.reported_at,
+        boot_id=seen.boot_id,
+        earlier_boot_id=None if earlier is None else earlier.boot_id,
+        mappings=seen.mappings,
+        items=_in_order((*left, *watches.items(views))),
+        queried_images=len({(view.fsid, view.spec) for view in views if _is_known(view)}),
+        unobserved=_distinct(
+            (
+                *seen.gaps_of_devices,
+                *_gaps_of_links(snapshot, earlier),
+                *_gaps_of_watches(images, snapshot),
+            )
+        ),
+    )
+
+
+def _of_silent_node(seen: _SeenNode, snapshot: Snapshot, node: str) -> Iterator[DrainItem]:
+    """Yield that kubelet does not report: the API shows it, whichever machine runs this."""
+    known = node_named(node, snapshot)
+    is_found = any(item.code == Code.KUBELET_DOWN for item in seen.items)
+    if isinstance(known, Node) and known.ready is None and not is_found:
+        yield DrainItem(
+            step=DrainStep.NODE_SERVICE_DOWN,
+            subject=Subject.of_node(node),
+            statement=f"kubelet on {node} does not report: the Node is Unknown. No pod there ends, "
+            "and nothing is unmounted, until it reports again.",
+            commands=(kubectl("describe node", node),),
+        )
+
+
+def _in_order(items: Iterable[DrainItem]) -> tuple[DrainItem, ...]:
+    return tuple(
+        sorted(items, key=lambda item: (_STEPS.index(item.step), str(item.subject), item.code))
+    )
+
+
+def _distinct(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
+    return tuple(dict.fromkeys(gaps))
+
+
+def next_commands(check: DrainCheck) -> tuple[Command, ...]:
+    """Return the commands to run now: those of the first thing that has any, then the check again.
+
+    If only facts are missing, show why.
+    """
+    again = command(
+        "rbdagent drain-check", check.node, options=("--after",) if check.is_after else ()
+    )
+    if check.state is DrainState.CLEAR:
+        return ()
+    if check.state is DrainState.UNKNOWN:
+        return (command("rbdagent check", node=check.node), again)
+    first = next((item.commands for item in check.items if item.commands), ())
+    return tuple(dict.fromkeys((*first[: MOST_COMMANDS - 1], again)))
+
+
+class _SeenNode:
+    """What was observed of a node: here, or by its agent."""
+
+    def __init__(self, snapshot: Snapshot, node: str, diagnoses: Sequence[Diagnosis]) -> None:
+        self._snapshot, self._node, self._diagnoses = snapshot, node, diagnoses
+        self.reported_at: str | None = None
+        self.boot_id: str | None = None
+        self.mappings: tuple[MappedVolume, ...] | NotObserved
+        if is_observed_node(snapshot, node):
+            self._take_observed()
+        else:
+            self._take_report(trusted_report(snapshot, node))
+
+    def _take_observed(self) -> None:
+        snapshot, view = self._snapshot, self._snapshot.node
+        assert view is not None  # noqa: S101 - the caller checked it
+        self.boot_id = view.boot_id
+        self.items = tuple(observed_items(self._diagnoses, snapshot))
+        self.gaps = tuple(observed_gaps(self._diagnoses, snapshot, self.items))
+        self.mappings = observed_mappings(self._diagnoses)
+        self.gaps_of_devices: tuple[Gap, ...] = ()
+        self.mapped_items = tuple(
+            _mapped_item(held, mapping, diagnosis)
+            for diagnosis in self._diagnoses
+            for held, mapping in diagnosis.mapped
+        )
+        if not are_mappings_observed(view):
+            reason = view.mappings if isinstance(view.mappings, NotObserved) else None
+            self._lack(reason or NotObserved(reason="its devices were not observed"))
+
+    def _take_report(self, report: PublishedNode | NotObserved) -> None:
+        known = node_named(self._node, self._snapshot)
+        self.boot_id = known.boot_id if isinstance(known, Node) else None
+        self.items, self.gaps, self.gaps_of_devices, self.mapped_items = (), (), (), ()
+        if isinstance(report, NotObserved):
+            self._lack(report)
+            return
+        self.reported_at = report.observed_at
+        self.boot_id = report.boot_id or self.boot_id
+        self.items = tuple(reported_items(report))
+        self.gaps = tuple(reported_gaps(report))
+        self.mappings = reported_mappings(report)
+        self.mapped_items = tuple(
+            DrainItem(
+                step=DrainStep.MAPPED,
+                subject=Subject.of_device(mapping.device, self._node),
+                statement=f"{mapping.device} on {self._node} is mapped, as its agent reports.",
+                evidence=(f"verdict {mapping.verdict}",),
+            )
+            for mapping in observed_of(self.mappings)
+        )
+
+    def _lack(self, why: NotObserved) -> None:
+        """Take that the mappings of the node were not observed."""
+        self.mappings = why
+        gap = Gap(fact=f"what is mapped on {self._node}", reason=why.reason, hint=why.hint)
+        self.gaps = (*self.gaps, gap)
+        self.gaps_of_devices = (gap,)
+
+
+def _mapped_item(held: HolderVerdict, mapping: Mapping, diagnosis: Diagnosis) -> DrainItem:
+    subject, volume = subject_of(held.holder), diagnosis.volume.persistent_volume
+    mounts = tuple(dict.fromkeys(map(mount_text, observed_of(mapping.mounts))))
+    first = f" and {mounts[0]}" if mounts else ""
+    shown = (
+        command("rbdagent diagnose", mapping.device, node=held.holder.node)
+        if volume is None
+        else command("rbdagent diagnose", f"pv/{volume.name}")
+    )
+    return DrainItem(
+        step=DrainStep.MAPPED,
+        subject=subject,
+        statement=f"{subject} is mapped{first}. {held.verdict}: {held.reasons[0]}.",
+        evidence=(*held.reasons, *mounts),
+        commands=(shown,),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# The report of the agent
+# --------------------------------------------------------------------------------------------------
+
+
+def trusted_report(snapshot: Snapshot, node: str) -> PublishedNode | NotObserved:
+    """Return the report of a node's agent, or why it does not show what is mapped there now.
+
+    After a boot, an agent's report may be a few minutes old and of the boot before: the boot id
+    that kubelet has reported meanwhile shows that.
+    """
+    hint = f"run it on {node}; kubectl rbdagent does that where an agent runs"
+    kube, here = snapshot.kubernetes, snapshot.sources.node
+    if kube is None:
+        reason = snapshot.sources.kubernetes.reason or "the Kubernetes API was not queried"
+        why = f"{here.reason}; " if here.reason else ""
+        return NotObserved(reason=f"{why}the report of its agent: {reason}", hint=hint)
+    if isinstance(kube.published, NotObserved):
+        return kube.published
+    report = next((one for one in kube.published if one.name == node), None)
+    if report is None:
+        return NotObserved(reason="no agent has published its mappings", hint=hint)
+    if isinstance(report.mappings, NotObserved):
+        return report.mappings
+    doubt = _doubt(report, snapshot)
+    return NotObserved(reason=doubt, hint=hint) if doubt else report
+
+
+def _doubt(report: PublishedNode, snapshot: Snapshot) -> str:
+    """Return why a report does not show the present mappings of its node; empty if it does."""
+    if report.incomplete:
+        return report.incomplete
+    if not is_fresh(report, snapshot.observed_at):
+        return f"its agent last {confirmed(report, snapshot.observed_at)}"
+    known = node_named(report.name, snapshot)
+    if isinstance(known, Node) and known.boot_id and report.boot_id not in {None, known.boot_id}:
+        return (
+            f"the report of its agent is of boot {report.boot_id}, and kubelet reports boot "
+            f"{known.boot_id}"
+        )
+    return ""
+
+
+# --------------------------------------------------------------------------------------------------
+# Watches after a drain
+# --------------------------------------------------------------------------------------------------
+
+
+def linked_images(
+    snapshot: Snapshot, node: str, earlier: EarlierCheck | None = None
+) -> tuple[ImageIdentity, ...]:
+    """Return the images that a client of a node may still watch, as far as anything names them.
+
+    These are the images of its mappings, of its VolumeAttachments, of the volumes that kubelet
+    lists and that its pods use, of the report of its agent, and of the check before the drain.
+    """
+    found: list[ImageIdentity | None] = []
+    if is_observed_node(snapshot, node):
+        found += [identity_of_mapping(mapping) for mapping in node_index(snapshot.node).mappings]
+    found += _images_in_api(snapshot, node)
+    if earlier is not None:
+        found += [mapping.image for mapping in earlier.mappings]
+    distinct: list[ImageIdentity] = []
+    for image in found:
+        if image is None:
+            continue
+        named = with_pool_names(image, snapshot.ceph)
+        if not any(same_image(named, other) for other in distinct):
+            distinct.append(named)
+    return tuple(distinct)
+
+
+def _images_in_api(snapshot: Snapshot, node: str) -> Iterator[ImageIdentity | None]:
+    kube = snapshot.kubernetes
+    if kube is None:
+        return
+    index, known = kube_index(kube), node_named(node, snapshot)
+    listed = known.names_in_use | known.names_attached if isinstance(known, Node) else frozenset()
+    names = {
+        attachment.persistent_volume
+        for attachment in observed_of(kube.attachments)
+        if attachment.node_name == node
+    }
+    claims = {
+        (pod.ref.namespace, claim)
+        for pod in index.pods_on_node.get(node, ())
+        for claim in pod.claims
+    }
+    names |= {volume.name for key in claims for volume in index.volumes_of_claim(key)}
+    for volume in index.volumes:
+        if isinstance(volume.source, OtherSource):
+            continue
+        if volume.name in names or not names_of_pv(volume).in_use_names.isdisjoint(listed):
+            yield volume_image(volume)
+    for report in observed_of(kube.published):
+        if report.name == node:
+            yield from (mapping.image for mapping in observed_of(report.mappings))
+
+
+class _Watches:
+    """The watches of a node's clients: certain by client, probable by address."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        node: str,
+        earlier: EarlierCheck | None,
+        mappings: tuple[MappedVolume, ...] | NotObserved,
+    ) -> None:
+        self._snapshot, self._node = snapshot, node
+        self._mapped = observed_of(mappings)
+        self._former = () if earlier is None else earlier.mappings
+
+    def items(self, views: Iterable[ImageView]) -> Iterator[DrainItem]:
+        """Yield a watch that is not that of a mapping which is reported itself."""
+        for view in views:
+            for watcher in observed_of(view.watchers):
+                if daemon_of(watcher, view, self._snapshot) is not None:
+                    continue
+                if any(_is_client(watcher, mapping) for mapping in self._mapped):
+                    continue
+                if any(_is_client(watcher, mapping) for mapping in self._former):
+                    yield self._item(watcher, view, f"a client that {self._node} had before")
+                elif node_at(watcher.address.ip, self._snapshot) == self._node:
+                    yield self._item(watcher, view, f"by its address, a client of {self._node}")
+
+    def _item(self, watcher: Watcher, view: ImageView, whose: str) -> DrainItem:
+        client = f"client.{watcher.client} at {watcher.address}"
+        return DrainItem(
+            step=DrainStep.WATCHED,
+            subject=Subject.of_client(client, self._node),
+            statement=f"{client} watches {view.spec}: {whose}. Ceph ends the watch of a client "
+            "that is gone after 30 seconds, unless osd_client_watch_timeout is another.",
+            evidence=(f"watcher of {view.header or view.spec} in cluster {view.fsid}",),
+        )
+
+
+def _is_client(watcher: Watcher, mapping: MappedVolume) -> bool:
+    address = mapping.client_address
+    if address is None or not same_client(address, watcher.address):
+        return False
+    return mapping.client_id in {None, watcher.client}
+
+
+def _is_known(view: ImageView) -> bool:
+    """Return whether the watchers of an image were observed; a deleted image has none."""
+    return view.presence is ImagePresence.GONE or are_watchers_observed(view)
+
+
+def _gaps_of_links(snapshot: Snapshot, earlier: EarlierCheck | None) -> Iterator[Gap]:
+    """Yield why the API does not name the images of a node; the earlier check names them too."""
+    if earlier is not None:
+        return
+    kube, source = snapshot.kubernetes, snapshot.sources.kubernetes
+    fact = "which images the node may still watch"
+    if kube is None:
+        reason = source.reason or "the Kubernetes API was not queried"
+        yield Gap(fact=fact, reason=reason, hint=source.hint)
+        return
+    for why in (kube.attachments, kube.persistent_volumes):
+        if isinstance(why, NotObserved):
+            yield Gap(fact=fact, reason=why.reason, hint=why.hint)
+
+
+def _gaps_of_watches(images: Sequence[ImageIdentity], snapshot: Snapshot) -> Iterator[Gap]:
+    """Yield why the watchers of an image were not observed."""
+    source = snapshot.sources.ceph
+    if not images:
+        return
+    if snapshot.ceph is None:
+        reason = source.reason or "Ceph was not queried"
+        yield Gap(fact="the watchers of the images", reason=reason, hint=source.hint)
+        return
+    if not ceph_index(snapshot.ceph).clusters:
+        yield Gap(fact="the watchers of the images", reason="no Ceph cluster is configured")
+        return
+    for image in images:
+        views = views_of(image, snapshot.ceph)
+        if not views:
+            yield Gap(fact=f"the watchers of {image.spec}", reason="Ceph was not queried about it")
+        for view in views:
+            if _is_known(view):
+                continue
+            why = view.watchers if isinstance(view.watchers, NotObserved) else view.presence
+            known = why if isinstance(why, NotObserved) else NotObserved(reason="not observed")
+            yield Gap(fact=f"the watchers of {image.spec}", reason=known.reason, hint=known.hint)
