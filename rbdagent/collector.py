@@ -87,7 +87,7 @@ class Meanwhile(NamedTuple):
 _NOTHING = Meanwhile()
 
 
-def collect_snapshot(
+def collect_snapshot(  # noqa: PLR0913 - each changes another step
     target: Target,
     settings: Settings,
     *,
@@ -96,6 +96,7 @@ def collect_snapshot(
     also: CollectScope = CollectScope.NOTHING,
     kube: KubeAnswer | None = None,
     own: Callable[[NodeView | None], KubeAnswer] | None = None,
+    further_images: Callable[[Snapshot], tuple[ImageIdentity, ...]] = lambda _: (),
     workers: Workers | None = None,
 ) -> Snapshot:
     """Return a snapshot of all objects that belong to the target.
@@ -108,6 +109,8 @@ def collect_snapshot(
         also: the requests in addition to those for the holders of the volume.
         kube: an earlier answer of the API, to use instead of new requests.
         own: requests only the API objects that belong to the node's view, instead of all objects.
+        further_images: returns images about which Ceph is queried in addition to those of the
+            target, from the snapshot without Ceph's answer.
         workers: processes that observe; this call starts and ends those that are missing.
 
     Raises:
@@ -142,7 +145,8 @@ def collect_snapshot(
                 sources=Sources(node=node_source, ceph=_NOT_QUERIED_YET, kubernetes=kube_source),
             )
         )
-        images = images_of(target, seen.node, kube_view)
+        named = (*images_of(target, seen.node, kube_view), *further_images(seen))
+        images = tuple(dict.fromkeys(named))
         index = _indexed(seen, stored) if CollectScope.EVERYTHING in also else None
         seen = seen if index is None else index.snapshot
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.

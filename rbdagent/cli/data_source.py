@@ -18,9 +18,9 @@ from rbdagent.model import CollectScope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rbdagent.collector import Workers
+    from rbdagent.collector import KubeAnswer, Workers
     from rbdagent.config import Settings
-    from rbdagent.model import Command, Diagnosis, Snapshot, Target
+    from rbdagent.model import Command, Diagnosis, ImageIdentity, NodeView, Snapshot, Target
     from rbdagent.verdicts.momentary import Momentary
 
 _Answer = TypeVar("_Answer")
@@ -69,6 +69,8 @@ def snapshot_of(
     *,
     prepare: Callable[[], None] = lambda: None,
     also: CollectScope = CollectScope.NOTHING,
+    own: Callable[[NodeView | None], KubeAnswer] | None = None,
+    further_images: Callable[[Snapshot], tuple[ImageIdentity, ...]] = lambda _: (),
     workers: Workers | None = None,
 ) -> Snapshot:
     """Return the snapshot of a file, or else a new snapshot from the sources.
@@ -79,6 +81,8 @@ def snapshot_of(
         settings: how to query them; called only if there is no file.
         prepare: see `Meanwhile`.
         also: what to collect in addition to the target.
+        own: see `collect_snapshot`.
+        further_images: see `collect_snapshot`.
         workers: worker processes that serve several observations; None to start new ones.
     """
     if source is not None:
@@ -94,6 +98,8 @@ def snapshot_of(
             now=now_utc,
             meanwhile=Meanwhile(show, prepare),
             also=also,
+            own=own,
+            further_images=further_images,
             workers=workers or _started_early(chosen),
         )
     if click.get_current_context().params.get("debug"):
@@ -126,7 +132,7 @@ def _loaded(target: Target, source: str) -> Snapshot:
     from rbdagent.correlate.machine import without_other_machine
     from rbdagent.model import TargetKind
 
-    name = _file_name(source)
+    name = file_name(source)
     found = without_other_machine(snapshot_in(source))
     if TargetKind.NONE in {target.kind, found.target.kind}:
         return _of_many(found, target, name, source)
@@ -150,13 +156,13 @@ def snapshot_in(source: str) -> Snapshot:
     from rbdagent.report.snapshot import load_snapshot
 
     # No other reference: the text is freed while it is decoded.
-    return load_snapshot(_text(source), where=_file_name(source))
+    return load_snapshot(_text(source), where=file_name(source))
 
 
 def _text(source: str) -> str:
-    name = _file_name(source)
+    name = file_name(source)
     try:
-        return _content(source).decode()
+        return file_content(source).decode()
     except FileNotFoundError:
         raise UsageError(f"{source}: no such file", hint=_WANTED) from None
     except OSError as error:
@@ -166,17 +172,23 @@ def _text(source: str) -> str:
         raise UsageError(f"{name}: not a text file, so not a snapshot", hint=_WANTED) from None
 
 
-def _file_name(source: str) -> str:
+def file_name(source: str) -> str:
+    """Return the name of a file for an error."""
     return "stdin" if source == "-" else source
 
 
-def _content(source: str) -> bytes:
+def file_content(source: str, *, most: int = _MOST) -> bytes:
+    """Return the content of a file; - is stdin.
+
+    Raises:
+        OSError: it cannot be read, or has more than ``most`` bytes.
+    """
     from rbdagent.collect.user_files import check_size, read_user_file
 
     if source != "-":
-        return read_user_file(Path(source), most=_MOST)
-    content = sys.stdin.buffer.read(_MOST + 1)
-    check_size(len(content), most=_MOST)
+        return read_user_file(Path(source), most=most)
+    content = sys.stdin.buffer.read(most + 1)
+    check_size(len(content), most=most)
     return content
 
 

@@ -53,7 +53,7 @@ def command(
     watch: bool,
     **asked: Any,  # noqa: ANN401 - see _Request
 ) -> int:
-    """Show which step of TARGET's lifecycle fails, why, and the fix.
+    """Show which step of TARGET's life fails, why, and the fix.
 
     The steps are provision, bind, schedule, attach, stage, publish, and those of the detach path.
     TARGET has the same forms as in who-holds.

@@ -131,6 +131,7 @@ _VERBS: Final = (
     "who-holds",
     "diagnose",
     "list",
+    "drain-check",
     "unmap",
     "agent",
     "snapshot",

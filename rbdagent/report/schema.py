@@ -16,6 +16,7 @@ from rbdagent.addresses import SCHEMAS
 from rbdagent.errors import NotFoundError
 from rbdagent.model import API_VERSION, Snapshot
 from rbdagent.report.json.check import CheckReport
+from rbdagent.report.json.drain import DrainReport
 from rbdagent.report.json.explain import Explanation, ExplanationList
 from rbdagent.report.json.holders import HolderReport
 from rbdagent.report.json.lifecycle import ClusterReport, LifecycleReport
@@ -33,6 +34,7 @@ KINDS: Final[dict[str, type[Struct]]] = {
         ClusterReport,
         MappingList,
         PublishedList,
+        DrainReport,
         UnmapPlan,
         UnmapRefusal,
         UnmapResult,

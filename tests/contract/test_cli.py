@@ -740,8 +740,8 @@ def test_help_works_for_every_verb(ask: Ask, verb: str | None, flag: str) -> Non
 
 def test_the_help_lists_every_verb(ask: Ask) -> None:
     said = ask("--help").stdout
-    for verb in ("who-holds", "list", "check", "explain", "snapshot", "schema", "version",
-                 "completion"):  # fmt: skip
+    for verb in ("who-holds", "list", "drain-check", "check", "explain", "snapshot", "schema",
+                 "version", "completion"):  # fmt: skip
         assert f"\n  {verb} " in said
     *_, verbs = said.partition("\nCommands:\n")
     assert "..." not in verbs
@@ -753,6 +753,7 @@ def test_the_help_lists_every_verb(ask: Ask) -> None:
         ("who-holds", READING),
         ("list", READING | {"-A"}),
         ("check", OBSERVING | {"-o"}),
+        ("drain-check", OBSERVING | {"-o", "--from", "--after", "--before"}),
         ("snapshot", OBSERVING | {"-n"}),
         ("explain", {"-o"}),
         ("version", {"-o"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -103,6 +104,10 @@ def answers(snapshot: Snapshot, file: Path) -> Iterator[tuple[str, Done]]:
         file.write_text(dump_snapshot(whole))
         every = [given_] if given_ else []
         yield f"{verb} -o {form} of all", ask(verb, *every, "--from", str(file), "-o", form)
+    name = "n1" if snapshot.node is None else snapshot.node.node_name
+    for flags in product([(), ("--after",)], [("-v",), ("-o", "json"), ("-o", "yaml")]):
+        words = ("--from", str(file), *flags[0], *flags[1])
+        yield f"drain-check {words[2:]}", ask("drain-check", *words, "--", name)
 
 
 def assert_clean(question: str, done: Done) -> None:

@@ -431,6 +431,23 @@ def test_a_snapshot_is_streamed_into_the_pod(laptop: Laptop, tmp_path: Path) -> 
     assert laptop.stdin_of_verb() == "snapshot\n"
 
 
+def test_the_check_before_a_drain_is_streamed_into_the_pod_of_the_node(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    file = tmp_path / "before.json"
+    file.write_text("check\n")
+    done = laptop.run("drain-check", "worker-2", "--after", "--before", str(file))
+    assert done.in_pod == ["rbdagent", "drain-check", "--before=-", "worker-2", "--after"]
+    assert "rbdagent-b" in done.exec
+    assert laptop.stdin_of_verb() == "check\n"
+
+
+def test_one_file_only_can_be_streamed(dash: Laptop) -> None:
+    done = dash.run("drain-check", "worker-2", "--after", "--before=-", "--from=-")
+    assert (done.code, done.calls) == (2, [])
+    assert "cannot both read a file here" in done.stderr
+
+
 def test_a_snapshot_may_come_on_stdin(laptop: Laptop) -> None:
     laptop.run("who-holds", "pv-1", "--from=-", stdin="snapshot\n")
     assert laptop.stdin_of_verb() == "snapshot\n"
@@ -702,6 +719,10 @@ def test_plugin_reports_why_no_agent_can_be_chosen(
         ("who-holds pv rbd1-data", "rbdagent-b"),
         ("unmap PV rbd1-data", "rbdagent-b"),
         ("who-holds pool/space/image", "rbdagent-a"),
+        ("drain-check worker-2", "rbdagent-b"),
+        ("drain-check node/worker-2 --after", "rbdagent-b"),
+        ("drain-check worker-3", "rbdagent-c"),
+        ("drain-check worker-2 --node worker-1", "rbdagent-a"),
     ],
 )
 def test_the_pod_of_the_right_node_is_chosen(laptop: Laptop, typed: str, pod: str) -> None:
@@ -731,6 +752,12 @@ def test_mappings_of_a_target_are_requested_by_label(
     calls = [call for call in laptop.run("who-holds", target).calls if _MAPPINGS in call]
     given = [[word for word in call if word.startswith("--selector=")] for call in calls]
     assert given == [[] if one is None else [f"--selector={one}"] for one in selectors]
+
+
+def test_another_agent_answers_about_a_node_without_one(dash: Laptop) -> None:
+    done = dash.run("drain-check", "worker-9")
+    assert "rbdagent-a" in done.exec
+    assert "it only has what the agent there published" in done.stderr
 
 
 def test_the_only_agent_need_not_be_named(laptop: Laptop) -> None:
@@ -1005,6 +1032,8 @@ def test_a_reader_that_ends_early_is_no_error(laptop: Laptop) -> None:
         (("who-holds", "pvc", "data", ""), []),
         (("unmap", "pv", ""), ["pv-1\tshop/data"]),
         (("list", ""), []),
+        (("drain-check", "worker-"), ["worker-1", "worker-2", "worker-3"]),
+        (("version", "--output", "y"), ["yaml"]),
     ],
 )
 def test_completion_offers_possible_values(

@@ -75,9 +75,13 @@ def _variable(name: str, words: Iterable[str]) -> str:
 
 
 def _wrapped(command: str) -> str:
-    """Return a command of the shell in lines; in double quotes too, a backslash joins them."""
-    lines = textwrap.wrap(command, _WIDTH, break_on_hyphens=False, break_long_words=False)
-    return " \\\n".join(lines) + "\n"
+    """Return a command of the shell in lines.
+
+    In double quotes too, a backslash joins lines; in single quotes, it does not.
+    """
+    unbroken = re.sub(r"'[^']*'", lambda quoted: quoted[0].replace(" ", "\0"), command)
+    lines = textwrap.wrap(unbroken, _WIDTH, break_on_hyphens=False, break_long_words=False)
+    return " \\\n".join(lines).replace("\0", " ") + "\n"
 
 
 def _function(
