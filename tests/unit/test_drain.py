@@ -304,7 +304,7 @@ CLEAR: Final = {
     "a budget of a pod that is being deleted": seen_in_use(
         in_kube={"pods": (replace(OWNED, deleting_since=A_MOMENT_AGO),), "budgets": (budget(),)}
     ),
-    "a budget that lets go of pods that are not Ready": seen_in_use(
+    "a budget that admits the eviction of pods that are not Ready": seen_in_use(
         in_kube={
             "pods": (replace(OWNED, ready=False),),
             "budgets": (budget(evicts_unhealthy=True),),

@@ -39,7 +39,7 @@ HEADINGS: Final = {
     DrainStep.HANGING_CALL: "Calls that hang or fail",
     DrainStep.LOST_CLIENT: "Clients that are blocklisted, or have lost their watch",
     DrainStep.HANGING_REQUEST: "Requests to Ceph without an answer",
-    DrainStep.NODE_SERVICE_DOWN: "Nobody unmounts",
+    DrainStep.NODE_SERVICE_DOWN: "What unmounts is down",
     DrainStep.UNUSED_MAPPING: "Mapped and used by no pod: it survives the drain",
     DrainStep.OUTSIDE_CLIENT: "Held by a client outside of the cluster",
     DrainStep.REFUSED_POD: "Pods that a drain does not evict",
@@ -144,7 +144,7 @@ def _after(check: DrainCheck) -> str:
 
 
 def _watches(check: DrainCheck) -> str:
-    """Return which images none of its clients watches: only those were asked for."""
+    """Return which images none of its clients watches: only those were queried."""
     if not check.queried_images:
         return "Nothing names an image that one of its clients may still watch."
     images = (
