@@ -162,16 +162,10 @@ def _of_other_machine(snapshot: Snapshot, node: str) -> Snapshot:
 
 
 def _judge(snapshot: Snapshot, asked: _Asked) -> tuple[DrainCheck, tuple[Diagnosis, ...]]:
-    from rbdagent.correlate import correlate_node
-    from rbdagent.lifecycle.drain import check_after, check_before, is_observed_node
-    from rbdagent.rules import diagnose
+    from rbdagent.lifecycle.drain import check_after, check_before, diagnoses_on
 
     _check_exists(snapshot, asked.node)
-    diagnoses = (
-        tuple(diagnose(volume, snapshot) for volume in correlate_node(snapshot))
-        if is_observed_node(snapshot, asked.node)
-        else ()
-    )
+    diagnoses = diagnoses_on(snapshot, asked.node)
     if asked.is_after:
         return check_after(snapshot, asked.node, diagnoses, asked.earlier), diagnoses
     return check_before(snapshot, asked.node, diagnoses), diagnoses

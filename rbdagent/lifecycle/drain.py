@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
+from rbdagent.correlate import correlate, correlate_node
 from rbdagent.correlate.holders import daemon_of, node_at, same_client
 from rbdagent.correlate.image_identity import (
     are_mappings_observed,
@@ -21,6 +22,7 @@ from rbdagent.correlate.image_identity import (
 from rbdagent.correlate.index import ceph_index, kube_index, node_index
 from rbdagent.correlate.names import names_of_pv
 from rbdagent.correlate.published_reports import is_fresh
+from rbdagent.correlate.resolve import about
 from rbdagent.correlate.views import views_of, with_pool_names
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.lifecycle.drain_mappings import (
@@ -31,8 +33,15 @@ from rbdagent.lifecycle.drain_mappings import (
     reported_items,
     reported_mappings,
 )
-from rbdagent.lifecycle.drain_pods import budgets_gap, moves, pods_gap, refused_pods
+from rbdagent.lifecycle.drain_pods import (
+    budgets_gap,
+    moves,
+    pods_gap,
+    refused_pods,
+    volumes_in_use,
+)
 from rbdagent.model import (
+    WEIGHT,
     Diagnosis,
     DrainCheck,
     DrainItem,
@@ -44,25 +53,27 @@ from rbdagent.model import (
     ImagePresence,
     ImageView,
     MappedVolume,
-    Mapping,
     Node,
     NotObserved,
     OtherSource,
     PublishedNode,
     Snapshot,
     Subject,
+    Target,
+    TargetKind,
     Watcher,
     observed_of,
 )
-from rbdagent.rules import MOST_COMMANDS
+from rbdagent.rules import FINDINGS, MOST_COMMANDS, diagnose
 from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.evidence import mount_text
 from rbdagent.verdicts.timing import confirmed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rbdagent.model import Command, HolderVerdict
+    from rbdagent.model import Command, HolderVerdict, Pod
+    from rbdagent.model import Mapping as RbdMapping
 
 _STEPS = tuple(DrainStep)
 _OF_PODS_ALONE = frozenset({DrainStep.REFUSED_POD, DrainStep.OUTSIDE_CLIENT})
@@ -72,6 +83,30 @@ _OF_PODS_ALONE = frozenset({DrainStep.REFUSED_POD, DrainStep.OUTSIDE_CLIENT})
 def is_observed_node(snapshot: Snapshot, node: str) -> bool:
     """Return whether a snapshot observed this node itself."""
     return snapshot.node is not None and snapshot.node.node_name == node
+
+
+def diagnoses_on(snapshot: Snapshot, node: str) -> tuple[Diagnosis, ...]:
+    """Return the diagnoses of all volumes that a node has mapped, or that its pods should use.
+
+    None if the snapshot did not observe the node itself.
+    """
+    view = snapshot.node
+    if view is None or not is_observed_node(snapshot, node):
+        return ()
+    found = [diagnose(volume, snapshot) for volume in correlate_node(snapshot)]
+    known = {
+        volume.name
+        for diagnosis in found
+        for volume in (diagnosis.volume.persistent_volume, *diagnosis.volume.other_volumes)
+        if volume is not None
+    }
+    beside = {mount.persistent_volume for mount in observed_of(view.unbacked)}
+    beside |= volumes_in_use(snapshot, node).keys()
+    for name in sorted(beside - known):
+        target = Target(argument=f"pv/{name}", kind=TargetKind.PERSISTENT_VOLUME, name=name)
+        part = about(target, snapshot)
+        found.append(diagnose(correlate(part), part))
+    return tuple(found)
 
 
 def check_before(snapshot: Snapshot, node: str, diagnoses: Sequence[Diagnosis]) -> DrainCheck:
@@ -153,9 +188,14 @@ def _of_silent_node(seen: _SeenNode, snapshot: Snapshot, node: str) -> Iterator[
 
 
 def _in_order(items: Iterable[DrainItem]) -> tuple[DrainItem, ...]:
-    return tuple(
-        sorted(items, key=lambda item: (_STEPS.index(item.step), str(item.subject), item.code))
-    )
+    return tuple(sorted(items, key=_place))
+
+
+def _place(item: DrainItem) -> tuple[int, int, str, str]:
+    """Return the place of an item: its step, then the weight of its finding."""
+    known = FINDINGS.get(item.code)
+    weight = len(WEIGHT) if known is None else WEIGHT[known.severity]
+    return _STEPS.index(item.step), weight, str(item.subject), item.code
 
 
 def _distinct(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
@@ -218,7 +258,10 @@ class _SeenNode:
         self.reported_at = report.observed_at
         self.boot_id = report.boot_id or self.boot_id
         self.items = tuple(reported_items(report))
-        self.gaps = tuple(reported_gaps(report))
+        self.gaps = (
+            *reported_gaps(report),
+            *_unmapped_in_use(report, volumes_in_use(self._snapshot, self._node)),
+        )
         self.mappings = reported_mappings(report)
         self.mapped_items = tuple(
             DrainItem(
@@ -238,10 +281,23 @@ class _SeenNode:
         self.gaps_of_devices = (gap,)
 
 
-def _mapped_item(held: HolderVerdict, mapping: Mapping, diagnosis: Diagnosis) -> DrainItem:
+def _unmapped_in_use(report: PublishedNode, used: Mapping[str, Pod]) -> Iterator[Gap]:
+    """Yield the pods whose volume the report does not have: they may write to the node's disk."""
+    mapped = {mapping.persistent_volume for mapping in observed_of(report.mappings)}
+    for name, pod in sorted(used.items()):
+        if name not in mapped:
+            yield Gap(
+                fact=f"where pod {pod.ref} writes",
+                reason=f"the agent on {report.name} reports no mapping of {name}",
+                hint=f"run it on {report.name}; kubectl rbdagent does that",
+            )
+
+
+def _mapped_item(held: HolderVerdict, mapping: RbdMapping, diagnosis: Diagnosis) -> DrainItem:
     subject, volume = subject_of(held.holder), diagnosis.volume.persistent_volume
     mounts = tuple(dict.fromkeys(map(mount_text, observed_of(mapping.mounts))))
-    first = f" and {mounts[0]}" if mounts else ""
+    paths = "1 path" if len(mounts) == 1 else f"{len(mounts)} paths"
+    mounted = f", and mounted at {paths}" if mounts else ""
     shown = (
         command("rbdagent diagnose", mapping.device, node=held.holder.node)
         if volume is None
@@ -250,7 +306,7 @@ def _mapped_item(held: HolderVerdict, mapping: Mapping, diagnosis: Diagnosis) ->
     return DrainItem(
         step=DrainStep.MAPPED,
         subject=subject,
-        statement=f"{subject} is mapped{first}. {held.verdict}: {held.reasons[0]}.",
+        statement=f"{subject} is mapped{mounted}: {held.reasons[0]}.",
         evidence=(*held.reasons, *mounts),
         commands=(shown,),
     )

@@ -47,12 +47,18 @@ from rbdagent.verdicts.evidence import (
 from rbdagent.verdicts.holder_verdict import is_watch_observed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rbdagent.correlate.index import KubeIndex
     from rbdagent.model import Command, ImageView
 
 _STEPS: Final = {
+    # The eviction of the pod destroys what it wrote.
+    Code.VOLUME_NOT_BACKED: DrainStep.DATA_AT_RISK,
+    Code.RUNNING_WITHOUT_MAPPING: DrainStep.DATA_AT_RISK,
+    Code.VOLUME_CONFLICT: DrainStep.DATA_AT_RISK,
+    # The next node maps the image to which the name leads today.
+    Code.IMAGE_RENAMED: DrainStep.DATA_AT_RISK,
     Code.MAPPING_PINNED: DrainStep.PINNED,
     # A drain evicts through the API, which does not have the pod.
     Code.POD_LOST_BY_API: DrainStep.PINNED,
@@ -67,6 +73,8 @@ _STEPS: Final = {
     Code.STAGING_LEFT_MOUNTED: DrainStep.UNUSED_MAPPING,
     Code.STAGING_WITHOUT_VOLUME_DATA: DrainStep.UNUSED_MAPPING,
     Code.NODE_RETURNED_DIRTY: DrainStep.UNUSED_MAPPING,
+    # The kernel writes back what the pods wrote when it unmounts, and waits for the pool.
+    Code.POOL_TAKES_NO_WRITES: DrainStep.HANGING_REQUEST,
     Code.FOREIGN_HOLDER: DrainStep.OUTSIDE_CLIENT,
     Code.HELD_FROM_OUTSIDE: DrainStep.OUTSIDE_CLIENT,
     Code.TWO_CLUSTERS_WRITE: DrainStep.OUTSIDE_CLIENT,
@@ -87,6 +95,10 @@ _WITH_OWN_PINS: Final = frozenset({Verdict.PINNED, Verdict.STAGED, Verdict.FOREI
 """Verdicts whose finding or reasons name what keeps the device open."""
 _ABROAD: Final = frozenset({DrainStep.OUTSIDE_CLIENT, DrainStep.REFUSED_POD})
 """Steps whose subject may be on another node, or on none."""
+_DELAYING: Final = frozenset(
+    {DrainStep.HANGING_CALL, DrainStep.HANGING_REQUEST, DrainStep.NODE_SERVICE_DOWN}
+)
+"""Steps that explain why a mapping stays between two steps."""
 _AGAIN: Final = "run it again in a minute: kubelet and the driver may be at work"
 _CATALOGUE: Final = "this version of rbdagent does not know the code"
 
@@ -284,10 +296,11 @@ def _of_staying_pods(held: HolderVerdict, subject: Subject) -> Iterator[DrainIte
 
 
 def observed_gaps(
-    diagnoses: Sequence[Diagnosis], snapshot: Snapshot, items: Iterable[DrainItem]
+    diagnoses: Sequence[Diagnosis], snapshot: Snapshot, items: Sequence[DrainItem]
 ) -> Iterator[Gap]:
     """Yield the facts about the mappings of the observed node that could change the answer."""
     taken = {item.subject for item in items}
+    is_delayed = any(item.step in _DELAYING for item in items)
     for diagnosis in diagnoses:
         for held, mapping in diagnosis.mapped:
             view = held.holder.view(diagnosis.volume)
@@ -296,7 +309,9 @@ def observed_gaps(
                 continue
             if held.verdict is Verdict.UNDETERMINED:
                 yield Gap(fact=f"what uses {mapping.device}", reason=held.reasons[0])
-            elif held.verdict is Verdict.STAGED and not evidence_of(held.holder).waiting:
+            elif held.verdict is Verdict.STAGED and not (
+                is_delayed or evidence_of(held.holder).waiting
+            ):
                 yield Gap(
                     fact=f"whether {mapping.device} is about to be unmapped",
                     reason=held.reasons[0],
@@ -304,6 +319,13 @@ def observed_gaps(
                 )
     if any(diagnosis.mapped for diagnosis in diagnoses):
         yield from _gaps_of_services(snapshot)
+    unbacked = () if snapshot.node is None else snapshot.node.unbacked
+    if isinstance(unbacked, NotObserved):
+        yield Gap(
+            fact="whether a container writes beside its volume",
+            reason=unbacked.reason,
+            hint=unbacked.hint,
+        )
 
 
 def _gaps_of_mapping(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl
-from rbdagent.correlate.holders import is_finished
+from rbdagent.correlate.holders import is_finished, runs
 from rbdagent.correlate.index import kube_index
 from rbdagent.model import (
     DisruptionBudget,
@@ -118,6 +118,19 @@ def _evicted(snapshot: Snapshot, node: str) -> list[Pod]:
     """Return the pods of a node that a drain evicts, in order of their names."""
     on_node = kube_index(snapshot.kubernetes).pods_on_node.get(node, ())
     return [pod for pod in on_node if not stays(pod)]
+
+
+def volumes_in_use(snapshot: Snapshot, node: str) -> dict[str, Pod]:
+    """Return the RBD volumes of the pods that run on a node, by their PV, each with one pod."""
+    kube = kube_index(snapshot.kubernetes)
+    return {
+        volume.name: pod
+        for pod in kube.pods_on_node.get(node, ())
+        if runs(pod)
+        for claim in pod.claims
+        for volume in kube.volumes_of_claim((pod.ref.namespace, claim))
+        if not isinstance(volume.source, OtherSource)
+    }
 
 
 # --------------------------------------------------------------------------------------------------

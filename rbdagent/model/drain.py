@@ -14,6 +14,8 @@ from rbdagent.model.kubernetes import ObjectRef
 class DrainStep(StrEnum):
     """What an operator deals with, in this order."""
 
+    DATA_AT_RISK = "data-at-risk"
+    """A drain may destroy data, or a pod may get other data on the next node."""
     PINNED = "pinned"
     """Something keeps a device open that a drain does not end."""
     HANGING_CALL = "hanging-call"

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rbdagent.codes import Code
-from rbdagent.correlate import correlate_node
 from rbdagent.errors import ParseError
 from rbdagent.lifecycle.drain import (
     check_after,
     check_before,
-    is_observed_node,
+    diagnoses_on,
     linked_images,
     next_commands,
 )
@@ -47,7 +46,6 @@ from rbdagent.model import (
 from rbdagent.report.json.drain import drain_report, load_earlier
 from rbdagent.report.text.drain import HEADINGS, drain_text
 from rbdagent.report.text.layout import Layout
-from rbdagent.rules import diagnose
 from tests.support.snapshots import (
     ADDRESS,
     CLIENT,
@@ -59,8 +57,10 @@ from tests.support.snapshots import (
     MGR_WATCH,
     PLUGIN_DOWN,
     POD_PATH,
+    PV,
     SPEC,
     STRANGER_ADDRESS,
+    UNBACKED,
     UNSEEN,
     attachment,
     container,
@@ -121,15 +121,11 @@ def seen_unused(in_kube: Mapping[str, Any] | None = None, **parts: Any) -> Snaps
 
 
 def before(seen: Snapshot, name: str = NODE) -> DrainCheck:
-    is_here = is_observed_node(seen, name)
-    found = tuple(diagnose(one, seen) for one in correlate_node(seen)) if is_here else ()
-    return check_before(seen, name, found)
+    return check_before(seen, name, diagnoses_on(seen, name))
 
 
 def after(seen: Snapshot, earlier: EarlierCheck | None = None, name: str = NODE) -> DrainCheck:
-    is_here = is_observed_node(seen, name)
-    found = tuple(diagnose(one, seen) for one in correlate_node(seen)) if is_here else ()
-    return check_after(seen, name, found, earlier)
+    return check_after(seen, name, diagnoses_on(seen, name), earlier)
 
 
 def with_pods(*pods: Any, **in_kube: Any) -> Snapshot:  # noqa: ANN401
@@ -164,6 +160,17 @@ def budget(name: str = "web", **overrides: Any) -> DisruptionBudget:  # noqa: AN
 # --------------------------------------------------------------------------------------------------
 
 BLOCKED: Final = {
+    "a container writes beside its mapped volume": (
+        seen_in_use(on_node={"unbacked": (UNBACKED,)}),
+        [(DrainStep.DATA_AT_RISK, Code.VOLUME_NOT_BACKED)],
+    ),
+    "a container writes beside a volume that is not mapped": (
+        unmapped(target=NO_TARGET, on_node={"unbacked": (UNBACKED,)}, in_kube=OF_NODE),
+        [
+            (DrainStep.DATA_AT_RISK, Code.VOLUME_NOT_BACKED),
+            (DrainStep.DATA_AT_RISK, Code.RUNNING_WITHOUT_MAPPING),
+        ],
+    ),
     "a process keeps an unused device open": (
         seen_unused(mapped={"openers": (opener(),)}),
         [(DrainStep.PINNED, Code.MAPPING_PINNED)],
@@ -336,6 +343,7 @@ UNKNOWN: Final = {
     "kubelet and the CSI driver": seen_in_use(on_node={"kubelet": UNSEEN}),
     "what is mapped on worker-1": seen_in_use(on_node={"mappings": UNSEEN}),
     "the pods on worker-1": seen_in_use(in_kube={"pods": UNSEEN}),
+    "whether a container writes beside its volume": seen_in_use(on_node={"unbacked": UNSEEN}),
     "PodDisruptionBudgets": seen_in_use(in_kube={"budgets": UNSEEN}),
 }
 
@@ -496,7 +504,7 @@ def one_reported(**overrides: Any) -> Any:  # noqa: ANN401
 
 
 def test_an_agent_that_reports_no_mapping_shows_a_clear_node() -> None:
-    found = before(from_elsewhere(reported_by(NODE, boot_id="b001")))
+    found = before(from_elsewhere(reported_by(NODE, boot_id="b001"), pods=()))
     assert (found.state, found.reported_at is None) == (DrainState.CLEAR, False)
 
 
@@ -564,6 +572,10 @@ IN_DOUBT: Final = {
     "a code of a newer agent": (
         one_reported(verdict=Verdict.IN_USE, findings=("RBD199",)),
         "does not know the code",
+    ),
+    "a pod whose volume is not mapped": (
+        reported_by(NODE, boot_id="b001"),
+        f"reports no mapping of {PV}",
     ),
     "a mapping between two steps": (
         one_reported(verdict=Verdict.STAGED),

@@ -13,6 +13,7 @@ from rbdagent.report.text.footer import footer
 from rbdagent.report.text.layout import (
     BOLD,
     GREEN,
+    NOT_OBSERVED,
     RED,
     YELLOW,
     Layout,
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
     from rbdagent.model import Command, DrainCheck, DrainItem, DrainMove, Gap, Snapshot
 
 HEADINGS: Final = {
+    DrainStep.DATA_AT_RISK: "Data at risk: do not drain before this is resolved",
     DrainStep.PINNED: "Kept open by what a drain does not end",
     DrainStep.HANGING_CALL: "Calls that hang or fail",
     DrainStep.LOST_CLIENT: "Clients that are blocklisted, or have lost their watch",
     DrainStep.HANGING_REQUEST: "Requests to Ceph without an answer",
-    DrainStep.NODE_SERVICE_DOWN: "What unmounts is down",
+    DrainStep.NODE_SERVICE_DOWN: "kubelet or the CSI driver is down",
     DrainStep.UNUSED_MAPPING: "Mapped and used by no pod: it survives the drain",
     DrainStep.OUTSIDE_CLIENT: "Held by a client outside of the cluster",
     DrainStep.REFUSED_POD: "Pods that a drain does not evict",
@@ -223,7 +225,9 @@ def _moves(moves: Sequence[DrainMove], layout: Layout) -> str:
 
 
 def _replicas(move: DrainMove) -> str:
-    return "<not observed>" if move.replicas is None else str(move.replicas)
+    if not move.controller:
+        return "-"
+    return NOT_OBSERVED if move.replicas is None else str(move.replicas)
 
 
 def _gaps(gaps: Iterable[Gap], layout: Layout) -> str:
