@@ -8,6 +8,7 @@ from urllib.parse import urlparse
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.cli.output import now_utc
 from rbdagent.model import Snapshot, Target, TargetKind
@@ -15,6 +16,7 @@ from rbdagent.report.snapshot import dump_snapshot
 from tests.support.cli_runner import ask
 from tests.support.fake_api import FakeApi, Json, access_to, refuse
 from tests.support.published import publish
+from tests.support.recordings import recorded_snapshot
 from tests.support.snapshots import (
     POD_PATH,
     mapping,
@@ -171,6 +173,42 @@ def test_a_refused_list_of_budgets_is_not_observed(api: FakeApi, live: Callable[
     assert done.code == 1
     assert "PodDisruptionBudgets: " in done.stdout
     assert "can-i list poddisruptionbudgets" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("recording", "claim", "node", "expected"),
+    [
+        ("12-pinned-by-cwd-invisible", "c12", "n1", [("pinned", "RBD102")]),
+        ("09b-pinned", "c1", "n1", [("pinned", "RBD102")]),
+        ("15-plugin-stopped", "c1", "n1", [("node-service-down", "RBD201")]),
+        (
+            "05-force-delete-kubelet-stopped",
+            "c1",
+            "n1",
+            [("pinned", "RBD109"), ("node-service-down", "RBD202")],
+        ),
+        (
+            "28-orphan-blocks-delete",
+            "cq",
+            "n2",
+            [("lost-client", "RBD104"), ("unused-mapping", "RBD101")],
+        ),
+        ("26-not-backed", "cz", "n1", [("data-at-risk", "RBD108"), ("refused-pod", None)]),
+        ("01-fs-running", "c1", "n1", [("refused-pod", None)]),
+    ],
+)
+def test_recorded_nodes_have_the_blocker_that_was_played(
+    saved: Callable[[Snapshot], str],
+    tmp_path: Path,
+    recording: str,
+    claim: str,
+    node: str,
+    expected: list[tuple[str, str | None]],
+) -> None:
+    recorded = recorded_snapshot(recording, claim, node_name=node, root=tmp_path / "tree")
+    seen = replace(recorded, target=NO_TARGET)
+    done = ask("drain-check", node, "--from", saved(seen), "-o", "json")
+    assert [(item["step"], item["code"]) for item in done.data["items"]] == expected
 
 
 def running(name: str, **metadata: object) -> Json:
