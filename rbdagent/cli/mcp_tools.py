@@ -18,7 +18,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")
 
 
 class Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of a tool. ``target`` and ``code`` are operands, the others are flags."""
+    """The arguments of a tool: ``target``, ``node`` and ``code`` are operands, the others flags."""
 
 
 class WhoHolds(Arguments, frozen=True, kw_only=True):
@@ -65,6 +65,15 @@ class List(Arguments, frozen=True, kw_only=True):
     selector: Annotated[
         Text | None, Meta(description="Only volumes whose claim has these labels: app=db")
     ] = None
+
+
+class DrainCheck(Arguments, frozen=True, kw_only=True):
+    """The arguments of ``drain_check``."""
+
+    node: Annotated[Text, Meta(description="Name of the Node.")]
+    after: Annotated[bool, Meta(description="Check what a drain or a reboot has left there.")] = (
+        False
+    )
 
 
 class Explain(Arguments, frozen=True, kw_only=True):
@@ -117,6 +126,14 @@ TOOLS: Final = {
         " those of all nodes (kind PublishedList). `complete` false: an error ended the list before"
         " all nodes were read; never read the rest as `none`." + _DATA,
     ),
+    "drain_check": Tool(
+        verb="drain-check",
+        arguments=DrainCheck,
+        description="Check what blocks a drain of a node or survives it, in the order in which to"
+        " act, or what a drain has left there (kind DrainReport). `state` unknown: `notObserved`"
+        " lists why; never read that as `clear`. About another machine than the node, only the"
+        " report of the agent there is known." + _DATA,
+    ),
     "explain": Tool(
         verb="explain",
         arguments=Explain,
@@ -132,7 +149,7 @@ TOOLS: Final = {
 }
 """Each tool by its name. A verb that changes something is never one."""
 
-_OPERANDS: Final = ("target", "code")
+_OPERANDS: Final = ("target", "node", "code")
 
 
 def input_schema(tool: Tool) -> dict[str, Any]:

@@ -346,6 +346,7 @@ def _gaps_of_mapping(
         ("device-mapper, loop and swap on a device", mapping.holders),
         ("running map, mount and unmap processes", holder.in_flight),
         ("requests to Ceph without an answer", mapping.hung_requests if is_krbd else ()),
+        ("which pods use the volumes", holder.pods),
         ("the Ceph blocklist", holder.blocklisted_by),
         ("the watchers of the images", watchers),
         ("the watches of the mappings", is_watch_observed(holder, view)),

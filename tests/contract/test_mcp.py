@@ -53,6 +53,8 @@ WRONG: Final[tuple[tuple[str, Json, tuple[str, ...]], ...]] = (
     ("diagnose", {"target": "--watch"}, ("contains nothing about --watch",)),
     ("diagnose", {}, ("a TARGET is missing",)),
     ("list", {"all_nodes": True}, ("do not use --from with it",)),
+    ("drain_check", {}, ("required field `node`",)),
+    ("drain_check", {"node": "worker-1"}, ("not of every mapping of a node",)),
     ("explain", {"code": "RBD1O1"}, ("did you mean RBD101", "lists all codes")),
     ("unmap", {"target": VOLUME}, ("there is no tool 'unmap'", "who_holds")),
 )
@@ -108,7 +110,7 @@ def text_of(answer: CallToolResult) -> str:
 
 
 def test_tools_are_exactly_the_verbs_that_only_read(orphan: Served) -> None:
-    expected = {"who_holds", "diagnose", "list", "explain", "check"}
+    expected = {"who_holds", "diagnose", "list", "drain_check", "explain", "check"}
     assert set(orphan.tools) == set(TOOLS) == expected
     assert {tool.verb.replace("-", "_") for tool in TOOLS.values()} == expected
     for tool in orphan.tools.values():

@@ -342,6 +342,7 @@ UNKNOWN: Final = {
     "whether the CSI driver answers": seen_in_use(of_kubelet={"sockets": UNSEEN}),
     "kubelet and the CSI driver": seen_in_use(on_node={"kubelet": UNSEEN}),
     "what is mapped on worker-1": seen_in_use(on_node={"mappings": UNSEEN}),
+    "which pods use the volumes": seen_in_use(in_kube={"persistent_volumes": UNSEEN}),
     "the pods on worker-1": seen_in_use(in_kube={"pods": UNSEEN}),
     "whether a container writes beside its volume": seen_in_use(on_node={"unbacked": UNSEEN}),
     "PodDisruptionBudgets": seen_in_use(in_kube={"budgets": UNSEEN}),
