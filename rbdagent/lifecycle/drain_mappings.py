@@ -16,6 +16,7 @@ from rbdagent.model import (
     DrainStep,
     Finding,
     Gap,
+    Holder,
     HolderVerdict,
     MappedVolume,
     Mapping,
@@ -222,12 +223,11 @@ def _kept_beside_pods(
     kubelet unmounts, and `rbd unmap` fails with EBUSY (recording 12-pinned-by-cwd-invisible).
     """
     found, holder = evidence_of(held.holder), held.holder
-    own = {pod.ref.uid for pod in observed_of(holder.pods)}
-    openers = [one for one in found.openers if _remains(one.process, own, kube)]
+    openers = [one for one in found.openers if _remains(one.process, holder, kube)]
     mounts = [
         mount
         for mount in (*foreign_mounts(found, holder), *found.other_mounts)
-        if mount.namespace.is_host or _remains(mount.namespace.process, own, kube)
+        if mount.namespace.is_host or _remains(mount.namespace.process, holder, kube)
     ]
     devices = strange_devices(holder)
     texts = dict.fromkeys(
@@ -248,9 +248,8 @@ def _kept_beside_pods(
     yield DrainItem(
         step=DrainStep.PINNED,
         subject=subject,
-        statement=f"{subject} is in use, and something that a drain does not end keeps it open: "
-        f"{first}{more}. After the pods are gone, {mapping.device} cannot be unmapped until that "
-        "ends.",
+        statement=f"{subject} is kept open by something that a drain does not end: {first}{more}. "
+        f"{mapping.device} cannot be unmapped until that ends.",
         evidence=tuple(texts),
         commands=(
             *(
@@ -267,14 +266,19 @@ def _kept_beside_pods(
     )
 
 
-def _remains(process: ProcessRef, own: set[str | None], kube: KubeIndex) -> bool:
-    """Return whether a process runs on after the evictions: of no pod, or of one that stays."""
+def _remains(process: ProcessRef, holder: Holder, kube: KubeIndex) -> bool:
+    """Return whether a process runs on after the evictions: of no pod, or of one that stays.
+
+    A container whose pod the API does not list has its own finding (RBD109). If the pods were not
+    observed, it is not known.
+    """
     if process.pod_uid is None:
         return True
     pod = kube.pod_by_uid.get(process.pod_uid)
-    if pod is None:
-        return process.pod_uid not in own
-    return stays(pod)
+    if pod is not None:
+        return stays(pod)
+    is_known = kube.coverage.pods_on(holder.node)
+    return is_known and process.pod_uid not in holder.unknown_pod_uids
 
 
 def _of_staying_pods(held: HolderVerdict, subject: Subject) -> Iterator[DrainItem]:

@@ -207,6 +207,16 @@ BLOCKED: Final = {
         seen_unused(mapped={"mounts": (mount(path="/data", namespace=container(OTHER_UID)),)}),
         [(DrainStep.PINNED, Code.POD_LOST_BY_API)],
     ),
+    "a process of a pod that the API does not list": (
+        seen_in_use(
+            {
+                "mounts": (*MOUNTS, mount(path="/data", namespace=container(OTHER_UID))),
+                "openers": (opener(process=process(pod_uid=OTHER_UID)),),
+            },
+            {"pods": ()},
+        ),
+        [(DrainStep.PINNED, Code.POD_LOST_BY_API)],
+    ),
     "an unmount hangs": (
         seen_in_use(
             on_node={
@@ -361,6 +371,12 @@ def test_without_a_source_no_node_is_clear(source: str) -> None:
     seen = seen_in_use()
     lacking = replace(seen, **{source: None}, sources=replace(seen.sources, **{source: FAILED}))
     assert before(lacking).state is DrainState.UNKNOWN
+
+
+def test_a_container_of_an_unknown_pod_is_not_said_to_stay() -> None:
+    in_container = mount(path="/data", namespace=container())
+    found = before(seen_in_use({"mounts": (*MOUNTS, in_container)}, {"pods": UNSEEN}))
+    assert (found.state, found.items) == (DrainState.UNKNOWN, ())
 
 
 def test_the_pods_of_another_node_are_no_proof() -> None:
