@@ -28,6 +28,7 @@ from rbdagent.model import (
     PublishedSummary,
     Requirement,
     Severity,
+    SnapshotContent,
     StorageClass,
     Verdict,
     VolumeAttachment,
@@ -145,6 +146,28 @@ def persistent_volume(data: Json) -> PersistentVolume:
         reason=without_keys((data.get("status") or {}).get("message") or ""),
         attributes_class=spec.get("volumeAttributesClassName") or "",
         mount_options=tuple(spec.get("mountOptions") or ()),
+    )
+
+
+def snapshot_content(data: Json) -> SnapshotContent:
+    """Read a VolumeSnapshotContent, of v1 or v1beta1.
+
+    Its source is a volume, of which the driver makes a snapshot, or the handle of one that exists.
+    """
+    spec, status = data["spec"], data.get("status") or {}
+    snapshot = spec.get("volumeSnapshotRef") or {}
+    given = (spec.get("source") or {}).get("snapshotHandle")
+    return SnapshotContent(
+        name=data["metadata"]["name"],
+        driver=spec.get("driver") or "",
+        handle=status.get("snapshotHandle") or given or None,
+        snapshot=ObjectRef(
+            namespace=snapshot.get("namespace") or "",
+            name=snapshot.get("name") or "",
+            uid=snapshot.get("uid") or None,
+        )
+        if snapshot
+        else None,
     )
 
 

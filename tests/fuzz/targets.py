@@ -25,6 +25,7 @@ from rbdagent.parse import (
     brief,
     ceph_keys,
     command_line,
+    csi_image_name,
     driver_image,
     excerpt,
     faults,
@@ -42,6 +43,7 @@ from rbdagent.parse import (
     proc,
     quantity,
     rbd_nbd,
+    rbd_objects,
     recognised,
     secrets,
     selector,
@@ -140,6 +142,32 @@ def _items(kind: str) -> tuple[str, ...]:
     return tuple(json.dumps(item) for item in listed)[:60]
 
 
+_TRASH: Final = Texts(
+    ("\x02\x01\x1d\x00\x00\x00\x00\x05\x00\x00\x00image\x01\x00\x00\x60" + "\x00" * 12,)
+)
+_IMAGE_NAMES: Final = Texts(
+    tuple(
+        f"{begin}a5aedea1-28da-40b4-92b8-33fd7de38647{end}"
+        for begin, end in (
+            ("csi-vol-", ""),
+            ("csi-vol-", "-temp"),
+            ("csi-snap-", ""),
+            ("kubernetes-dynamic-pvc-", ""),
+            ("team-", ""),
+        )
+    )
+)
+_SNAPSHOT_CONTENT: Final = json.dumps(
+    {
+        "metadata": {"name": "snapcontent-1"},
+        "spec": {
+            "driver": "rbd.csi.ceph.com",
+            "source": {"snapshotHandle": "0001-0001-a-0000000000000001-u"},
+            "volumeSnapshotRef": {"namespace": "default", "name": "one", "uid": "u"},
+        },
+        "status": {"snapshotHandle": "0001-0001-a-0000000000000001-u"},
+    }
+)
 _FILES: Final = {"persistentvolumes": "pv", "persistentvolumeclaims": "pvc"}
 
 _ADDRESSES: Final = Texts(
@@ -553,8 +581,30 @@ TARGETS: Final = (
     ),
     _target(
         trash.name_in_trash,
-        Texts(("\x02\x01\x1d\x00\x00\x00\x00\x05\x00\x00\x00image",)),
+        _TRASH,
         lambda text: trash.name_in_trash(_raw(text)),
+    ),
+    _target(trash.trash_entry, _TRASH, lambda text: trash.trash_entry(_raw(text))),
+    _target(
+        rbd_objects.name_in_directory,
+        Texts(("\x05\x00\x00\x00image",)),
+        lambda text: rbd_objects.name_in_directory(_raw(text)),
+    ),
+    _target(
+        rbd_objects.time_of,
+        Texts(("\x01\x02\x03\x04\x00\x00\x00\x00",)),
+        lambda text: rbd_objects.time_of(_raw(text)),
+    ),
+    *(
+        _target(function, _IMAGE_NAMES, _of_text(function))
+        for function in (
+            csi_image_name.uuids_in,
+            csi_image_name.journal_uuid,
+            csi_image_name.has_name_of_ceph_csi,
+            csi_image_name.has_name_of_in_tree,
+            csi_image_name.is_temporary,
+            csi_image_name.is_of_snapshot,
+        )
     ),
     _target(
         monitors.parse_monitor_list,
@@ -594,6 +644,7 @@ TARGETS: Final = (
     _of_object(kubernetes.storage_class, _CLASS),
     _of_object(_workload, _WORKLOAD),
     _of_object(kubernetes.disruption_budget, _BUDGET),
+    _of_object(kubernetes.snapshot_content, _SNAPSHOT_CONTENT),
     _of_object(kubernetes.rbd_node, _RBD_NODE),
     _of_object(kubernetes.rbd_mapping, _RBD_MAPPING),
     _of_object(kubernetes.object_name, _RBD_NODE),

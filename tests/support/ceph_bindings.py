@@ -118,6 +118,14 @@ class FakeImage(Struct, kw_only=True):
     """Id and name."""
     trash_source: int = 0
     """Who moved it to the trash: 0 is a user."""
+    trashed: tuple[int, int] = (0, 0)
+    """Since when, and until when, it is in the trash, in seconds."""
+    namespace: str = ""
+    children: tuple[dict[str, Any], ...] | Exception = ()
+    parent: dict[str, str] | None = None
+    is_primary: bool | None = None
+    """None if it is not mirrored."""
+    features: int = 1
 
 
 class FakeCeph(Struct, kw_only=True):
@@ -136,6 +144,8 @@ class FakeCeph(Struct, kw_only=True):
     asked: list[str]
     objects: dict[str, dict[str, bytes] | Exception] = {}
     """From the name of an object to its omap, or to the exception that reading it raises."""
+    namespaces: tuple[str, ...] | Exception = ()
+    """The RADOS namespaces of each pool."""
 
     def answer(self, command: str) -> tuple[int, bytes, str]:
         prefix = json.loads(command)["prefix"]
@@ -232,10 +242,15 @@ class Ioctx:
     def __init__(self, cluster: FakeCeph, pool_id: int) -> None:
         self.cluster = cluster
         self.pool_id = pool_id
+        self.namespace = ""
 
     @property
     def images(self) -> tuple[FakeImage, ...]:
-        return tuple(image for image in self.cluster.images if image.pool_id == self.pool_id)
+        return tuple(
+            image
+            for image in self.cluster.images
+            if (image.pool_id, image.namespace) == (self.pool_id, self.namespace)
+        )
 
     def get_pool_name(self) -> str:
         return decode_cstr(self.cluster.pools[self.pool_id])
@@ -245,7 +260,7 @@ class Ioctx:
 
     @typed
     def set_namespace(self, nspace: str) -> None:
-        pass
+        self.namespace = nspace
 
     @typed
     def aio_read(
@@ -272,7 +287,12 @@ class Ioctx:
     def get_omap_vals(
         self, read_op: ReadOp, start_after: str, filter_prefix: str, max_return: int
     ) -> Any:
-        return itertools.islice(self._omap_of(read_op), max_return), 0
+        entries = (
+            entry
+            for entry in self._omap_of(read_op)
+            if entry[0] > start_after and entry[0].startswith(filter_prefix)
+        )
+        return itertools.islice(entries, max_return), 0
 
     def _omap_of(self, read_op: ReadOp) -> Iterator[tuple[str, bytes]]:
         """Yield the omap of the object, which is known once the operation has run."""
@@ -281,11 +301,14 @@ class Ioctx:
             for number, task in enumerate(tasks if isinstance(tasks, tuple) else (), start=1):
                 yield f"{number:016X}", task
             return
-        for image in self.images:
-            if image.in_trash is (read_op.oid == "rbd_trash"):
-                name = cstr(image.name)
+        for image in sorted(self.images, key=lambda image: image.image_id):
+            name = cstr(image.name)
+            if image.in_trash and read_op.oid == "rbd_trash":
                 entry = struct.pack("<BBIBI", 2, 1, 0, image.trash_source, len(name)) + name
-                yield f"id_{image.image_id}", entry
+                since, until = image.trashed
+                yield f"id_{image.image_id}", entry + struct.pack("<IIIIB", since, 0, until, 0, 0)
+            if not image.in_trash and read_op.oid == "rbd_directory":
+                yield f"id_{image.image_id}", struct.pack("<I", len(name)) + name
 
     @typed
     def operate_read_op(self, read_op: ReadOp, oid: str, flag: int = 0) -> None:
@@ -400,7 +423,7 @@ class Image:
         return False
 
     def features(self) -> int:
-        return 1
+        return self._image.features
 
     def size(self) -> int:
         return 64 << 20
@@ -433,13 +456,26 @@ class Image:
             yield key, decode_cstr(value)
 
     def mirror_image_get_info(self) -> dict[str, Any]:
-        return {"state": 2, "primary": False}
+        primary = self._image.is_primary
+        return {"state": 2 if primary is None else 1, "primary": bool(primary)}
 
     def get_parent_image_spec(self) -> dict[str, Any]:
+        if self._image.parent is not None:
+            return self._image.parent
         raise ImageNotFound("error getting parent info", errno=errno.ENOENT)
+
+    def list_children2(self) -> Iterator[dict[str, Any]]:
+        if isinstance(self._image.children, Exception):
+            raise self._image.children
+        yield from self._image.children
 
 
 class RBD:
+    def namespace_list(self, ioctx: Ioctx) -> list[str]:
+        if isinstance(ioctx.cluster.namespaces, Exception):
+            raise ioctx.cluster.namespaces
+        return [*ioctx.cluster.namespaces]
+
     def trash_get(self, ioctx: Ioctx, image_id: str) -> dict[str, Any]:
         # rbd.pyx of Ceph 18.2 calls datetime.utcfromtimestamp, which Python 3.12 deprecates.
         warnings.warn("datetime.utcfromtimestamp() is deprecated", DeprecationWarning, 2)

@@ -23,6 +23,7 @@ from rbdagent.collect.ceph.connection import (
     read_pools,
     silence_cure,
 )
+from rbdagent.collect.ceph.open_image import BY_ID, DIRECTORY
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.parallel import all_of
 from rbdagent.commands import command, line_of
@@ -47,12 +48,8 @@ if TYPE_CHECKING:
 
 _MOST_POOLS: Final = 5
 """Maximum of pools that a line of check names."""
-_APPLICATIONS: Final = "osd pool application get"
+APPLICATIONS: Final = "osd pool application get"
 """Command of the monitors; without the name of a pool it answers for all."""
-_DIRECTORY: Final = "rbd_directory"
-_BY_ID: Final = "id_"
-"""The directory of a pool has a key ``id_<id>`` for each image (dir_key_for_id, cls_rbd.cc). Names
-of images need not be UTF-8, ids are."""
 
 
 def check_ceph(
@@ -136,7 +133,7 @@ def _readable_images(cluster: Cluster) -> tuple[CheckState, str, str]:
 
     The check fails if no pool can be read: caps may be limited to some pools on purpose.
     """
-    used = cluster.monitor_or_gap(_APPLICATIONS, _pools_with_images)
+    used = cluster.monitor_or_gap(APPLICATIONS, pools_with_images)
     pools = cluster.monitor_or_gap("osd lspools", read_pools)
     for missing in (used, pools):
         if isinstance(missing, NotObserved):
@@ -180,7 +177,7 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_POOLS]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _pools_with_images(values: tuple[object, ...]) -> tuple[str, ...]:
+def pools_with_images(values: tuple[object, ...]) -> tuple[str, ...]:
     """Return the names of the pools that have the application rbd.
 
     Raises:
@@ -191,7 +188,7 @@ def _pools_with_images(values: tuple[object, ...]) -> tuple[str, ...]:
     except msgspec.ValidationError as error:
         raise ParseError(
             what="the applications",
-            where=_APPLICATIONS,
+            where=APPLICATIONS,
             text=str(error),
             expected="pools, each with its applications",
         ) from error
@@ -221,9 +218,9 @@ def _read_first_image(cluster: Cluster, pool_id: int) -> Literal["read"]:
 
 def _first_id(cluster: Cluster, context: Any) -> str | None:  # noqa: ANN401 - rados.Ioctx
     with cluster.rados.ReadOpCtx() as operation:
-        keys, _ = context.get_omap_vals(operation, "", _BY_ID, 1)
+        keys, _ = context.get_omap_vals(operation, "", BY_ID, 1)
         try:
-            context.operate_read_op(operation, _DIRECTORY)
+            context.operate_read_op(operation, DIRECTORY)
         except cluster.rados.ObjectNotFound:
             return None
-        return next((str(key).removeprefix(_BY_ID) for key, _ in keys), None)
+        return next((str(key).removeprefix(BY_ID) for key, _ in keys), None)

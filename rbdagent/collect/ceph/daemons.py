@@ -89,17 +89,34 @@ def tasks_of(
     namespace, the oldest task first (pybind/mgr/rbd_support/task.py). A user with permission to
     read images may read it; ``rbd task list`` needs mgr caps. Measured with Ceph 16.2 and 20.2.
     """
+    return tasks_in(queued_tasks(cluster, context), image_id)
+
+
+Tasks = tuple[tuple[tuple[str, str], ...], NotObserved | None] | NotObserved
+"""Actions with the ids of their images, and why others may be missing."""
+
+
+def queued_tasks(cluster: Cluster, context: Any) -> Tasks:  # noqa: ANN401 - rados.Ioctx
+    """Return the queue of the mgr in a pool and namespace."""
     try:
         values = _queue(cluster, context)
-        tasks = [msgspec.json.decode(value, type=_Task).refs for value in values]
+        refs = [msgspec.json.decode(value, type=_Task).refs for value in values]
     except (cluster.rados.Error, msgspec.DecodeError, RecursionError) as error:
         return NotObserved(reason=f"{_TASKS}: {error}")
-    found = tuple(task.action for task in tasks if task.image_id == image_id)
-    if not found and len(values) >= _MOST_TASKS:
-        return NotObserved(
-            reason=f"{_TASKS} has more than {_MOST_TASKS} tasks, and only these were read"
-        )
-    return found
+    rest = NotObserved(
+        reason=f"{_TASKS} has more than {_MOST_TASKS} tasks, and only these were read"
+    )
+    found = tuple((task.action, task.image_id) for task in refs)
+    return found, rest if len(values) >= _MOST_TASKS else None
+
+
+def tasks_in(queue: Tasks, image_id: str) -> tuple[str, ...] | NotObserved:
+    """Return the tasks for an image in a queue."""
+    if isinstance(queue, NotObserved):
+        return queue
+    tasks, rest = queue
+    found = tuple(action for action, of_image in tasks if of_image == image_id)
+    return rest if rest is not None and not found else found
 
 
 def _queue(cluster: Cluster, context: Any) -> list[bytes]:  # noqa: ANN401 - rados.Ioctx

@@ -155,7 +155,7 @@ def _facts(
     mirrored: bool | NotObserved = WATCHES_ONLY
     primary: bool | None = None
     if known is not None:
-        mirrored, primary = _mirrored(cluster, opened)
+        mirrored, primary = mirroring(cluster, opened)
     daemons: tuple[ServiceAddress, ...] | NotObserved = ()
     sites: tuple[MirrorSite, ...] | NotObserved = NOT_REQUESTED
     if mirrored is True:
@@ -329,7 +329,7 @@ def _keys_of_nodes(opened: Handle) -> tuple[str, ...]:
     return ()
 
 
-def _mirrored(cluster: Cluster, opened: Handle) -> tuple[bool | NotObserved, bool | None]:
+def mirroring(cluster: Cluster, opened: Handle) -> tuple[bool | NotObserved, bool | None]:
     """Return whether the image is mirrored and, if so, whether it is primary in this cluster."""
     try:
         info = opened.mirror_image_get_info()

@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from rbdagent.collect.ceph.connection import name_of
+from rbdagent.collect.ceph.omap import omap_entries, omap_values
 from rbdagent.model import ImagePresence
 from rbdagent.parse.trash import name_in_trash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rbdagent.collect.ceph.connection import Cluster
     from rbdagent.model import ImageIdentity, ImageSpec
 
     Handle = Any  # rados.Ioctx or rbd.Image: the bindings carry no types
 
-_TRASH: Final = "rbd_trash"
-_BY_ID: Final = "id_"
-_PAGE: Final = 1000
-_MOST_PAGES: Final = 20
+DIRECTORY: Final = "rbd_directory"
+TRASH: Final = "rbd_trash"
+BY_ID: Final = "id_"
+"""Both objects of a pool have a key ``id_<id>`` for each image (dir_key_for_id, cls_rbd.cc). Names
+of images need not be UTF-8, ids are."""
+IMAGE_NAME: Final = "csi.imagename"
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
@@ -79,7 +80,7 @@ def _is_in_trash(cluster: Cluster, context: Handle, image_id: str) -> bool:
     reads the same. But rbd.pyx converts its times with ``datetime.utcfromtimestamp``, which Python
     3.12 deprecates (python/cpython#103857).
     """
-    return _omap_value(cluster, context, _TRASH, f"{_BY_ID}{image_id}") is not None
+    return bool(omap_values(cluster, context, TRASH, (f"{BY_ID}{image_id}",)))
 
 
 def _id_in_trash(cluster: Cluster, context: Handle, name: str) -> str | None:
@@ -89,38 +90,11 @@ def _id_in_trash(cluster: Cluster, context: Handle, name: str) -> str | None:
     """
     wanted = name.encode(errors="surrogateescape")
     try:
-        found = [key for key, value in _trash(cluster, context) if name_in_trash(value) == wanted]
+        entries = omap_entries(cluster, context, TRASH, BY_ID)
+        found = [key for key, value in entries if name_in_trash(value) == wanted]
     except cluster.rados.Error:
         return None
-    return found[0].removeprefix(_BY_ID) if len(found) == 1 else None
-
-
-def _trash(cluster: Cluster, context: Handle) -> Iterator[tuple[str, bytes]]:
-    """Yield the key and the entry of each image in the trash of a pool."""
-    last = ""
-    for _ in range(_MOST_PAGES):
-        with cluster.rados.ReadOpCtx() as operation:
-            entries, _ = context.get_omap_vals(operation, last, _BY_ID, _PAGE)
-            try:
-                context.operate_read_op(operation, _TRASH)
-            except cluster.rados.ObjectNotFound:
-                return
-            page = [(str(key), value) for key, value in entries]
-        yield from page
-        if len(page) < _PAGE:
-            return
-        last = page[-1][0]
-
-
-def _omap_value(cluster: Cluster, context: Handle, name: str, key: str) -> bytes | None:
-    """Return the value of a key of an object; None if the object or the key does not exist."""
-    with cluster.rados.ReadOpCtx() as operation:
-        values, _ = context.get_omap_vals_by_keys(operation, (key,))
-        try:
-            context.operate_read_op(operation, name)
-        except cluster.rados.ObjectNotFound:
-            return None
-        return next((value for _, value in values), None)
+    return found[0].removeprefix(BY_ID) if len(found) == 1 else None
 
 
 def _journaled_name(cluster: Cluster, context: Handle, image: ImageIdentity) -> bytes | None:
@@ -134,10 +108,11 @@ def _journaled_name(cluster: Cluster, context: Handle, image: ImageIdentity) -> 
     if uuid is None:
         return None
     try:
-        return _omap_value(cluster, context, f"csi.volume.{uuid[0]}", "csi.imagename")
+        entry = omap_values(cluster, context, f"csi.volume.{uuid[0]}", (IMAGE_NAME,))
     except cluster.rados.Error:
         if image.image_id is None:
             # Without an id, only this name leads to the image. If the error was ignored, the image
             # would be reported as deleted.
             raise
         return None
+    return (entry or {}).get(IMAGE_NAME)
