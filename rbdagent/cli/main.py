@@ -132,6 +132,7 @@ _VERBS: Final = (
     "diagnose",
     "list",
     "drain-check",
+    "images",
     "unmap",
     "agent",
     "snapshot",

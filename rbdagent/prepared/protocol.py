@@ -16,7 +16,9 @@ import sys
 
 import rbdagent
 
-READING = frozenset({"diagnose", "drain-check", "explain", "list", "snapshot", "who-holds"})
+READING = frozenset(
+    {"diagnose", "drain-check", "explain", "images", "list", "snapshot", "who-holds"}
+)
 """The verbs that the prepared process answers: they write nothing but their output."""
 STATE_DIR = "/var/lib/rbdagent"
 """Default of --state-dir; only root may enter its subdirectory."""

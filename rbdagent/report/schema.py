@@ -19,6 +19,7 @@ from rbdagent.report.json.check import CheckReport
 from rbdagent.report.json.drain import DrainReport
 from rbdagent.report.json.explain import Explanation, ExplanationList
 from rbdagent.report.json.holders import HolderReport
+from rbdagent.report.json.images import ImageList
 from rbdagent.report.json.lifecycle import ClusterReport, LifecycleReport
 from rbdagent.report.json.mappings import MappingList, PublishedList
 from rbdagent.report.json.unmap import UnmapPlan, UnmapRefusal, UnmapResult
@@ -35,6 +36,7 @@ KINDS: Final[dict[str, type[Struct]]] = {
         MappingList,
         PublishedList,
         DrainReport,
+        ImageList,
         UnmapPlan,
         UnmapRefusal,
         UnmapResult,

@@ -18,6 +18,7 @@ from rbdagent.model import (
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.report.pod_names import pod_names_by_uid
+from rbdagent.report.sizes import size_text
 from rbdagent.verdicts.evidence import (
     block_holder_text,
     evidence_of,
@@ -79,16 +80,6 @@ def _absent(kind: str, not_observed: str, name: str) -> Box:
 
 def _notes(*notes: str | None) -> tuple[str, ...]:
     return tuple(note for note in notes if note)
-
-
-def _size(size_bytes: int | None) -> str:
-    """Return a size with its unit; empty if it is unknown."""
-    if not size_bytes:
-        return ""
-    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20)):
-        if size_bytes >= 1 << shift:
-            return f"{size_bytes / (1 << shift):.4g} {unit}"
-    return f"{size_bytes} bytes"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -157,7 +148,7 @@ def _image(lifecycle: Lifecycle, snapshot: Snapshot) -> Box:
         reason = snapshot.sources.ceph.reason or "Ceph was not queried about it"
         notes = _notes(cluster, f"{NOT_OBSERVED}: {reason}")
         return Box(kind="image", names=(str(image.spec),), notes=notes, state=BoxState.NOT_OBSERVED)
-    notes = _notes(cluster, _presence(view), _size(view.size_bytes), _watched(view))
+    notes = _notes(cluster, _presence(view), size_text(view.size_bytes), _watched(view))
     gone = view.presence in {ImagePresence.GONE, ImagePresence.TRASH}
     state = BoxState.NONE if gone else BoxState.EXISTS
     return Box(kind="image", names=(str(image.spec),), notes=notes, state=state)
@@ -273,7 +264,7 @@ def step_box(kind: str, stages: Iterable[StepStatus], step: LifecycleStep | None
 def _device(mapping: Mapping) -> Box:
     hung = len(observed_of(mapping.hung_requests))
     requests = f"{hung} requests hang" if hung else ""
-    notes = _notes(_mode(mapping), _size(mapping.size_bytes), requests)
+    notes = _notes(_mode(mapping), size_text(mapping.size_bytes), requests)
     return Box(kind="device", names=(mapping.device,), notes=notes)
 
 
