@@ -188,8 +188,12 @@ def _names_of(
         for name in (source.volume_handle, source.attribute("imageName")):
             if name:
                 yield name, pool, None, source.attribute("radosNamespace") or None
-    elif isinstance(source, OtherSource) and source.image is not None:
-        yield source.image.name, source.image.pool, None, source.image.namespace or None
+    elif isinstance(source, OtherSource):
+        if source.image is not None:
+            yield source.image.name, source.image.pool, None, source.image.namespace or None
+        if source.volume_handle:
+            # A driver of RBD with a name of its own, and a static PV without imageFeatures.
+            yield source.volume_handle, "", None, None
 
 
 def _inline(references: References) -> Iterator[tuple[str, _Named]]:

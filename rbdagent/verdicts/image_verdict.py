@@ -40,6 +40,7 @@ from rbdagent.parse.times import age
 
 if TYPE_CHECKING:
     from rbdagent.model import (
+        ImageSpec,
         JournalEntry,
         ListedImage,
         References,
@@ -67,7 +68,8 @@ def judge_images(observed: Observed, *, observed_at: str) -> ImageReport:
         if observed.facts.get(place_of(image), _NOT_READ) is not None
     ]
     own = _own_names(images, known, observed)
-    case = _Case(observed, known, own, observed_at)
+    present = frozenset(image.spec for image in images if image.trash is None)
+    case = _Case(observed, known, own, observed_at, present)
     judged = tuple(_judge(image, case) for image in images)
     renamed = {found.reference for found in observed.renamed.values()}
     lost = (volume.name for volume in known.lost(observed.listing))
@@ -89,6 +91,8 @@ class _Case(NamedTuple):
     known: ImageReferences
     own_names: tuple[str, ...]
     observed_at: str
+    present: frozenset[ImageSpec]
+    """The images that are not in the trash."""
 
 
 def _missing_references(references: References) -> NotObserved | None:
@@ -114,17 +118,21 @@ def _own_names(
 
 
 def _judge(image: ListedImage, case: _Case) -> JudgedImage:
-    facts = case.observed.facts.get(place_of(image))
     found = case.known.of(image)
+    facts = case.observed.facts.get(place_of(image)) or (_NOT_NEEDED if found else _NOT_READ)
     renamed = case.observed.renamed.get(place_of(image))
     if renamed is not None and not found:
         return _referred(image, facts, (renamed,))
     if found and is_temporary(image.spec.name) and not _is_named(found):
-        return _temporary(image, facts or _NOT_READ, found)
+        return _temporary(image, facts, found)
+    if found and image.trash is not None and image.spec in case.present:
+        reason = (
+            f"{found[0].reference} names an image of the pool that has this name now; what is in "
+            "the trash may be its earlier data"
+        )
+        return _judged(image, facts, ImageVerdict.NOT_JUDGED, reason, names=found[0].reference)
     if found:
         return _referred(image, facts, found)
-    if facts is None:
-        facts = _NOT_READ
     if isinstance(facts, NotObserved):
         return _judged(image, facts, ImageVerdict.NOT_JUDGED, facts.reason)
     return _unreferred(image, facts, case)
@@ -137,13 +145,13 @@ def _is_named(found: tuple[Found, ...]) -> bool:
 
 def _referred(
     image: ListedImage,
-    facts: ImageFacts | NotObserved | None,
+    facts: ImageFacts | NotObserved,
     found: tuple[Found, ...],
 ) -> JudgedImage:
     in_trash = "; it is in the trash" if image.trash is not None else ""
     return JudgedImage(
         image=image,
-        facts=facts or _NOT_NEEDED,
+        facts=facts,
         verdict=ImageVerdict.REFERRED,
         reason=f"{found[0].reference} {found[0].reason}{in_trash}",
         references=tuple(one.reference for one in found),

@@ -52,8 +52,12 @@ _WHERE: Final = "    "
 
 
 def is_listed(one: JudgedImage, *, every: bool) -> bool:
-    """Return whether an image is in the output; without ``every``, it is only counted."""
-    return every or one.verdict not in _OTHERS
+    """Return whether an image is in the output; without ``every``, it is only counted.
+
+    The image of a PV in the trash is always listed: there, it may be removed.
+    """
+    is_lost = one.verdict is ImageVerdict.REFERRED and one.image.trash is not None
+    return every or is_lost or one.verdict not in _OTHERS
 
 
 @with_escaped_texts
@@ -68,8 +72,9 @@ def image_list(report: ImageReport, layout: Layout, *, every: bool) -> str:
     parts = ["\n\n".join(_head(report, layout))]
     for verdict in _TITLES:
         images = [one for one in report.images if one.verdict is verdict]
+        images = [one for one in images if is_listed(one, every=every)]
         images.sort(key=lambda one: _ORIGINS.index(one.origin))
-        if images and (every or verdict not in _OTHERS):
+        if images:
             parts.append("\n".join(_section(verdict, images, layout, every=every)))
     parts += [
         text for text in (_hidden(report, layout, every=every), _lost(report, layout)) if text
@@ -198,8 +203,8 @@ def _notes(one: JudgedImage, facts: ImageFacts | None) -> Iterator[str]:
         yield _trash(one.image.trash)
     if facts is None:
         return
-    if facts.mirrored is True and one.verdict is not ImageVerdict.MIRRORED_COPY:
-        yield "mirrored to another Ceph cluster"
+    if facts.mirrored is True and facts.primary is True:
+        yield "mirrored, primary here: its PV may be in a cluster of the other site"
     if tasks := observed_of(facts.tasks):
         yield f"Ceph's manager has queued: {', '.join(tasks)}"
 
