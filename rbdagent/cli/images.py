@@ -52,7 +52,7 @@ def command(
     output: str,
     settings: Callable[[], Settings],
 ) -> int:
-    """Report RBD images that nothing in this Kubernetes cluster refers to.
+    """Report RBD images that nothing in this cluster refers to.
 
     Without POOL, all pools with the application rbd are listed. The report only reads: it deletes
     nothing, and PVs of other Kubernetes clusters are not visible to it.

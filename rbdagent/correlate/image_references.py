@@ -192,7 +192,7 @@ def _names_of(
         if source.image is not None:
             yield source.image.name, source.image.pool, None, source.image.namespace or None
         if source.volume_handle:
-            # A driver of RBD with a name of its own, and a static PV without imageFeatures.
+            # A driver of RBD under another name, and a static PV without imageFeatures.
             yield source.volume_handle, "", None, None
 
 

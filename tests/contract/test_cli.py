@@ -754,6 +754,7 @@ def test_the_help_lists_every_verb(ask: Ask) -> None:
         ("list", READING | {"-A"}),
         ("check", OBSERVING | {"-o"}),
         ("drain-check", OBSERVING | {"-o", "--from", "--after", "--before"}),
+        ("images", OBSERVING | {"-o", "--unclaimed", "--all"}),
         ("snapshot", OBSERVING | {"-n"}),
         ("explain", {"-o"}),
         ("version", {"-o"}),

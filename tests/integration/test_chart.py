@@ -669,6 +669,7 @@ READS: Final[tuple[Call, ...]] = tuple(
         f"{STORAGE}/csinodes/{NODE}",
         f"{STORAGE}/storageclasses",
         f"{STORAGE}/csidrivers",
+        "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents",
         *(f"{APPS}/{resource}" for resource in ("replicasets", "deployments", "statefulsets")),
         f"{APPS}/namespaces/default/deployments/absent",
         "/apis/policy/v1/poddisruptionbudgets",

@@ -79,6 +79,11 @@ RBDAGENT_RULES: tuple[Json, ...] = (
         "verbs": ["get", "list"],
     },
     {
+        "apiGroups": ["snapshot.storage.k8s.io"],
+        "resources": ["volumesnapshotcontents"],
+        "verbs": ["list"],
+    },
+    {
         "apiGroups": ["apps"],
         "resources": ["replicasets", "deployments", "statefulsets"],
         "verbs": ["get", "list"],

@@ -35,6 +35,7 @@ _NEEDED: Final = "no answer is reliable without it"
 _LESS: Final = "the answer has fewer details, but no errors"
 _AGENT: Final = "only an agent needs it"
 _LESS_WHY: Final = "diagnose shows fewer reasons why a claim or a pod waits"
+_NO_SNAPSHOTS: Final = "images judges no image of a snapshot"
 _OLD: Final = "reports of agents count as old, and no volume is free"
 _UNKNOWN_DRAIN: Final = "drain-check does not show which evictions a budget refuses"
 _SLOWER: Final = "an agent sees a change only in its next cycle"
@@ -51,6 +52,7 @@ _RIGHTS: Final = (
     _Right("list", "events", _LESS),
     _Right("list", "storageclasses.storage.k8s.io", _LESS_WHY),
     _Right("list", "csidrivers.storage.k8s.io", _LESS_WHY),
+    _Right("list", "volumesnapshotcontents.snapshot.storage.k8s.io", _NO_SNAPSHOTS),
     _Right("list", "leases.coordination.k8s.io", _OLD),
     _Right("get", "leases.coordination.k8s.io", _OLD),
     _Right("get", "replicasets.apps", _LESS_WHY),
