@@ -36,7 +36,7 @@ _READING: Final = {
              "config get", "rbd task list", "osd blocklist ls", "versions", "mgr module ls"),
     "rbd": ("info", "status", "lock ls", "snap ls", "trash ls", "mirror image status",
             "image-meta list", "children", "ls", "namespace ls"),
-    "rbdagent": ("check", "diagnose", "drain-check", "explain", "list", "who-holds"),
+    "rbdagent": ("check", "diagnose", "drain-check", "explain", "images", "list", "who-holds"),
     "rados": ("getomapval", "listwatchers", "ls"),
     "df": ("",), "ip": ("-br address",),
     "systemctl": ("status",),

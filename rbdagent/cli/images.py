@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from rbdagent.cli.options import COLOR, VERBOSE, observing, option
 from rbdagent.cli.output import data_text, layout_of, now_utc, print_text, progress
+from rbdagent.commands import command as command_of
 from rbdagent.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def command(
     """
     if not unclaimed:
         raise UsageError(
-            "images has one report: --unclaimed", hint="rbdagent images --unclaimed [POOL]..."
+            "images has one report: --unclaimed",
+            hint=(command_of("rbdagent images", options=("--unclaimed",)),),
         )
     chosen = replace(settings(), roots=None)
     if chosen.clusters is None:

@@ -220,6 +220,8 @@ class JudgedImage(Struct, frozen=True, kw_only=True):
     verdict: ImageVerdict
     reason: str
     """One sentence: why."""
+    hint: str = ""
+    """What makes a missing fact observable."""
     references: tuple[str, ...] = ()
     """The objects that refer to it: ``pv/NAME``, ``volumesnapshotcontent/NAME``."""
     names: str = ""

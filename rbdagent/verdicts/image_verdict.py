@@ -134,7 +134,7 @@ def _judge(image: ListedImage, case: _Case) -> JudgedImage:
     if found:
         return _referred(image, facts, found)
     if isinstance(facts, NotObserved):
-        return _judged(image, facts, ImageVerdict.NOT_JUDGED, facts.reason)
+        return _judged(image, facts, ImageVerdict.NOT_JUDGED, facts.reason, hint=facts.hint)
     return _unreferred(image, facts, case)
 
 
@@ -192,7 +192,14 @@ def _unreferred(image: ListedImage, facts: ImageFacts, case: _Case) -> JudgedIma
         )
     missing = missing or _contradiction(image, facts, case)
     if missing is not None:
-        return _judged(image, facts, ImageVerdict.NOT_JUDGED, missing, names=_names(image, facts))
+        return _judged(
+            image,
+            facts,
+            ImageVerdict.NOT_JUDGED,
+            missing.reason,
+            hint=missing.hint,
+            names=_names(image, facts),
+        )
     origin, reason = _origin(image, facts, case)
     return _judged(
         image, facts, ImageVerdict.UNCLAIMED, reason, names=_names(image, facts), origin=origin
@@ -309,7 +316,7 @@ def _few(names: tuple[str, ...]) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _undecided(image: ListedImage, facts: ImageFacts, case: _Case) -> str | None:
+def _undecided(image: ListedImage, facts: ImageFacts, case: _Case) -> NotObserved | None:
     """Return which deciding fact was not observed; None if all were."""
     references = case.observed.references
     missing = first_unobserved(
@@ -326,11 +333,9 @@ def _undecided(image: ListedImage, facts: ImageFacts, case: _Case) -> str | None
             facts.journal,
         )
     )
-    if missing is not None:
-        return missing.reason
-    if _is_new(facts, case):
-        return "created less than ten minutes ago: its PV may follow"
-    return None
+    if missing is None and _is_new(facts, case):
+        return NotObserved(reason="created less than ten minutes ago: its PV may follow")
+    return missing
 
 
 def _is_new(facts: ImageFacts, case: _Case) -> bool:
@@ -355,7 +360,7 @@ def _is_made_by_kubernetes(image: ListedImage, facts: ImageFacts) -> bool:
     )
 
 
-def _contradiction(image: ListedImage, facts: ImageFacts, case: _Case) -> str | None:
+def _contradiction(image: ListedImage, facts: ImageFacts, case: _Case) -> NotObserved | None:
     """Return that an existing PV or content is named, which itself names another image."""
     name = _names(image, facts)
     is_content = name == dict(observed_of(facts.metadata)).get(_CONTENT)
@@ -363,9 +368,9 @@ def _contradiction(image: ListedImage, facts: ImageFacts, case: _Case) -> str | 
     if not name or exists is None:
         return None
     kind = "volumesnapshotcontent" if is_content else "pv"
-    return (
-        f"its metadata or journal names {kind}/{foreign_name(name)}, which exists here and names "
-        "another image"
+    return NotObserved(
+        reason=f"its metadata or journal names {kind}/{foreign_name(name)}, which exists here and "
+        "names another image"
     )
 
 

@@ -263,7 +263,9 @@ def test_what_is_no_pool_is_a_usage_error(world: World, name: str) -> None:
 
 
 def test_without_the_flag_it_is_a_usage_error() -> None:
-    assert ask("images").code == 2
+    done = ask("images")
+    assert done.code == 2
+    assert done.stderr.endswith("  rbdagent images --unclaimed\n")
 
 
 def test_without_ceph_it_is_a_usage_error(world: World) -> None:
@@ -328,6 +330,7 @@ def test_an_image_that_users_may_not_open_is_not_judged(world: World) -> None:
     closed = image(TRASHED, 9, error=RbdError("denied", errno=1))
     done = world.images("-o", "json", of=a_pool(closed))
     assert (done.code, verdicts(done)[f"csi-vol-{TRASHED}"]) == (1, "NotJudged")
+    assert "ceph auth caps client.rbdagent" in world.images(of=a_pool(closed)).stdout
 
 
 def test_a_name_that_is_not_utf8_is_escaped(world: World) -> None:

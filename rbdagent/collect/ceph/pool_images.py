@@ -129,7 +129,7 @@ def _namespaces_or_gap(
         ]
     if len(answer) > _MOST_NAMESPACES:
         reason = f"only the first {_MOST_NAMESPACES} are listed"
-        hint = "name one: rbdagent images --unclaimed POOL/NAMESPACE"
+        hint = "name one: POOL/NAMESPACE"
         return answer[:_MOST_NAMESPACES], [Gap(fact=fact, reason=reason, hint=hint)]
     return answer, []
 

@@ -67,6 +67,7 @@ class PoolImage(Object, frozen=True, kw_only=True):
     cluster: str
     verdict: model.ImageVerdict
     reason: str
+    hint: str
     references: tuple[str, ...]
     names: str | None
     """The PV or VolumeSnapshotContent that its metadata or the journal names."""
@@ -153,6 +154,7 @@ def _item(one: model.JudgedImage) -> PoolImage:
         cluster=image.cluster,
         verdict=one.verdict,
         reason=one.reason,
+        hint=one.hint,
         references=one.references,
         names=one.names or None,
         origin=one.origin,

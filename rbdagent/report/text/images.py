@@ -71,9 +71,7 @@ def image_list(report: ImageReport, layout: Layout, *, every: bool) -> str:
     """
     parts = ["\n\n".join(_head(report, layout))]
     for verdict in _TITLES:
-        images = [one for one in report.images if one.verdict is verdict]
-        images = [one for one in images if is_listed(one, every=every)]
-        images.sort(key=lambda one: _ORIGINS.index(one.origin))
+        images = [one for one in _of(report, verdict) if is_listed(one, every=every)]
         if images:
             parts.append("\n".join(_section(verdict, images, layout, every=every)))
     parts += [
@@ -83,6 +81,12 @@ def image_list(report: ImageReport, layout: Layout, *, every: bool) -> str:
         parts.append(next_text(commands, layout))
     parts.append("\n".join(_foot(report, layout)))
     return "\n\n".join(parts) + "\n"
+
+
+def _of(report: ImageReport, verdict: ImageVerdict) -> list[JudgedImage]:
+    """Return the images with a verdict, those of this cluster first."""
+    found = [one for one in report.images if one.verdict is verdict]
+    return sorted(found, key=lambda one: _ORIGINS.index(one.origin))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -101,13 +105,13 @@ def _head(report: ImageReport, layout: Layout) -> Iterator[str]:
         verb = "was" if len(report.images) == 1 else "were"
         yield wrapped(f"{text} {where} {verb} listed.", layout) + hint
         return
-    found = [one for one in report.images if one.verdict is ImageVerdict.UNCLAIMED]
+    found = _of(report, ImageVerdict.UNCLAIMED)
     if not found:
         known = "" if report.is_complete else ", as far as observed"
         yield wrapped(f"None of {where} is unclaimed{known}.", layout)
     else:
         verb = "is" if len(found) == 1 else "are"
-        known = "" if report.is_complete else " Others may be: see below what was not observed."
+        known = "" if report.is_complete else " Others may be: not all was observed, see below."
         yield wrapped(
             f"{len(found)} of {where} {verb} unclaimed: nothing in this Kubernetes cluster refers "
             f"to {'it' if len(found) == 1 else 'them'}, and nothing that was observed uses "
@@ -175,6 +179,8 @@ def _section(
         yield from _image(one, layout)
     if len(images) > most:
         yield f"  {len(images) - most} more (-o wide or --all)"
+    # Never wrap a hint: users copy it.
+    yield from dict.fromkeys(f"  -> {one.hint}" for one in images if one.hint)
 
 
 def _image(one: JudgedImage, layout: Layout) -> Iterator[str]:
@@ -296,7 +302,7 @@ def _lost(report: ImageReport, layout: Layout) -> str:
 
 
 def _commands(report: ImageReport) -> list[Command]:
-    found = [one for one in report.images if one.verdict is ImageVerdict.UNCLAIMED]
+    found = _of(report, ImageVerdict.UNCLAIMED)
     return [command("rbdagent who-holds", str(one.image.spec)) for one in found[:_MOST_COMMANDS]]
 
 
