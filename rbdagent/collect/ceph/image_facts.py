@@ -18,6 +18,7 @@ from rbdagent.collect.ceph.open_image import BY_ID, DIRECTORY, IMAGE_NAME, TRASH
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.parallel import all_of, once_for_all_threads
 from rbdagent.commands import command, line_of
+from rbdagent.errors import SourceError
 from rbdagent.model import (
     ImageFacts,
     ImageIdentity,
@@ -72,8 +73,19 @@ class PoolFacts:
         self.tasks = once_for_all_threads(lambda: queued_tasks(cluster, self.context()))
 
     def context(self) -> Handle:
-        """Return the opened pool and namespace; None if the pool does not exist any more."""
-        return self._cluster.pool(self._identity)
+        """Return the opened pool and namespace.
+
+        Raises:
+            SourceError: the pool was removed or renamed after it was listed.
+        """
+        return _context(self._cluster, self._identity)
+
+
+def _context(cluster: Cluster, identity: ImageIdentity) -> Handle:
+    context = cluster.pool(identity)
+    if context is None:
+        raise SourceError(f"pool {identity.spec.pool}: it was removed or renamed meanwhile")
+    return context
 
 
 def read_facts(
@@ -253,7 +265,7 @@ ABSENT: Final = "absent"
 def journal_of(cluster: Cluster, key: JournalKey) -> JournalEntry | NotObserved | Literal["absent"]:
     """Return the entry of a volume; its image may have another name now."""
     spec = ImageSpec(pool=key.pool.pool, namespace=key.pool.namespace, name=key.uuid)
-    context = cluster.pool(ImageIdentity(spec=spec, fsid=None, pool_id=key.pool.pool_id))
+    context = _context(cluster, ImageIdentity(spec=spec, fsid=None, pool_id=key.pool.pool_id))
     found = _read(cluster, spec, lambda: _journal_entry(cluster, context, key.uuid))
     return ABSENT if found is None else found
 
