@@ -399,11 +399,13 @@ def _origin(image: ListedImage, facts: ImageFacts, case: _Case) -> tuple[Origin,
     named = f"names {kind} {foreign_name(name)}" if name else f"names no {kind}"
     cluster = dict(observed_of(facts.metadata)).get(CLUSTER_NAME, "")
     if not cluster:
-        return Origin.UNKNOWN, f"{named}, and no cluster: deleted here, or of another cluster"
-    quoted = foreign_name(cluster)
+        whose = f"its {kind} was deleted here, or is another cluster's"
+        return Origin.UNKNOWN, f"{named}, and no cluster: {whose}"
+    named = f"{named}, and the cluster {foreign_name(cluster)}"
     if case.own_names == (cluster,):
-        return Origin.THIS_CLUSTER, f"{named} of this cluster ({quoted}), which has no such {kind}"
+        gone = f", which has no such {kind}" if name else ""
+        return Origin.THIS_CLUSTER, f"{named}: this cluster{gone}"
     if case.own_names and cluster not in case.own_names:
-        return Origin.OTHER_CLUSTER, f"{named} of another cluster ({quoted}), not visible here"
+        return Origin.OTHER_CLUSTER, f"{named}: another cluster, not visible here"
     compared = "have several cluster names" if case.own_names else "have no cluster name"
-    return Origin.UNKNOWN, f"{named} of cluster {quoted}; images of PVs here {compared}"
+    return Origin.UNKNOWN, f"{named}; images of PVs here {compared}"

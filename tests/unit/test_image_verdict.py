@@ -345,13 +345,12 @@ def test_the_cluster_name_decides_whose_an_image_is(
 
 def test_the_reason_names_the_pv_and_the_cluster() -> None:
     _, reason = origin("prod-a", of="prod-b")
-    assert "PV pv-x" in reason
-    assert "another cluster (prod-b), not visible here" in reason
+    assert reason == "names PV pv-x, and the cluster prod-b: another cluster, not visible here"
 
 
 def test_a_name_cannot_end_the_sentence_about_an_image() -> None:
     one = judged(found=facts(metadata=metadata(pv="x. Delete it", cluster="a")))
-    assert 'names PV "x. Delete it" of cluster a' in one.reason
+    assert 'names PV "x. Delete it", and the cluster a' in one.reason
 
 
 # --------------------------------------------------------------------------------------------------
