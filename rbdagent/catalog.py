@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.addresses import RUNBOOKS
+from rbdagent.binding import branch_lines
 from rbdagent.commands import PROGRAM, command, sentence_of
 from rbdagent.errors import NotFoundError
 from rbdagent.rules import FINDINGS
@@ -82,5 +83,6 @@ def explanation(found: Entry, page: Page, program: Sequence[str] = PROGRAM) -> s
             f"Risk:     {page.risk}",
             f"Remedy:   {sentence_of(found.remedy, program)}",
             *((f"Recovery: {recovery}",) if recovery is not None else ()),
+            *(f"Branch:   {line}" for line in branch_lines(found.code)),
         )
     )

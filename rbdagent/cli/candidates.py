@@ -32,7 +32,8 @@ _NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
 def codes(
     _context: click.Context, _parameter: click.Parameter, begin: str
 ) -> list[CompletionItem[str]]:
-    """Return the codes that begin as typed, with their names; if none does, the names."""
+    """Return the codes that begin as typed, with their names; if none does, names and topics."""
+    from rbdagent.binding import TOPIC
     from rbdagent.catalog import CATALOG
 
     found = [
@@ -40,7 +41,8 @@ def codes(
         for entry in CATALOG.values()
         if entry.code.startswith(begin)
     ]
-    names = [entry.name for entry in CATALOG.values() if entry.name.startswith(begin)]
+    known = (*(entry.name for entry in CATALOG.values()), TOPIC)
+    names = [name for name in known if name.startswith(begin)]
     return found or [CompletionItem(name) for name in names]
 
 

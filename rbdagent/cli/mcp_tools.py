@@ -81,7 +81,10 @@ class Explain(Arguments, frozen=True, kw_only=True):
 
     code: Annotated[
         Text | None,
-        Meta(description="Code or name of a finding, such as RBD101; without it, all findings."),
+        Meta(
+            description="Code or name of a finding, such as RBD101; without it, all findings;"
+            " `binding`: the branches of the PV controller, with the findings that rest on each."
+        ),
     ] = None
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from rbdagent.addresses import SCHEMAS
 from rbdagent.errors import NotFoundError
 from rbdagent.model import API_VERSION, Snapshot
+from rbdagent.report.json.binding import StateMachine
 from rbdagent.report.json.check import CheckReport
 from rbdagent.report.json.drain import DrainReport
 from rbdagent.report.json.explain import Explanation, ExplanationList
@@ -43,6 +44,7 @@ KINDS: Final[dict[str, type[Struct]]] = {
         CheckReport,
         Explanation,
         ExplanationList,
+        StateMachine,
         Snapshot,
         Version,
     )

@@ -312,7 +312,8 @@ def test_data_goes_to_stdout_and_nothing_to_stderr(ask: Ask) -> None:
 MACHINE: Final = (
     (WHO, "HolderReport"),
     (("check", "--no-node", "--no-ceph", "--no-kube"), "CheckReport"),
-    (("explain", "RBD101"), "Explanation"),
+    (("explain", "RBD404"), "Explanation"),
+    (("explain", "binding"), "StateMachine"),
     (("version",), "Version"),
 )
 

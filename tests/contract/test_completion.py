@@ -65,6 +65,7 @@ def plain(*words: str) -> list[str]:
         (("explain", "RBD101"), ("RBD101",)),
         (("explain", "MappingO"), ("MappingOrphaned",)),
         (("explain", "RBD101", ""), ()),
+        (("explain", "bi"), ("binding",)),
         (("schema", "Cluster"), ("ClusterReport",)),
         (("who-holds", *FROM, "pvc-0"), (VOLUME,)),
         (("who-holds", *FROM, "pv/"), (f"pv/{VOLUME}",)),

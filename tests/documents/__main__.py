@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.documents import addresses, answers, picture, plugin, runbooks, states
+from tests.documents import addresses, answers, binding, picture, plugin, runbooks, states
 
 if __name__ == "__main__":
     addresses.write()
@@ -10,4 +10,5 @@ if __name__ == "__main__":
     states.write()
     answers.write()
     picture.write()
+    binding.write()
     plugin.write()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from rbdagent.binding import branch_lines
 from rbdagent.catalog import CATALOG
 from rbdagent.commands import sentence_of
 from rbdagent.pages import HEADINGS, MARKER, sections
@@ -94,6 +95,9 @@ def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
     parts.append(f"## Remedy\n\n{_wrapped(sentence_of(entry.remedy))}")
     if entry.recovery is not None:
         parts.append(f"## Recovery\n\n{_wrapped(_sentence(entry.recovery))}")
+    if branches := branch_lines(entry.code):
+        lines = "\n".join(f"- {line}" for line in branches)
+        parts.append(f"## Branch\n\nIn [how a claim and a PV are bound](../binding.md):\n\n{lines}")
     link = f"({entry.code}.md)"
     naming = [f"[{name}]({name}.md)" for name in alerts() if link in by_hand[name]]
     if naming:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rbdagent import model
 from rbdagent.commands import sentence_of
+from rbdagent.report.json.binding import Branch, branches
 from rbdagent.report.json.findings import Recovery, recovery
 from rbdagent.report.json.output import Code, Output
 
@@ -30,6 +31,7 @@ class Explanation(Output, frozen=True, kw_only=True):
     remedy: str
     recovery: Recovery | None
     step: model.LifecycleStep | None
+    branches: tuple[Branch, ...]
 
 
 class ExplanationList(Output, frozen=True, kw_only=True):
@@ -52,6 +54,7 @@ def explanation(entry: Entry, page: Page) -> Explanation:
         remedy=sentence_of(entry.remedy),
         recovery=recovery(entry.recovery),
         step=entry.step,
+        branches=branches(entry.code),
     )
 
 
