@@ -448,6 +448,8 @@ ON_NO_EDGE: Final = {
     Code.POD_HELD_BY_FINALIZER: "it is about a pod",
     Code.EPHEMERAL_CLAIM_NAME_TAKEN: "the claim of the pod was never created",
     Code.IMAGE_NAMES_ANOTHER_VOLUME: "its PV is in another cluster",
+    Code.FREE_VOLUME_NOT_RESERVED: "it names the precondition of a race",
+    Code.NEW_VOLUME_MAY_BE_RELEASED: "it names the precondition of a race",
 }
 """The codes of these steps that no edge has, and why."""
 
@@ -462,7 +464,7 @@ RACES: Final = (
         "pod exists: the PV controller then binds the two without the scheduler.",
         source="FindMatchingVolume in k8s.io/component-helpers/storage/volume/pv_helpers.go; "
         "FindPodVolumes in pkg/scheduler/framework/plugins/volumebinding/binder.go",
-        codes=(Code.WAITS_FOR_FIRST_POD,),
+        codes=(Code.FREE_VOLUME_NOT_RESERVED,),
     ),
     Race(
         precondition="Two PVs name one claim, and the one that loses has no annotation "
@@ -492,7 +494,7 @@ RACES: Final = (
         prevention="Update Kubernetes, or wait until the old PV is Released before the claim is "
         "created again.",
         source="kubernetes#105131, fixed by kubernetes#105211",
-        codes=(Code.RELEASED_BUT_CLAIM_LIVES,),
+        codes=(Code.NEW_VOLUME_MAY_BE_RELEASED, Code.RELEASED_BUT_CLAIM_LIVES),
     ),
     Race(
         precondition="Any version until 1.37: a claim or PV is deleted while the controller's own "

@@ -23,6 +23,7 @@ from rbdagent.model import (
 from rbdagent.rules import (
     attach_detach,
     between_steps,
+    binding_races,
     ceph_health,
     ceph_image,
     coverage_gaps,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 _FAMILIES: Final = (
     attach_detach,
     between_steps,
+    binding_races,
     ceph_health,
     ceph_image,
     coverage_gaps,

@@ -26,8 +26,8 @@ _HEAD: Final = """\
 How a claim and a PV are bound, released and reclaimed, and which finding reports which branch.
 
 Each number is a branch of a function, in the order in which the function tests its conditions. \
-Behind `reported` are the findings which say that the branch was taken, or that the object waits \
-in it; behind `due`, those which say that the step is next, and is not taken, or not yet. \
+A finding behind `reported` states that the branch was taken, or that the object waits in it; one \
+behind `due` states that the step is next, and is not taken, or not yet. \
 Kubernetes 1.36 and 1.37 have these branches."""
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.support.rule_rows import (
     attach_detach,
+    binding_races,
     diagnose,
     foreign_clusters,
     growth,
@@ -24,5 +25,6 @@ FAMILIES: Final = (
     node_stage,
     scheduling,
     growth,
+    binding_races,
 )
 """Each has ``REPORTED``: by code and short description, the snapshots in which it is reported."""
