@@ -21,10 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def without_secrets(text: str) -> str:
-    """Return a text in which a mask replaces each probable secret."""
+def without_secrets(text: str, *, is_sentence: bool = False) -> str:
+    """Return a text in which a mask replaces each probable secret.
+
+    Args:
+        text: may have several lines.
+        is_sentence: a colon is punctuation: it ends the name of an object (``Secret a/b: secrets
+            "b" not found``), unless the name and its value are in quotes, as in JSON.
+    """
     # URLs come first: a password in a URL may contain the name of a secret.
-    text = _without_named(_without_userinfo(text))
+    text = _without_named(_without_userinfo(text), is_sentence=is_sentence)
     for shape in _SHAPES:
         text = shape.sub(MASK, text)
     for announced in _ANNOUNCED:
@@ -93,7 +99,7 @@ Further names before the word (``token: secret: …``) and further cookies after
 _LINE: Final = r"[^\n]*+"
 
 
-def _without_named(text: str) -> str:
+def _without_named(text: str, *, is_sentence: bool) -> str:
     """Mask each value that follows the name of a secret."""
     kept: list[str] = []
     copied = at = 0
@@ -101,6 +107,9 @@ def _without_named(text: str) -> str:
         at = _end(_REST_OF_NAME, text, name.end())
         is_header = re.fullmatch(_HEADER, text[name.start() : at]) is not None
         value = _start_of_value(text, name, at, is_header=is_header)
+        is_free = is_sentence and not is_header
+        if is_free and value is not None and _is_punctuation(text, at, value):
+            continue
         if value is not None:
             at = _end_of_value(text, value, is_line=is_header and ":" in text[at:value])
             if at > value:
@@ -118,6 +127,14 @@ def _start_of_value(text: str, name: re.Match[str], end: int, *, is_header: bool
         return None if is_prose else sign.end()
     blank = _match(_AFTER_FLAG, text, end)
     return blank.end() if blank is not None and _is_flag(text, name.start()) else None
+
+
+def _is_punctuation(text: str, end: int, value: int) -> bool:
+    """Return whether the colon behind a name is that of a sentence, not of JSON."""
+    sign = _match(_SIGN, text, end)
+    if sign is None or sign["sign"] != ":":
+        return False
+    return not sign["quote"] or _match(_OPENING, text, value) is None
 
 
 def _is_weak(text: str, name: re.Match[str], end: int) -> bool:

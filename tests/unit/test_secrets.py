@@ -388,3 +388,31 @@ def test_other_words_beside_a_secret_are_unchanged() -> None:
     line = without_secrets('args: [--id u --key AQ== map k8s/x] {"password":"x y","pool":"k8s"}')
     assert line == f'args: [--id u --key {MASK} map k8s/x] {{"password":{MASK},"pool":"k8s"}}'
     assert without_keys("map k8s/x key=hunter2,ro") == f"map k8s/x key={MASK},ro"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'MountVolume.MountDevice failed for volume "secret-missing-6fe9db" : rpc error',
+        'failed to get Secret shop/storage-encryption-secret: secrets "storage" not found',
+        "connecting failed: rados: key: Permission denied",
+    ],
+)
+def test_colon_of_a_sentence_ends_a_name(line: str) -> None:
+    assert without_secrets(line, is_sentence=True) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "password={}",
+        'token = "{}"',
+        '{{"password":"{}"}}',
+        '{{\\"token\\": \\"{}\\"}}',
+        "rbd --id u --key {} map k8s/x",
+        "https://user:{}@registry/v2",
+        "Authorization: Basic {}",
+    ],
+)
+def test_secret_in_a_sentence_is_masked(line: str) -> None:
+    assert "hunter2" not in without_secrets(line.format("hunter2"), is_sentence=True)
