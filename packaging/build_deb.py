@@ -193,6 +193,8 @@ def fill(tree: Path, wheel: Path, requirements: Path) -> Message:
     )
     for unit in sorted(units.glob("*.conf")):
         write(share / "systemd" / unit.name, unit.read_text())
+    # The image has a link to it (Containerfile): a host needs no program with this name.
+    write(share / "gather", (CHECKOUT / "packaging" / "gather").read_text(), mode=0o755)
     document(tree / "usr/share/doc/rbdagent", metadata)
     page = output_of([sys.executable, "-IB", str(MAN_PAGE), str(library)])
     compress(tree / "usr/share/man/man1/rbdagent.1.gz", f"{page}\n")

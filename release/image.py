@@ -78,11 +78,18 @@ def installed_root(cache: Path, suite: Suite, deb: Path, *, current: bool) -> It
         # A random seed would sort the sets in .pyc files.
         run_in(root, ["dpkg", "--install", "/rbdagent.deb"], PYTHONHASHSEED="0")
         (root / "rbdagent.deb").unlink()
+        for target, link in links(CONTAINERFILE.read_text()):
+            (root / link.lstrip("/")).symlink_to(target)
         # /dev and /proc were mounted in dpkg's mount namespace only: here they are directories.
         clean(root)
         source = f"deb http://deb.debian.org/debian {suite.name} main\n"
         (root / "etc/apt/sources.list").write_text(source)
         yield root
+
+
+def links(text: str) -> list[tuple[str, str]]:
+    """Return target and path of each symbolic link that the Containerfile makes."""
+    return re.findall(r"\bln -s (\S+) (\S+)", text)
 
 
 def clean(root: Path) -> None:

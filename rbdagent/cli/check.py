@@ -41,7 +41,7 @@ def command(*, output: str, settings: Callable[[], Settings]) -> int:
     awaited: Awaited = {}
     with progress(chosen.timeout_s) as show:
         show(awaited)
-        results = (*_flag_origins(), *check_all(chosen, awaited))
+        results = (*flag_origins(), *check_all(chosen, awaited))
     if output == "table":
         from rbdagent.report.text.check import check_lines
 
@@ -74,9 +74,10 @@ def _own_process() -> tuple[CheckResult, ...]:
     )
 
 
-def _flag_origins() -> tuple[CheckResult, ...]:
-    """Return the value of every flag and where it comes from."""
+def flag_origins() -> tuple[CheckResult, ...]:
+    """Return the value of every flag and where it comes from; a key in a wrong place is masked."""
     from rbdagent.model import CheckResult, CheckState
+    from rbdagent.parse.secrets import without_secrets
 
     context = click.get_current_context()
     words = {
@@ -97,13 +98,17 @@ def _flag_origins() -> tuple[CheckResult, ...]:
     ]
     for name, value in context.params.items():
         origin = context.get_parameter_source(name)
-        if name in {"debug", "output"} or origin is None or (tables and name in OF_ONE_CLUSTER):
+        if (
+            name in {"debug", "output", "overwrite"}
+            or origin is None
+            or (tables and name in OF_ONE_CLUSTER)
+        ):
             continue
         shown = f"{value:g}s" if isinstance(value, float) else value
         results.append(
             CheckResult(
                 source="configuration",
-                sentence=f"--{name.replace('_', '-')} is {_plain(shown)}",
+                sentence=f"--{name.replace('_', '-')} is {without_secrets(_plain(shown))}",
                 state=CheckState.OK,
                 detail=words.get(origin.name, origin.name.lower()),
             )

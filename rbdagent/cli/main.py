@@ -137,6 +137,7 @@ _VERBS: Final = (
     "agent",
     "snapshot",
     "check",
+    "bug-report",
     "explain",
     "mcp",
     "schema",

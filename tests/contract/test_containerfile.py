@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from rbdagent import __version__
+from release.image import links
 from tests.lab.parts import image_base
 
 CHECKOUT: Final = Path(__file__).parents[2]
@@ -24,6 +25,12 @@ def test_the_last_stage_installs_the_deb_and_nothing_else() -> None:
     installs = re.findall(r"install ((?:--\S+ )*)(.+?) +&&", run)
     assert installs == [("--yes --no-install-recommends ", "/out/rbdagent_*.deb")]
     assert not [line for line in FINAL if line.startswith(("COPY", "ADD", "USER"))]
+
+
+def test_gather_is_a_link_to_the_script_of_the_deb() -> None:
+    """The release makes the same link, without a container engine."""
+    (link,) = links((CHECKOUT / "Containerfile").read_text())
+    assert link == ("/usr/share/rbdagent/gather", "/usr/bin/gather")
 
 
 BASES: Final = [line.split()[1] for line in LINES if line.startswith("FROM")]

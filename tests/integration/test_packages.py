@@ -151,6 +151,7 @@ def test_the_deb_has_program_unit_drop_ins_and_completions(deb: Path) -> None:
     modes = {row[5].removeprefix("./"): row[0] for row in rows}
     assert {row[1] for row in rows} == {"root/root"}
     assert modes["usr/bin/rbdagent"] == "-rwxr-xr-x"
+    assert modes["usr/share/rbdagent/gather"] == "-rwxr-xr-x"
     for path in (
         "usr/lib/systemd/system/rbdagent.service",
         "usr/share/rbdagent/systemd/rbdagent-unmap.conf",

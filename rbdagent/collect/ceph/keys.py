@@ -69,6 +69,18 @@ def librados_version() -> str | None:
     return text.decode(errors="replace") if isinstance(text, bytes) else None
 
 
+def installed_version() -> str | None:
+    """Return the version of the installed Ceph libraries; None if there are none.
+
+    Only librados knows the directory of libceph-common.
+    """
+    try:
+        ctypes.CDLL("librados.so.2")
+    except OSError:
+        return None
+    return librados_version()
+
+
 def can_use(kind: str, version: str | None) -> bool:
     """Return whether a librados can use a type of key; False if its version is unknown."""
     if kind == AES:

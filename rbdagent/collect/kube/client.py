@@ -102,11 +102,11 @@ class PendingRequest:
         self.body += piece
         return None
 
-    def answer(self) -> Json:
-        """Wait for the answer.
+    def content(self) -> bytes | bytearray:
+        """Wait for the answer, and return it as it is: a log is not JSON.
 
         Raises:
-            SourceError: no answer arrived, or it is not JSON.
+            SourceError: no answer arrived.
             StatusError: an error status.
             TooLargeError: it has more than `_LARGEST` bytes.
         """
@@ -121,6 +121,16 @@ class PendingRequest:
             raise _refused(self.method, self.path, status, bytes(self.body))
         # The handle and this object refer to each other: the body would stay until a collection.
         body, self.body = self.body, bytearray()
+        return body
+
+    def answer(self) -> Json:
+        """Wait for the answer.
+
+        Raises:
+            SourceError: as for :meth:`content`, or the answer is not a JSON object.
+        """
+        body = self.content()
+        what = f"{self.method} {self._api.server}{self.path}"
         try:
             data = msgspec.json.decode(body)
         except (ValueError, RecursionError) as error:
