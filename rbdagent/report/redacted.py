@@ -32,7 +32,7 @@ def redacted_object(found: Json) -> Json:
 
 
 def redacted_data(value: object) -> object:
-    """Return a snapshot as data, with its texts masked once more: also those of events.
+    """Return a snapshot as data, with its texts masked again: also those of events.
 
     Its keys name no secret. A text of an event is a sentence, and may be what explains a failure.
     """

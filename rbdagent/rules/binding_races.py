@@ -18,6 +18,7 @@ from rbdagent.model import (
     PersistentVolumeClaim,
     Severity,
     Subject,
+    stated,
 )
 from rbdagent.rules.context import Rule, RuleContext, finding
 from rbdagent.rules.entry import Entry
@@ -106,16 +107,22 @@ def _is_one_reserved(context: RuleContext, claim: PersistentVolumeClaim) -> bool
 def _unreserved(
     claim: PersistentVolumeClaim, free: list[PersistentVolume], provisioner: str
 ) -> Finding:
-    named = ", ".join(volume.name for volume in free[:_SHOWN])
     more = " and more" if len(free) > _SHOWN else ""
-    which = f"{named} fits it and is free" if len(free) == 1 else f"{named}{more} fit it, free all"
+    fits = "fits it and is free" if len(free) == 1 else "fit it and are free"
     return finding(
         Code.FREE_VOLUME_NOT_RESERVED,
         Subject.of_claim(claim.ref),
-        f"Claim {claim.ref} waits for its first pod, and {which}. Nothing reserves a PV for the "
-        "claim. When the pod starts, the scheduler takes the smallest free PV that fits the claim "
-        f"and the node. If there is none at that moment, {provisioner} creates a new, empty "
-        "volume.",
+        stated(
+            "Claim {claim} waits for its first pod, and {volumes}{} {}. Nothing reserves a PV for "
+            "the claim. When the pod starts, the scheduler takes the smallest free PV that fits "
+            "the claim and the node. If there is none at that moment, {provisioner} creates a "
+            "new, empty volume.",
+            more,
+            fits,
+            claim=claim.ref,
+            volumes=[volume.name for volume in free[:_SHOWN]],
+            provisioner=provisioner,
+        ),
         evidence=(
             f"storage class {claim.storage_class}: {WAITS}",
             *(
@@ -153,10 +160,14 @@ def created_again(context: RuleContext) -> Iterator[Finding]:
             yield finding(
                 Code.NEW_VOLUME_MAY_BE_RELEASED,
                 Subject.of_claim(claim.ref),
-                f"Claim {claim.ref} has the name of an older claim. The PV controller of "
-                f"Kubernetes {shown} may still know only the older one when the new PV appears: it "
-                "then releases the new PV, and with reclaim policy Delete the new image is "
-                "deleted (kubernetes#105131).",
+                stated(
+                    "Claim {claim} has the name of an older claim. The PV controller of "
+                    "Kubernetes {version} may still know only the older one when the new PV "
+                    "appears: it then releases the new PV, and with reclaim policy Delete the "
+                    "new image is deleted (kubernetes#105131).",
+                    claim=claim.ref,
+                    version=shown,
+                ),
                 evidence=(
                     f"Kubernetes {shown}: fixed in 1.23, perhaps in later patches of {shown}",
                     *(

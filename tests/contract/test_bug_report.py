@@ -223,7 +223,7 @@ def test_overwrite_replaces_a_file_and_its_mode(api: FakeApi, tmp_path: Path) ->
 
 
 def test_link_is_not_followed(api: FakeApi, tmp_path: Path) -> None:
-    """Root may write into a directory of somebody else."""
+    """Root may write into a directory of another user."""
     target = tmp_path / "target"
     target.write_text("mine")
     (tmp_path / "report.tar.gz").symlink_to(target)
