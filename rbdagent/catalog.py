@@ -1,4 +1,4 @@
-"""The catalogue of all codes: those of findings, and those of the conditions of an unmap.
+"""The catalogue of all codes: of findings, of the conditions of an unmap, and of manifests.
 
 `explain CODE` and the runbooks print its texts. Those of an entry are in the file of the rule or
 condition, and the others on the page of the code (``pages.py``).
@@ -14,6 +14,7 @@ from rbdagent.addresses import RUNBOOKS
 from rbdagent.binding import branch_lines
 from rbdagent.commands import PROGRAM, command, sentence_of
 from rbdagent.errors import NotFoundError
+from rbdagent.lint import entries as manifests
 from rbdagent.rules import FINDINGS
 from rbdagent.unmap import preconditions
 
@@ -27,7 +28,8 @@ CATALOG: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         known.code: known
         for known in sorted(
-            (*FINDINGS.values(), *preconditions.ENTRIES), key=lambda known: known.code
+            (*FINDINGS.values(), *preconditions.ENTRIES, *manifests.ENTRIES),
+            key=lambda known: known.code,
         )
     }
 )

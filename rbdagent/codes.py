@@ -216,6 +216,24 @@ class Code(StrEnum):
     FILE_SYSTEM_GROWTH_WAITS = "RBD778"
     IMAGE_LARGER_THAN_VOLUME = "RBD779"
 
+    # Manifests that are to be applied -------------------------------------------------------------
+
+    IMAGE_DELETED_ON_APPLY = "RBD801"
+    RELEASED_ON_APPLY = "RBD802"
+    DELETE_POLICY_RESTORED = "RBD803"
+    LEFTOVER_IDENTITY = "RBD804"
+    EXISTS_OTHERWISE = "RBD805"
+    HANDLE_CONTRADICTS_ATTRIBUTES = "RBD806"
+    STILL_IN_ORIGIN = "RBD807"
+    OPEN_TO_ANY_CLAIM = "RBD808"
+    PROVISIONED_MEANWHILE = "RBD809"
+    CLASS_OF_ANOTHER_DRIVER = "RBD810"
+    BOUND_ALTHOUGH_DIFFERENT = "RBD811"
+    OWNER_LEFT_BEHIND = "RBD812"
+    NAMESPACE_MISSING = "RBD813"
+    SNAPSHOT_TAKEN_ANEW = "RBD814"
+    CLUSTER_ID_MEANS_ANOTHER = "RBD815"
+
     # What was not observed ------------------------------------------------------------------------
 
     NODE_NOT_OBSERVED = "RBD901"

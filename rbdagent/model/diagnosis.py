@@ -51,6 +51,8 @@ class SubjectKind(StrEnum):
     SOURCE = "source"
     """A source that was not observed."""
     CONTROLLER = "controller"
+    STORAGE_CLASS = "storageclass"
+    SNAPSHOT_CONTENT = "volumesnapshotcontent"
 
 
 _NAMED_ALONE: Final = frozenset(

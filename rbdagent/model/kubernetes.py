@@ -380,6 +380,8 @@ class StorageClass(Stored, frozen=True, kw_only=True):
     data_pool: str = ""
     parameters: tuple[str, ...] | None = None
     """The names of its parameters that have a value; None if they were not observed."""
+    cluster_id: str = ""
+    """The parameter ``clusterID`` of ceph-csi; empty without it."""
 
 
 class Workload(Stored, frozen=True, kw_only=True):

@@ -587,6 +587,7 @@ def storage_class(data: Json) -> StorageClass:
         pool=str(parameters.get("pool") or ""),
         data_pool=str(parameters.get("dataPool") or ""),
         parameters=tuple(sorted(name for name, value in parameters.items() if value)),
+        cluster_id=str(parameters.get("clusterID") or ""),
     )
 
 

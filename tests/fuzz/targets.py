@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import yaml
 
 from rbdagent import config, errors, pages
 from rbdagent.correlate.log_names import LogNames, Naming
@@ -25,7 +26,9 @@ from rbdagent.parse import (
     brief,
     ceph_keys,
     command_line,
+    csi_config,
     csi_image_name,
+    documents,
     driver_image,
     excerpt,
     faults,
@@ -37,6 +40,7 @@ from rbdagent.parse import (
     kubernetes,
     labels,
     logs,
+    manifest,
     monitors,
     mountinfo,
     node_networks,
@@ -58,6 +62,7 @@ from rbdagent.report.snapshot import load_snapshot
 from rbdagent.rules import ERROR_TEXTS
 from tests.fuzz.inputs import Texts, Trees, small
 from tests.lab.install import CHECKOUT
+from tests.support.manifests import content, listed, pv, pvc, storage_class
 from tests.support.rbd_nbd import SERVED
 
 if TYPE_CHECKING:
@@ -201,6 +206,24 @@ _MONITOR_LISTS: Final = Texts(
         '[{"clusterID":"rook-ceph","monitors":["10.96.0.21:6789"],"namespace":"rook-ceph"}]',
         '[{"clusterID":"rook-ceph","monitors":["[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]"]}]',
     )
+)
+_CSI_CONFIG: Final = json.dumps(
+    {
+        "metadata": {"namespace": "ceph-csi", "name": "ceph-csi-config"},
+        "data": {
+            "config.json": '[{"clusterID":"rook-ceph","monitors":["10.96.0.21:6789"]}]',
+            "cluster-mapping.json": '[{"clusterIDMapping":{"a":"b"}}]',
+        },
+    }
+)
+_MANIFEST_OBJECTS: Final = (listed(pv(), pvc()), listed(content()), listed(storage_class()))
+_MANIFESTS: Final = Texts(
+    (
+        *_MANIFEST_OBJECTS,
+        *(yaml.safe_dump(json.loads(text)) for text in _MANIFEST_OBJECTS),
+        "a: &a [x, y]\nb: [*a, *a]\n---\n<<: *a\nc: 2026-11-21T00:46:43Z\n",
+    ),
+    ("\n---\n", "\n  ", "- ", ": ", "&a ", "*a", "<<: ", "!!binary ", "!!set ", "? ", "|\n", "> "),
 )
 _SYSFS: Final = Texts(
     (
@@ -546,6 +569,11 @@ def _bounded(text: str) -> object:
     return foreign.reported(text)
 
 
+def _manifests(text: str) -> object:
+    found = manifest.parse_manifests(text, file="f", namespace="default")
+    return manifest.joined_manifests([found])
+
+
 def _messages(text: str) -> object:
     return list(logs.messages(logs.join_cri(_raw(text).split(b"\n"))))
 
@@ -645,6 +673,20 @@ TARGETS: Final = (
     _of_object(_workload, _WORKLOAD),
     _of_object(kubernetes.disruption_budget, _BUDGET),
     _of_object(kubernetes.snapshot_content, _SNAPSHOT_CONTENT),
+    _of_object(csi_config.parse_csi_config, _CSI_CONFIG),
+    _target(documents.parse_documents, _MANIFESTS, _of_text(documents.parse_documents, file="f")),
+    _target(
+        manifest.parse_manifests,
+        _MANIFESTS,
+        _of_text(_manifests),
+        manifest.joined_manifests,
+    ),
+    _target(
+        manifest.parse_manifests,
+        Trees(_MANIFEST_OBJECTS),
+        _of_text(_manifests),
+        name="manifest.parse_manifests of JSON",
+    ),
     _of_object(kubernetes.rbd_node, _RBD_NODE),
     _of_object(kubernetes.rbd_mapping, _RBD_MAPPING),
     _of_object(kubernetes.object_name, _RBD_NODE),

@@ -1,0 +1,101 @@
+"""The input of every check: the cluster as it is and as it would be, and the manifests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rbdagent.correlate.index import KubeIndex, kube_index
+from rbdagent.correlate.names import key_of
+from rbdagent.model import (
+    KubeView,
+    Manifest,
+    Manifests,
+    NotObserved,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Snapshot,
+    SnapshotContent,
+    StorageClass,
+    Subject,
+    SubjectKind,
+    Surroundings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NO_KUBERNETES = NotObserved(reason="Kubernetes was not observed")
+
+
+class LintContext(Struct, frozen=True, kw_only=True):
+    """Holds what the checks read."""
+
+    before: Snapshot
+    after: Snapshot
+    """With the manifests, see :func:`rbdagent.lint.applied.applied`."""
+    around: Surroundings
+    manifests: Manifests
+
+    @property
+    def kube_before(self) -> KubeIndex:
+        """The objects of the cluster as it is."""
+        return kube_index(self.before.kubernetes)
+
+    @property
+    def kube_after(self) -> KubeIndex:
+        """The objects of the cluster as it would be."""
+        return kube_index(self.after.kubernetes)
+
+    @property
+    def view(self) -> KubeView | NotObserved:
+        """The cluster as it would be."""
+        return self.after.kubernetes or _NO_KUBERNETES
+
+    def volumes(self) -> Iterator[tuple[Manifest, PersistentVolume]]:
+        """Yield the PVs of the manifests, as they would be."""
+        for item in self.manifests.items:
+            if isinstance(item.object, PersistentVolume):
+                yield item, self.kube_after.volume_by_name.get(item.name, item.object)
+
+    def claims(self) -> Iterator[tuple[Manifest, PersistentVolumeClaim]]:
+        """Yield the claims of the manifests, as they would be."""
+        for item in self.manifests.items:
+            if isinstance(item.object, PersistentVolumeClaim):
+                key = key_of(item.object.ref)
+                yield item, self.kube_after.claim_by_key.get(key, item.object)
+
+    def classes(self) -> Iterator[tuple[Manifest, StorageClass]]:
+        """Yield the storage classes of the manifests."""
+        for item in self.manifests.items:
+            if isinstance(item.object, StorageClass):
+                yield item, item.object
+
+    def contents(self) -> Iterator[tuple[Manifest, SnapshotContent]]:
+        """Yield the VolumeSnapshotContents of the manifests."""
+        for item in self.manifests.items:
+            if isinstance(item.object, SnapshotContent):
+                yield item, item.object
+
+    def existing(self, item: Manifest) -> PersistentVolume | PersistentVolumeClaim | None:
+        """Return the object of the cluster with the name of a manifest."""
+        if isinstance(item.object, PersistentVolume):
+            return self.kube_before.volume_by_name.get(item.name)
+        if isinstance(item.object, PersistentVolumeClaim):
+            return self.kube_before.claim_by_key.get(key_of(item.object.ref))
+        return None
+
+
+def subject_of(item: Manifest) -> Subject:
+    """Return a manifest as a subject."""
+    if isinstance(item.object, PersistentVolumeClaim):
+        return Subject.of_claim(item.object.ref)
+    if isinstance(item.object, PersistentVolume):
+        return Subject.of_pv(item.name)
+    kind = (
+        SubjectKind.STORAGE_CLASS
+        if isinstance(item.object, StorageClass)
+        else SubjectKind.SNAPSHOT_CONTENT
+    )
+    return Subject(kind=kind, name=item.name)
