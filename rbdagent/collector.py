@@ -559,6 +559,29 @@ def with_images(
     return replace(snapshot, ceph=_joined(snapshot.ceph, further))
 
 
+def with_ceph_about(
+    snapshot: Snapshot,
+    images: tuple[ImageIdentity, ...],
+    settings: Settings,
+    ceph: CephProcess | None,
+) -> Snapshot:
+    """Return a snapshot with Ceph's answer about some images, and its pools; of the first 500.
+
+    Args:
+        snapshot: without an answer of Ceph.
+        images: that objects name which are in no snapshot.
+        settings: the time limit.
+        ceph: the process that queries Ceph; None if it is skipped: the snapshot is unchanged.
+    """
+    if ceph is None:
+        return snapshot
+    deadline = time.monotonic() + settings.timeout_s
+    asked = images[:_MOST_IMAGES]
+    view, source = _with_duration(lambda: _ceph(ceph, asked, None, deadline, to_all=True))
+    ceph.finish()
+    return replace(snapshot, ceph=view, sources=replace(snapshot.sources, ceph=source))
+
+
 def _with_duration(call: Callable[[], tuple[_T, Source]]) -> tuple[_T, Source]:
     """Call an observer, and add the duration to its source."""
     began = time.monotonic()

@@ -35,8 +35,8 @@ COMPLETION: Final = CHECKOUT / "plugin" / "kubectl_complete-rbdagent"
 MANIFEST: Final = CHECKOUT / "plugin" / "rbdagent.yaml"
 """For krew. It has no digest in git: the archive has texts that git does not have."""
 NO_DIGEST: Final = "sha256: DIGEST"
-ELSEWHERE: Final = frozenset({"agent", "mcp", "completion"})
-"""Verbs for the local node only, or verbs that kubectl does not run."""
+ELSEWHERE: Final = frozenset({"agent", "mcp", "completion", "lint"})
+"""Verbs for the local node only, or verbs that kubectl does not run: the pod has no local files."""
 VERBS: Final = tuple(
     verb for verb in cli.list_commands(click.Context(cli)) if verb not in ELSEWHERE
 )

@@ -133,6 +133,7 @@ _VERBS: Final = (
     "list",
     "drain-check",
     "images",
+    "lint",
     "unmap",
     "agent",
     "snapshot",

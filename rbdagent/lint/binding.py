@@ -214,9 +214,9 @@ def identities(context: LintContext) -> Iterator[Problem]:
 
 
 def _weight_of_identity(*, is_new: bool, has_other_uid: bool) -> Severity:
-    if is_new:
-        return Severity.WARNING if has_other_uid else Severity.INFO
-    return Severity.ERROR if has_other_uid else Severity.WARNING
+    if not has_other_uid:
+        return Severity.INFO
+    return Severity.WARNING if is_new else Severity.ERROR
 
 
 def existing_objects(context: LintContext) -> Iterator[Problem]:

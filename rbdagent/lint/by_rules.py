@@ -1,4 +1,4 @@
-"""What the rules of ``diagnose`` say about the cluster as it would be.
+"""What the rules of ``diagnose`` report about the cluster as it would be.
 
 A rule judges a state that exists. So its remedy and its commands are replaced by what to change in
 the manifest, and only codes are reported that are about objects and images, not about what runs.
@@ -74,7 +74,7 @@ ADVICE: Final = {
         "annotation pv.kubernetes.io/bind-completed: the claim then gets a new, empty volume.",
     ),
     Code.CLAIMED_TWICE: Advice(
-        _VOLUME_NAME, "Leave the claim out, or name a PV of its own: a clone or a snapshot."
+        _VOLUME_NAME, "Leave the claim out, or name another PV: a clone, or one from a snapshot."
     ),
     Code.NAMED_VOLUME_MISSING: Advice(
         _VOLUME_NAME, "Add the PV to the files, or remove volumeName: the claim then gets a new, "
@@ -195,7 +195,7 @@ def _problem(finding: Finding, advice: Advice, item: Manifest) -> Problem:
         Code(finding.code),
         item,
         advice.field,
-        finding.statement,
+        str(finding.statement),
         subject=finding.subject,
         evidence=finding.evidence,
         severity=advice.severity or finding.severity,

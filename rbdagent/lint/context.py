@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -9,6 +10,8 @@ from msgspec import Struct
 from rbdagent.correlate.index import KubeIndex, kube_index
 from rbdagent.correlate.names import key_of
 from rbdagent.model import (
+    ContentManifest,
+    CsiSource,
     KubeView,
     Manifest,
     Manifests,
@@ -16,12 +19,13 @@ from rbdagent.model import (
     PersistentVolume,
     PersistentVolumeClaim,
     Snapshot,
-    SnapshotContent,
     StorageClass,
     Subject,
     SubjectKind,
     Surroundings,
+    observed_of,
 )
+from rbdagent.parse.handle import composed_handle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 _NO_KUBERNETES = NotObserved(reason="Kubernetes was not observed")
 
 
-class LintContext(Struct, frozen=True, kw_only=True):
+class LintContext(Struct, frozen=True, kw_only=True, dict=True):
     """Holds what the checks read."""
 
     before: Snapshot
@@ -53,6 +57,20 @@ class LintContext(Struct, frozen=True, kw_only=True):
         """The cluster as it would be."""
         return self.after.kubernetes or _NO_KUBERNETES
 
+    @cached_property
+    def cluster_ids_in_use(self) -> frozenset[str]:
+        """The clusterIDs of PVs and storage classes of the cluster as it is."""
+        view = self.before.kubernetes
+        classes = () if view is None else observed_of(view.storage_classes)
+        sources = (volume.source for volume in self.kube_before.volumes)
+        parsed = (
+            composed_handle(source.volume_handle)
+            for source in sources
+            if isinstance(source, CsiSource)
+        )
+        of_volumes = {handle.cluster_id for handle in parsed if handle is not None}
+        return frozenset(of_volumes | {one.cluster_id for one in classes if one.cluster_id})
+
     def volumes(self) -> Iterator[tuple[Manifest, PersistentVolume]]:
         """Yield the PVs of the manifests, as they would be."""
         for item in self.manifests.items:
@@ -72,10 +90,10 @@ class LintContext(Struct, frozen=True, kw_only=True):
             if isinstance(item.object, StorageClass):
                 yield item, item.object
 
-    def contents(self) -> Iterator[tuple[Manifest, SnapshotContent]]:
+    def contents(self) -> Iterator[tuple[Manifest, ContentManifest]]:
         """Yield the VolumeSnapshotContents of the manifests."""
         for item in self.manifests.items:
-            if isinstance(item.object, SnapshotContent):
+            if isinstance(item.object, ContentManifest):
                 yield item, item.object
 
     def existing(self, item: Manifest) -> PersistentVolume | PersistentVolumeClaim | None:

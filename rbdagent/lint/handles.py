@@ -23,7 +23,6 @@ from rbdagent.model import (
     OtherSource,
     PersistentVolume,
     Severity,
-    observed_of,
 )
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.handle import VolumeHandle, composed_handle
@@ -142,7 +141,7 @@ def _unusual(
 
     It is a sign, and no proof: the configuration of the driver was not observed.
     """
-    used = _cluster_ids_in_use(context)
+    used = context.cluster_ids_in_use
     if not used or cluster_id in used:
         return
     yield problem(
@@ -157,17 +156,6 @@ def _unusual(
         severity=Severity.WARNING,
         remedy=f"Look into {_CONFIG}: it has to contain the clusterID.",
     )
-
-
-def _cluster_ids_in_use(context: LintContext) -> set[str]:
-    view = context.before.kubernetes
-    classes = () if view is None else observed_of(view.storage_classes)
-    sources = (volume.source for volume in context.kube_before.volumes)
-    parsed = (
-        composed_handle(source.volume_handle) for source in sources if isinstance(source, CsiSource)
-    )
-    of_volumes = {handle.cluster_id for handle in parsed if handle is not None}
-    return of_volumes | {one.cluster_id for one in classes if one.cluster_id}
 
 
 def _mapped_cluster(config: CsiConfig, cluster_id: str) -> str:
@@ -248,7 +236,7 @@ def cluster_of(context: LintContext, handle: VolumeHandle) -> ClusterView | None
         return found
     config = context.around.csi_config
     if isinstance(config, NotObserved) or not config.clusters:
-        return clusters[0] if handle.cluster_id in _cluster_ids_in_use(context) else None
+        return clusters[0] if handle.cluster_id in context.cluster_ids_in_use else None
     monitors = dict(config.clusters)
     is_only_one = handle.cluster_id in monitors and len(set(monitors.values())) == 1
     return clusters[0] if is_only_one else None

@@ -135,17 +135,17 @@ from rbdagent.model.lifecycle import (
 )
 from rbdagent.model.lint import (
     CleanPair,
+    ContentManifest,
     CsiConfig,
     LintReport,
     Manifest,
     ManifestObject,
     Manifests,
-    Origin,
     Place,
     PoolMapping,
     Problem,
     SecretRef,
-    SnapshotContent,
+    SourceCluster,
     Surroundings,
 )
 from rbdagent.model.node import (
@@ -241,6 +241,7 @@ __all__ = [
     "Condition",
     "Confidence",
     "ContainerState",
+    "ContentManifest",
     "Convergence",
     "CsiConfig",
     "CsiImageMeta",
@@ -348,6 +349,7 @@ __all__ = [
     "Snapshot",
     "SnapshotContent",
     "Source",
+    "SourceCluster",
     "SourceState",
     "Sources",
     "StagingDirectory",

@@ -25,7 +25,7 @@ class Place(Struct, frozen=True, kw_only=True, order=True):
     file: str
     document: int
     item: int | None = None
-    """The position in a List; None if the manifest is a document of its own."""
+    """The position in a List; None if the manifest is a whole document."""
 
     def __str__(self) -> str:
         """Return the place in output: ``restore.yaml, document 2, item 3``."""
@@ -33,7 +33,7 @@ class Place(Struct, frozen=True, kw_only=True, order=True):
         return f"{self.file}, document {self.document}{item}"
 
 
-class SnapshotContent(Struct, frozen=True, kw_only=True):
+class ContentManifest(Struct, frozen=True, kw_only=True):
     """A VolumeSnapshotContent."""
 
     name: str
@@ -54,7 +54,7 @@ class SecretRef(Struct, frozen=True, kw_only=True, order=True):
     name: str
 
 
-ManifestObject = PersistentVolume | PersistentVolumeClaim | StorageClass | SnapshotContent
+ManifestObject = PersistentVolume | PersistentVolumeClaim | StorageClass | ContentManifest
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class CsiConfig(Struct, frozen=True, kw_only=True):
     """The ConfigMaps: ``rook-ceph/rook-ceph-csi-config``."""
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class SourceCluster(Struct, frozen=True, kw_only=True):
     """The cluster from which the manifests came."""
 
     name: str
@@ -124,7 +124,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """Whether each namespace of a claim exists."""
     secrets: dict[tuple[str, str], bool | NotObserved] = {}
     """Whether each Secret exists to which a PV refers."""
-    origin: Origin | None = None
+    origin: SourceCluster | None = None
     """None if it was not named."""
 
 

@@ -1,6 +1,6 @@
 """Manifests of PersistentVolumes, claims, StorageClasses and VolumeSnapshotContents: YAML or JSON.
 
-A file is what ``kubectl get -o yaml`` or Velero saved, or what someone wrote: one document or many,
+A file is what ``kubectl get -o yaml`` or Velero saved, or written by hand: one document or many,
 each an object or a List. Errors name the document and the field, and quote nothing of the file,
 which may be any file that root can read.
 """
@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from rbdagent.errors import ParseError
 from rbdagent.model import (
+    ContentManifest,
     Manifest,
     ManifestObject,
     Manifests,
     Place,
     SecretRef,
-    SnapshotContent,
 )
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.documents import parse_documents
@@ -422,7 +422,7 @@ def _class(data: Json, place: Place, _: str) -> Manifest:
 
 def _content(data: Json, place: Place, _: str) -> Manifest:
     shape = _checked(_Content, data, place, "VolumeSnapshotContent")
-    found = SnapshotContent(
+    found = ContentManifest(
         name=shape.metadata.name,
         driver=shape.spec.driver,
         snapshot_handle=shape.spec.source.snapshot_handle,

@@ -22,6 +22,7 @@ from rbdagent.report.json.explain import Explanation, ExplanationList
 from rbdagent.report.json.holders import HolderReport
 from rbdagent.report.json.images import ImageList
 from rbdagent.report.json.lifecycle import ClusterReport, LifecycleReport
+from rbdagent.report.json.lint import LintReport
 from rbdagent.report.json.mappings import MappingList, PublishedList
 from rbdagent.report.json.unmap import UnmapPlan, UnmapRefusal, UnmapResult
 from rbdagent.report.json.version import Version
@@ -42,6 +43,7 @@ KINDS: Final[dict[str, type[Struct]]] = {
         UnmapRefusal,
         UnmapResult,
         CheckReport,
+        LintReport,
         Explanation,
         ExplanationList,
         StateMachine,

@@ -12,6 +12,7 @@ import pytest
 
 from rbdagent.cli import data_source, run
 from rbdagent.collect.user_files import read_user_file
+from rbdagent.parse import documents
 from tests.support.cli_runner import ORPHAN, Done
 
 if TYPE_CHECKING:
@@ -22,9 +23,10 @@ HIDDEN: Final = "h1dden-by-all-means"
 NOTHING: Final = ("--no-ceph", "--no-kube", "--no-node")
 SNAPSHOT: Final = ("who-holds", "pv/x", "--from")
 CONFIG: Final = ("check", *NOTHING, "--config")
+MANIFESTS: Final = ("lint", "--no-ceph", "--no-kube", "-f")
 KUBECONFIG: Final = ("check", "--no-ceph", "--no-node", "--kubeconfig")
 EVERY_FLAG: Final = pytest.mark.parametrize(
-    "flag", [SNAPSHOT, CONFIG, KUBECONFIG], ids=lambda flag: flag[-1]
+    "flag", [SNAPSHOT, CONFIG, KUBECONFIG, MANIFESTS], ids=lambda flag: flag[-1]
 )
 
 
@@ -217,6 +219,7 @@ def test_a_file_that_is_too_large_is_refused(
     flag: tuple[str, ...],
 ) -> None:
     monkeypatch.setattr(data_source, "_MOST", 8 << 20)
+    monkeypatch.setattr(documents, "MOST_BYTES", 8 << 20)
     path = tmp_path / "file"
     path.touch()
     os.truncate(path, (8 << 20) + 1)

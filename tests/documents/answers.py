@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STORIES: Final = ROOT / "docs" / "stories"
-_BY_HAND: Final = tuple(ROOT / name for name in ("README.md", "docs/json.md", "docs/unmap.md"))
+_BY_HAND: Final = tuple(
+    ROOT / name for name in ("README.md", "docs/json.md", "docs/lint.md", "docs/unmap.md")
+)
 _COLUMNS: Final = 100
 """The width of the quoted answers."""
 

@@ -21,11 +21,11 @@ from rbdagent.model import (
     LintReport,
     NotObserved,
     ObjectRef,
-    Origin,
     PoolMapping,
     Severity,
     Snapshot,
     Source,
+    SourceCluster,
     SourceState,
     Surroundings,
     Workload,
@@ -101,7 +101,7 @@ def around(**fields: Any) -> Surroundings:
 
 def of_origin(config: CsiConfig | NotObserved = CONFIG, **in_kube: Any) -> Surroundings:
     view = KubeView(server="https://other:6443", persistent_volumes=(volume(),), **in_kube)
-    return around(origin=Origin(name="site-a", view=view, csi_config=config))
+    return around(origin=SourceCluster(name="site-a", view=view, csi_config=config))
 
 
 ROWS: Final = {
@@ -465,7 +465,7 @@ WELL: Final[dict[str, tuple[tuple[Json, ...], Snapshot | None, Surroundings]]] =
     "another cluster without the volume": (
         PAIR, None,
         around(
-            origin=Origin(
+            origin=SourceCluster(
                 name="site-a",
                 view=KubeView(server="https://other:6443", persistent_volumes=()),
                 csi_config=CONFIG,
@@ -565,7 +565,7 @@ def test_files_alone_are_judged_without_kubernetes() -> None:
         (None, around(namespaces={"shop": UNASKED}), "whether one of the namespaces exists"),
         (
             None,
-            around(origin=Origin(name="site-a", view=UNASKED, csi_config=UNASKED)),
+            around(origin=SourceCluster(name="site-a", view=UNASKED, csi_config=UNASKED)),
             "the objects of cluster site-a",
         ),
         (empty_cluster(of_ceph={"images": ()}), AROUND, "whether the image exists, and which"),

@@ -70,7 +70,7 @@ def test_items_of_a_list_of_the_api_need_no_kind() -> None:
 def test_objects_of_every_kind_are_read() -> None:
     found = parsed(listed(pv(), pvc(), storage_class(), content())).items
     kinds = [type(item.object).__name__ for item in found]
-    assert kinds == ["PersistentVolume", "PersistentVolumeClaim", "StorageClass", "SnapshotContent"]
+    assert kinds == ["PersistentVolume", "PersistentVolumeClaim", "StorageClass", "ContentManifest"]
 
 
 def test_other_kinds_are_counted_and_their_content_is_not_kept() -> None:
@@ -245,7 +245,7 @@ def test_merged_keys_that_grow_by_powers_are_refused() -> None:
 
 
 def test_file_above_the_limit_is_refused() -> None:
-    with pytest.raises(ParseError, match="at most 32 MiB in a file"):
+    with pytest.raises(ParseError, match="at most 16 MiB in a file"):
         parse_documents(" " * (MOST_BYTES + 1), file="f.yaml")
 
 
