@@ -15,6 +15,7 @@ from rbdagent.correlate.names import key_of
 from rbdagent.correlate.pv_matching import is_reserved_for, objections, refusals
 from rbdagent.model import (
     KubeView,
+    Manifest,
     Manifests,
     NotObserved,
     ObjectRef,
@@ -35,6 +36,14 @@ _T = TypeVar("_T")
 
 NEW_UID: Final = "given at creation"
 """The uid of an object that does not exist yet. It equals no uid that a manifest has."""
+_CHANGEABLE: Final = (
+    ("accessModes", "access_modes"),
+    ("capacity", "capacity_bytes"),
+    ("claimRef", "claim"),
+    ("persistentVolumeReclaimPolicy", "reclaim_policy"),
+    ("storageClassName", "storage_class"),
+)
+"""Fields of the spec of a PV, with their names in the model."""
 _NEWEST: Final = "~"
 """After each time, as text: when a class is created that does not exist yet."""
 
@@ -172,21 +181,22 @@ def _merged_volumes(
     for item in manifests.items:
         if isinstance(item.object, PersistentVolume):
             existing = by_name.get(item.name)
-            found = item.object if existing is None else _changed_volume(existing, item.object)
+            found = item.object if existing is None else _changed_volume(existing, item)
             changed[item.name] = _settled(found, existing, by_key)
     return _merged(by_name, changed)
 
 
-def _changed_volume(existing: PersistentVolume, given: PersistentVolume) -> PersistentVolume:
-    """Return a PV that exists with what can be changed: its source and volumeMode cannot."""
-    return replace(
-        existing,
-        claim=given.claim or existing.claim,
-        reclaim_policy=given.reclaim_policy,
-        storage_class=given.storage_class,
-        access_modes=given.access_modes,
-        capacity_bytes=given.capacity_bytes,
-    )
+def _changed_volume(existing: PersistentVolume, item: Manifest) -> PersistentVolume:
+    """Return a PV that exists with what its manifest can change, and what that does not name.
+
+    Its source and its volumeMode cannot be changed.
+    """
+    changes = {
+        name: getattr(item.object, name)
+        for field, name in _CHANGEABLE
+        if item.data["spec"].get(field) is not None
+    }
+    return replace(existing, **changes)
 
 
 def _settled(

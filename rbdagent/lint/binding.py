@@ -50,7 +50,7 @@ def _with_uid(
     context: LintContext, item: Manifest, volume: PersistentVolume, bound: ObjectRef
 ) -> Iterator[Problem]:
     """Report what syncVolume does with a PV whose claim does not exist."""
-    if not _is_uid_of_no_claim(context, volume):
+    if not _is_uid_of_no_claim(context, volume) or _is_unchanged(context, item, volume):
         return
     uid = foreign_name(bound.uid or "")
     if context.kube_after.coverage.claims:
@@ -97,6 +97,14 @@ def _is_uid_of_no_claim(context: LintContext, volume: PersistentVolume) -> bool:
         return False
     known = context.kube_after.claim_by_key.get(key_of(volume.claim))
     return known is None or known.ref.uid != volume.claim.uid
+
+
+def _is_unchanged(context: LintContext, item: Manifest, volume: PersistentVolume) -> bool:
+    """Return whether a PV exists with the same claimRef and policy: nothing happens at apply."""
+    existing = context.existing(item)
+    return isinstance(existing, PersistentVolume) and (
+        (existing.claim, existing.reclaim_policy) == (volume.claim, volume.reclaim_policy)
+    )
 
 
 def _image_text(volume: PersistentVolume) -> str:

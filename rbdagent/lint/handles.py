@@ -122,7 +122,7 @@ def _configured(
         item,
         field,
         f"{subject_of(item)} needs clusterID {name}, for which ceph-csi has no configuration "
-        f"here: it cannot be mounted, grown or deleted.{also}",
+        f"here: ceph-csi can neither mount nor grow nor delete anything of it.{also}",
         subject=subject_of(item),
         evidence=(
             f"clusterIDs of {', '.join(config.places)}: {_listed(known)}",

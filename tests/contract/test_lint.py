@@ -238,7 +238,7 @@ def config_map(cluster_id: str, monitor: str) -> Json:
 
 
 def filled(fake: FakeApi, *, monitor: str) -> None:
-    """Give a fake API what a cluster with ceph-csi has, without PVs and claims."""
+    """Write to a fake API what a cluster with ceph-csi has, without PVs and claims."""
     for kind in ("persistentvolumes", "persistentvolumeclaims", "pods", "volumeattachments"):
         fake.lists[kind] = []
     fake.lists["events"] = []

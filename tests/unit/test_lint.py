@@ -81,6 +81,17 @@ EXISTING: Final = empty_cluster(
     claims=(claim(ref=ObjectRef(namespace="shop", name="data", uid="u")),),
 )
 """The cluster has both objects of the pair, bound to each other."""
+RELEASED: Final = empty_cluster(
+    persistent_volumes=(
+        volume(
+            claim=ObjectRef(namespace="shop", name="data", uid=OLD_UID),
+            source=replace(volume().source, fs_type="ext4"),
+            phase="Released",
+            reclaim_policy="Retain",
+        ),
+    ),
+)
+"""The cluster has the PV, and its claim is gone."""
 
 
 class Row(NamedTuple):
@@ -123,6 +134,22 @@ ROWS: Final = {
     "an existing PV that is edited to another claim": Row(
         (pv(claimRef=CLAIM_REF, persistentVolumeReclaimPolicy="Delete"),),
         Code.IMAGE_DELETED_ON_APPLY, "critical", "spec.claimRef.uid", "becomes Released",
+        into=EXISTING,
+    ),
+    "an existing PV that is Released, and is set to Delete": Row(
+        (pv(claimRef=CLAIM_REF, persistentVolumeReclaimPolicy="Delete"),),
+        Code.IMAGE_DELETED_ON_APPLY,
+        "critical",
+        "spec.claimRef.uid",
+        "becomes Released",
+        into=RELEASED,
+    ),
+    "an existing PV with Delete, whose manifest has no policy": Row(
+        (pv(claimRef=CLAIM_REF, persistentVolumeReclaimPolicy=None),),
+        Code.IMAGE_DELETED_ON_APPLY,
+        "critical",
+        "spec.claimRef.uid",
+        "becomes Released",
         into=EXISTING,
     ),
     "Retain, and the uid of another cluster": Row(
@@ -398,6 +425,18 @@ WELL: Final[dict[str, tuple[tuple[Json, ...], Snapshot | None, Surroundings]]] =
     ),
     "a PV that is set to Retain": (
         (pv(claimRef={**CLAIM_REF, "uid": "u"}),), EXISTING, AROUND,
+    ),
+    "a PV that is Released as it was saved": (
+        (pv(claimRef=CLAIM_REF),), RELEASED, AROUND,
+    ),
+    "a PV that exists, and claims that were not observed": (
+        (pv(claimRef={**CLAIM_REF, "uid": "u"}, persistentVolumeReclaimPolicy="Delete"),),
+        replace(
+            EXISTING,
+            kubernetes=EXISTING.kubernetes
+            and replace(EXISTING.kubernetes, claims=NotObserved(reason="403")),
+        ),
+        AROUND,
     ),
     "a PV without claimRef that a claim of a backup names": (
         (pv(claimRef=None), pvc(meta=BIND_COMPLETED)), None, AROUND,
