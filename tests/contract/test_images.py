@@ -136,7 +136,9 @@ def test_the_report_states_that_other_clusters_are_not_visible(world: World) -> 
 
 
 def test_the_text_fits_80_columns_apart_from_commands(world: World) -> None:
-    lines = world.images("--all").stdout.splitlines()
+    long = image(TRASHED, 9, namespace="namespace-of-team-a")
+    pool = a_pool(long, namespaces=("namespace-of-team-a",))
+    lines = world.images("--all", of=pool).stdout.splitlines()
     assert [line for line in lines if len(line) > 80 and "rbdagent who-holds" not in line] == []
 
 

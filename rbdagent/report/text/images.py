@@ -185,7 +185,11 @@ def _section(
 
 def _image(one: JudgedImage, layout: Layout) -> Iterator[str]:
     facts = one.facts if isinstance(one.facts, ImageFacts) else None
-    yield "  " + "   ".join([str(one.image.spec), *_short_facts(facts)])
+    name, *short = f"  {one.image.spec}", *_short_facts(facts)
+    line = "   ".join([name, *short])
+    yield from (
+        [line] if len(line) <= layout.width or not short else [name, _WHERE + ", ".join(short)]
+    )
     yield wrapped(one.reason, layout, first=_WHERE, rest=_WHERE)
     notes = list(_notes(one, facts))
     if layout.details:
