@@ -162,7 +162,7 @@ def snapshot_in(source: str) -> Snapshot:
 def _text(source: str) -> str:
     name = file_name(source)
     try:
-        return file_content(source).decode()
+        return file_content(source, most=_MOST).decode()
     except FileNotFoundError:
         raise UsageError(f"{source}: no such file", hint=_WANTED) from None
     except OSError as error:
@@ -177,7 +177,7 @@ def file_name(source: str) -> str:
     return "stdin" if source == "-" else source
 
 
-def file_content(source: str, *, most: int = _MOST) -> bytes:
+def file_content(source: str, *, most: int) -> bytes:
     """Return the content of a file; - is stdin.
 
     Raises:

@@ -265,3 +265,16 @@ def test_the_device_of_the_observed_node_is_no_answer_about_another_one(
     )
     done = ask("drain-check", "worker-2", "--from", saved(seen), "-o", "json")
     assert done.data["items"] == []
+
+
+def test_refused_budgets_are_no_gap_for_the_other_verbs(api: FakeApi, tmp_path: Path) -> None:
+    flags = ("--kubeconfig", str(access_to(api, tmp_path).kubeconfig), "--no-ceph", "--no-node")
+    file = tmp_path / "cluster.json"
+    answers = []
+    for _ in range(2):
+        file.write_text(ask("snapshot", "-A", *flags).stdout)
+        done = ask("diagnose", "-A", "--from", str(file), "-o", "json")
+        answers.append((done.code, done.data["sources"]["kubernetes"]["gaps"]))
+        api.broken[BUDGETS] = refuse(403)
+    assert answers[0] == answers[1]
+    assert ask("drain-check", "n1", "--from", str(file)).code == 1

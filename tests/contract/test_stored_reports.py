@@ -8,6 +8,7 @@ import pytest
 
 from rbdagent.collect.kube.connection import Connection
 from rbdagent.collect.kube.list_cluster import observe_cluster
+from rbdagent.collect.kube.requests import BUDGETS
 from rbdagent.collect.kube.stored_reports import STORED, StoredReports
 from rbdagent.model import NotObserved
 from tests.support.cli_runner import ask
@@ -186,7 +187,14 @@ def test_answer_is_the_same_as_from_a_file_with_all_reports(
     api.requests.clear()
     path = tmp_path / "snapshot"
     path.write_text(ask("snapshot", *scope, *sources).stdout)
-    assert sorted(paths(api)) == requested
+    # A check of a drain may read the file too.
+    further = [] if "-n" in scope else [BUDGETS]
+    wanted = [*requested, *further]
+    if become is _no_device:
+        # The page behind one that cannot be read is requested ahead: the API may get it or not.
+        assert {*paths(api)} == {*wanted}
+    else:
+        assert sorted(paths(api)) == sorted(wanted)
     filed = ask("diagnose", *scope, "--from", str(path), "-o", "json")
     assert (live.code, without_times(live.data)) == (filed.code, without_times(filed.data))
 

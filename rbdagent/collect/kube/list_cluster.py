@@ -120,9 +120,6 @@ def _request_all(
     life = request_lifecycle(api, also & ~CollectScope.WORKLOADS)
     workloads = list_workloads(api, namespace) if CollectScope.WORKLOADS in also else None
     published = begin_reports(api) if stored is None else stored.begin(api)
-    # A node has pods of other namespaces too, and those need their budgets.
-    has_budgets = CollectScope.BUDGETS in also and namespace is None
-    budgets = listed(api, BUDGETS, read.disruption_budget) if has_budgets else None
     found_pods, scope = pods()
     found_events, further = events()
     found_claims, found_volumes = claims(), volumes()
@@ -148,9 +145,10 @@ def _request_all(
     )
     view = with_lifecycle(view, lifecycle)
     unseen = () if view.published is STORED else gap("RBDNodes", view.published)
-    if budgets is not None:
-        view = replace(view, budgets=budgets())
-        unseen = (*unseen, *gap("PodDisruptionBudgets", view.budgets))
+    # A node has pods of other namespaces too, and those need their budgets.
+    if CollectScope.BUDGETS in also and namespace is None:
+        # No gap of the source: only the check of a drain needs them, and reports that itself.
+        view = replace(view, budgets=listed(api, BUDGETS, read.disruption_budget)())
     return view, (*lifecycle_gaps(view), *unseen, *further)
 
 
