@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -19,8 +18,8 @@ from rbdagent.model import (
     observed_of,
 )
 from tests.integration.clients import access, asked, observe_ceph, wanted
+from tests.integration.two_clusters import Pair, two_clusters
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
-from tests.lab.network import free_port
 from tests.lab.processes import patience, wait_until
 from tests.support.snapshots import diagnosis_of, found, target, unmapped
 
@@ -30,49 +29,14 @@ if TYPE_CHECKING:
 _READY_S: Final = 60.0
 _OBJECTS: Final = 262_144
 """So many are copied in about 25 s."""
-_CEPH: Final = "20.2"
-"""The mgr of Debian 13 loads no module: python3-bcrypt refuses its interpreters (PyO3 #576)."""
-
-
-class Pair(NamedTuple):
-    """Two clusters, each with a mgr; rbd-mirror of the secondary copies from the primary."""
-
-    primary: CephCluster
-    secondary: CephCluster
 
 
 @pytest.fixture(scope="module")
 def pair(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    made = Pair(
-        *(
-            CephCluster(
-                processes,
-                tmp_path_factory.mktemp(name),
-                port=free_port(),
-                msgr2_port=free_port(),
-                name=name,
-                ceph=_CEPH,
-            )
-            for name in Pair._fields
-        )
-    )
-    for cluster in made:
-        cluster.start()
-    for cluster in made:
-        cluster.wait_ready()
-        cluster.start_manager()
-        cluster.create_pool("k8s")
-        cluster.create_user("rbdagent", READ_ONLY_CAPS)
-    for cluster in made:
-        wait_until(
-            functools.partial(has_manager, cluster), timeout_s=_READY_S, what=f"{cluster.name}-mgr"
-        )
+    """Two clusters; rbd-mirror of the secondary copies from the primary."""
+    made = two_clusters(processes, tmp_path_factory.mktemp)
     made.secondary.mirror_from(made.primary, "k8s")
     return made
-
-
-def has_manager(cluster: CephCluster) -> bool:
-    return bool(cluster.ceph_json("mgr", "dump")["available"])
 
 
 def wait_held(

@@ -5,7 +5,6 @@ Each daemon reports to both clusters, so that each side has the report of the ot
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,46 +12,21 @@ import pytest
 
 from rbdagent.model import ImageView, MirrorState, observed_of
 from tests.integration.clients import access, asked, observe_ceph, wanted
-from tests.integration.test_ceph_daemons import Pair, has_manager
-from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
-from tests.lab.network import free_port
+from tests.integration.two_clusters import Pair, two_clusters
 from tests.lab.processes import patience, wait_until
 
 if TYPE_CHECKING:
+    from tests.lab.ceph import CephCluster
     from tests.lab.processes import Processes
 
 _READY_S: Final = 120.0
-_CEPH: Final = "20.2"
 _IMAGE: Final = "k8s/both"
 _MIRRORING: Final = frozenset({"RBD133", "RBD134", "RBD135"})
 
 
 @pytest.fixture(scope="module")
 def pair(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    made = Pair(
-        *(
-            CephCluster(
-                processes,
-                tmp_path_factory.mktemp(name),
-                port=free_port(),
-                msgr2_port=free_port(),
-                name=f"both-{name}",
-                ceph=_CEPH,
-            )
-            for name in Pair._fields
-        )
-    )
-    for cluster in made:
-        cluster.start()
-    for cluster in made:
-        cluster.wait_ready()
-        cluster.start_manager()
-        cluster.create_pool("k8s")
-        cluster.create_user("rbdagent", READ_ONLY_CAPS)
-    for cluster in made:
-        wait_until(
-            functools.partial(has_manager, cluster), timeout_s=_READY_S, what=f"{cluster.name}-mgr"
-        )
+    made = two_clusters(processes, lambda name: tmp_path_factory.mktemp(f"both-{name}"))
     made.secondary.mirror_from(made.primary, "k8s", direction="rx-tx")
     made.primary.start_mirror()
     made.primary.create_image(_IMAGE, features="layering,exclusive-lock")

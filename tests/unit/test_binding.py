@@ -14,6 +14,7 @@ from rbdagent.model import LifecycleStep
 from rbdagent.report.snapshot import load_snapshot
 from rbdagent.report.text.binding import binding_text
 from rbdagent.report.text.layout import Layout
+from rbdagent.rules import FINDINGS
 from tests.support.cli_runner import ROOT
 
 LIFE: Final = ROOT / "tests" / "fixtures" / "life"
@@ -27,7 +28,7 @@ ON_EDGES: Final = {code for edge in EDGES for code in (*edge.taken, *edge.stuck)
 
 
 def test_every_code_of_the_steps_is_on_an_edge_or_exempt() -> None:
-    wanted = {entry.code for entry in CATALOG.values() if entry.step in STEPS}
+    wanted = {entry.code for entry in FINDINGS.values() if entry.step in STEPS}
     assert wanted - ON_EDGES == set(ON_NO_EDGE)
 
 

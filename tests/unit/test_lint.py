@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -688,3 +689,8 @@ def test_worst_problem_comes_first() -> None:
     severities = [problem.severity for problem in found.problems]
     assert severities == sorted(severities, key=[*reversed(Severity)].index)
     assert found.problems[0].code == Code.IMAGE_DELETED_ON_APPLY
+
+
+def test_every_code_of_manifests_is_tested_here() -> None:
+    names = {entry.code.name for entry in ENTRIES}
+    assert {name for name in names if f"Code.{name}" not in Path(__file__).read_text()} == set()

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 _ALL_CONFIG_MAPS: Final = "/api/v1/configmaps"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""Of an object, its metadata alone (Kubernetes 1.15)."""
+"""Of an object, its metadata alone (PartialObjectMetadata in apimachinery's meta/v1/types.go)."""
 _MOST: Final = 200
 """Secrets, and namespaces, that are requested."""
 _TOO_MANY: Final = NotObserved(reason=f"at most {_MOST} are requested by name")
