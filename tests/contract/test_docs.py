@@ -70,10 +70,16 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     assert [*_broken_links(document)] == ["d.md", "#no-heading", "a.md#b", "e.png"]
 
 
+def _commands(block: str) -> list[str]:
+    """Return the lines of a block that are commands: with a prompt in it, the others are output."""
+    lines = block.splitlines()
+    return [line for line in lines if line.lstrip().startswith("$ ")] or lines
+
+
 def _calls(document: Path) -> Iterator[tuple[bool, list[str]]]:
     """Yield each call of rbdagent in a document: whether kubectl runs it, and its words."""
     text = document.read_text()
-    lines = [line for block in _BLOCK.findall(text) for line in block.splitlines()]
+    lines = [line for block in _BLOCK.findall(text) for line in _commands(block)]
     for line in (*lines, *_SPAN.findall(text)):
         found = _CALL.search(line)
         if found is not None:

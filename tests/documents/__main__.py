@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from tests.documents import addresses, answers, binding, picture, plugin, runbooks, states
+from tests.documents import (
+    addresses,
+    answers,
+    binding,
+    picture,
+    plugin,
+    problems,
+    runbooks,
+    states,
+)
 
 if __name__ == "__main__":
     addresses.write()
     runbooks.write()
     states.write()
     answers.write()
+    problems.write()
     picture.write()
     binding.write()
     plugin.write()
