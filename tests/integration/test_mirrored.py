@@ -26,7 +26,7 @@ _MIRRORING: Final = frozenset({"RBD133", "RBD134", "RBD135"})
 
 @pytest.fixture(scope="module")
 def pair(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    made = two_clusters(processes, lambda name: tmp_path_factory.mktemp(f"both-{name}"))
+    made = two_clusters(processes, tmp_path_factory.mktemp, prefix="both-")
     made.secondary.mirror_from(made.primary, "k8s", direction="rx-tx")
     made.primary.start_mirror()
     made.primary.create_image(_IMAGE, features="layering,exclusive-lock")

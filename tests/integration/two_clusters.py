@@ -27,21 +27,24 @@ class Pair(NamedTuple):
     secondary: CephCluster
 
 
-def two_clusters(processes: Processes, directory: Callable[[str], Path]) -> Pair:
+def two_clusters(
+    processes: Processes, directory: Callable[[str], Path], *, prefix: str = ""
+) -> Pair:
     """Start two clusters and wait until both have a manager.
 
     Args:
         processes: stops the daemons after the tests.
         directory: makes a directory for a cluster of that name.
+        prefix: of the names of the clusters: each daemon of a test run has its own name.
     """
     made = Pair(
         *(
             CephCluster(
                 processes,
-                directory(name),
+                directory(f"{prefix}{name}"),
                 port=free_port(),
                 msgr2_port=free_port(),
-                name=name,
+                name=f"{prefix}{name}",
                 ceph=_CEPH,
             )
             for name in Pair._fields
