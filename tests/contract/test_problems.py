@@ -1,4 +1,4 @@
-"""docs/problems.md: the answers are those of today, and what each row says of its state holds."""
+"""docs/problems.md: the answers are those of today, and what each row states of its state is true."""
 
 from __future__ import annotations
 
