@@ -1,4 +1,4 @@
-"""docs/problems.md: the answers are those of today, and what each row states of its state is true."""
+"""docs/problems.md: the answers are those of today, and what each row states is true."""
 
 from __future__ import annotations
 
