@@ -102,7 +102,7 @@ def two_primaries(context: RuleContext) -> Iterator[Finding]:
                     "that it is primary there: if a failover is not just in progress, both sides "
                     "can be written, and their data differs.",
                     image=view.spec,
-                    time=site.last_update,
+                    time=_updated(site),
                 ),
                 evidence=(_role(view), *map(_line, _sites(view))),
                 commands=(_show(view),),
@@ -153,7 +153,11 @@ def _role(view: ImageView) -> str:
 def _line(site: MirrorSite) -> str:
     where = "this cluster" if site.is_local else "peer cluster"
     state = f"{'up' if site.is_up else 'down'}+{site.state}"
-    return f"{where}: {state}, {foreign(site.description)}, last update {site.last_update}"
+    return f"{where}: {state}, {foreign(site.description)}, last update {_updated(site)}"
+
+
+def _updated(site: MirrorSite) -> str:
+    return site.last_update or "an unknown time"
 
 
 def _show(view: ImageView) -> Command:
