@@ -111,12 +111,19 @@ def two_primaries(context: RuleContext) -> Iterator[Finding]:
 
 
 def not_copied(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD135 for a site whose daemon reports an error, or does not run."""
+    """Yield RBD135 for a site whose daemon reports an error, or does not run.
+
+    The primary is no copy: its own daemon does not matter to it. Before the first report, librbd
+    returns the state unknown (GetStatusRequest.cc in librbd/mirror of Ceph).
+    """
     view = context.volume.image_view
     if view is None or any(map(_is_split, _sites(view))):
         return
     for site in _sites(view):
-        if site.is_up and site.state is not MirrorState.ERROR:
+        is_primary = site.is_local and view.primary is True
+        if is_primary or (site.is_up and site.state is not MirrorState.ERROR):
+            continue
+        if not site.is_up and site.state is MirrorState.UNKNOWN:
             continue
         where = "of this cluster" if site.is_local else "of a peer cluster"
         what = stated("does not run")

@@ -499,6 +499,14 @@ NOT_REPORTED: Final[dict[str, Table]] = {
         "replaying": mirrored(site("replaying, {}", state=MirrorState.REPLAYING)),
         "split brain": mirrored(site("split-brain", state=MirrorState.ERROR)),
         "no report": mirrored(primary=True),
+        "of the primary itself": mirrored(
+            site("failed to open", state=MirrorState.ERROR),
+            site("replaying, {}", state=MirrorState.REPLAYING, is_local=False),
+            primary=True,
+        ),
+        "before the first report": mirrored(
+            site("status not found", state=MirrorState.UNKNOWN, is_up=False)
+        ),
     },
     "RBD129": {
         "primary": world(of_image={"primary": True}, in_kube={"pods": (pod(),)}),
