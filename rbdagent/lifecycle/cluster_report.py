@@ -283,15 +283,15 @@ def _cause_order(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
 def _cause_of(affected: AffectedObject) -> tuple[str, ...]:
     """Return the key of a cause: the code of its finding, and its subject or statement.
 
-    If the finding is about another object (a node, a Deployment), its subject is the key. Otherwise
-    the key is the statement without the object's own names and ages: objects with the same key have
-    the same cause.
+    If the finding is about another object (a node, a Deployment), its subject is a part of the key.
+    The rest is the statement without the object's own names and ages: objects with the same key
+    have the same cause. One object never gives another one its advice: about one node, "set the
+    taint" and "that machine may write" are two causes.
     """
     own, finding = _own_names(affected), affected.finding
     subject = str(finding.subject)
-    if _nameless(subject, own) == subject:
-        return finding.code, subject
-    return finding.code, *(_shared(part, own) for part in finding.statement.parts)
+    about = subject if _nameless(subject, own) == subject else ""
+    return finding.code, about, *(_shared(part, own) for part in finding.statement.parts)
 
 
 def _shared(part: str | Argument, own: frozenset[str]) -> str:
