@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate import correlate, correlate_node
-from rbdagent.correlate.holders import daemon_of, node_at, same_client
+from rbdagent.correlate.holders import daemon_of, node_at, published_client, same_client
 from rbdagent.correlate.image_identity import (
     are_mappings_observed,
     are_watchers_observed,
@@ -35,9 +35,11 @@ from rbdagent.lifecycle.drain_mappings import (
 )
 from rbdagent.lifecycle.drain_pods import (
     budgets_gap,
+    deleted_with_pods,
     moves,
     pods_gap,
     refused_pods,
+    volume_gaps,
     volumes_in_use,
 )
 from rbdagent.model import (
@@ -58,12 +60,14 @@ from rbdagent.model import (
     OtherSource,
     PublishedNode,
     Snapshot,
+    SourceState,
     Subject,
     Target,
     TargetKind,
     Watcher,
     observed_of,
 )
+from rbdagent.parse.volume import DRIVER_SUFFIX
 from rbdagent.rules import FINDINGS, MOST_COMMANDS, diagnose
 from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.evidence import mount_text
@@ -118,7 +122,7 @@ def check_before(snapshot: Snapshot, node: str, diagnoses: Sequence[Diagnosis]) 
         diagnoses: of all volumes that the node has mapped; none if it was not observed itself.
     """
     seen = _SeenNode(snapshot, node, diagnoses)
-    gaps = (pods_gap(snapshot, node), budgets_gap(snapshot))
+    gaps = (pods_gap(snapshot, node), budgets_gap(snapshot), *volume_gaps(snapshot, node))
     return DrainCheck(
         node=node,
         is_after=False,
@@ -126,7 +130,12 @@ def check_before(snapshot: Snapshot, node: str, diagnoses: Sequence[Diagnosis]) 
         boot_id=seen.boot_id,
         mappings=seen.mappings,
         items=_in_order(
-            (*seen.items, *_of_silent_node(seen, snapshot, node), *refused_pods(snapshot, node))
+            (
+                *seen.items,
+                *_of_silent_node(seen, snapshot, node),
+                *deleted_with_pods(snapshot, node),
+                *refused_pods(snapshot, node),
+            )
         ),
         moves=moves(snapshot, node),
         unobserved=_distinct((*seen.gaps, *(gap for gap in gaps if gap is not None))),
@@ -166,8 +175,9 @@ def check_after(
         unobserved=_distinct(
             (
                 *seen.gaps_of_devices,
-                *_gaps_of_links(snapshot, earlier),
+                *_gaps_of_links(snapshot, node, earlier),
                 *_gaps_of_watches(images, snapshot),
+                *watches.gaps(views),
             )
         ),
     )
@@ -347,10 +357,13 @@ def _doubt(report: PublishedNode, snapshot: Snapshot) -> str:
     if not is_fresh(report, snapshot.observed_at):
         return f"its agent last {confirmed(report, snapshot.observed_at)}"
     known = node_named(report.name, snapshot)
-    if isinstance(known, Node) and known.boot_id and report.boot_id not in {None, known.boot_id}:
+    boot_id = known.boot_id if isinstance(known, Node) else None
+    if boot_id is None or report.boot_id is None:
+        return "whether the report of its agent is of the present boot was not observed"
+    if report.boot_id != boot_id:
         return (
             f"the report of its agent is of boot {report.boot_id}, and kubelet reports boot "
-            f"{known.boot_id}"
+            f"{boot_id}"
         )
     return ""
 
@@ -438,6 +451,25 @@ class _Watches:
                 elif node_at(watcher.address.ip, self._snapshot) == self._node:
                     yield self._item(watcher, view, f"by its address, a client of {self._node}")
 
+    def gaps(self, views: Iterable[ImageView]) -> Iterator[Gap]:
+        """Yield the watches that may be of the node: those of a client that leads to no node."""
+        for view in views:
+            for watcher in observed_of(view.watchers):
+                known = (*self._mapped, *self._former)
+                if any(_is_client(watcher, mapping) for mapping in known):
+                    continue
+                publisher, _ = published_client(watcher, view, self._snapshot)
+                is_placed = (
+                    daemon_of(watcher, view, self._snapshot) is not None
+                    or publisher is not None
+                    or node_at(watcher.address.ip, self._snapshot) is not None
+                )
+                if not is_placed:
+                    yield Gap(
+                        fact=f"whose client watches {view.spec}",
+                        reason=f"client.{watcher.client} at {watcher.address} leads to no node",
+                    )
+
     def _item(self, watcher: Watcher, view: ImageView, whose: str) -> DrainItem:
         client = f"client.{watcher.client} at {watcher.address}"
         return DrainItem(
@@ -461,19 +493,53 @@ def _is_known(view: ImageView) -> bool:
     return view.presence is ImagePresence.GONE or are_watchers_observed(view)
 
 
-def _gaps_of_links(snapshot: Snapshot, earlier: EarlierCheck | None) -> Iterator[Gap]:
-    """Yield why the API does not name the images of a node; the earlier check names them too."""
-    if earlier is not None:
-        return
+def _gaps_of_links(snapshot: Snapshot, node: str, earlier: EarlierCheck | None) -> Iterator[Gap]:
+    """Yield why the API does not name the images of a node, or which of its names lead to none.
+
+    The check before the drain names images too, but not those that the node has mapped since.
+    """
     kube, source = snapshot.kubernetes, snapshot.sources.kubernetes
     fact = "which images the node may still watch"
     if kube is None:
         reason = source.reason or "the Kubernetes API was not queried"
         yield Gap(fact=fact, reason=reason, hint=source.hint)
         return
-    for why in (kube.attachments, kube.persistent_volumes):
+    for why in (kube.attachments, kube.persistent_volumes, kube.nodes, kube.pods):
         if isinstance(why, NotObserved):
             yield Gap(fact=fact, reason=why.reason, hint=why.hint)
+    yield from _without_image(snapshot, node, earlier)
+    known = {volume.name for volume in kube_index(kube).volumes}
+    for attachment in observed_of(kube.attachments):
+        is_rbd = attachment.attacher.endswith(DRIVER_SUFFIX)
+        if is_rbd and attachment.node_name == node and attachment.persistent_volume not in known:
+            yield Gap(
+                fact=f"which image {attachment.persistent_volume} has",
+                reason=f"VolumeAttachment {attachment.name} names this PV, which was not observed",
+            )
+
+
+def _without_image(snapshot: Snapshot, node: str, earlier: EarlierCheck | None) -> Iterator[Gap]:
+    """Yield what the node had or should have, and whose image is not known."""
+    if any(image is None for image in _images_in_api(snapshot, node)):
+        yield Gap(
+            fact="which images the node may still watch",
+            reason="the image of a PV or a mapping that the API names for it is not known",
+        )
+    for mapping in () if earlier is None else earlier.mappings:
+        if mapping.image is None:
+            yield Gap(
+                fact=f"which image {mapping.device} had",
+                reason="the check before the drain does not have it",
+            )
+    known = node_named(node, snapshot)
+    index = kube_index(snapshot.kubernetes)
+    listed = known.names_in_use if isinstance(known, Node) else frozenset()
+    named = {name for volume in index.volumes for name in names_of_pv(volume).in_use_names}
+    for name in sorted(listed - named):
+        # Other drivers have volumes there too: kubernetes.io/csi/DRIVER^HANDLE.
+        if not name.partition("^")[0].endswith(DRIVER_SUFFIX):
+            continue
+        yield Gap(fact=f"which image {name} has", reason=f"{node} lists it, and no PV has it")
 
 
 def _gaps_of_watches(images: Sequence[ImageIdentity], snapshot: Snapshot) -> Iterator[Gap]:
@@ -490,6 +556,19 @@ def _gaps_of_watches(images: Sequence[ImageIdentity], snapshot: Snapshot) -> Ite
         return
     for image in images:
         views = views_of(image, snapshot.ceph)
+        unread = [
+            cluster
+            for cluster in ceph_index(snapshot.ceph).clusters
+            if cluster.source.state is not SourceState.OBSERVED
+        ]
+        if (
+            image.fsid is None
+            and unread
+            and all(view.presence is ImagePresence.GONE for view in views)
+        ):
+            reason = f"cluster {unread[0].name}: {unread[0].source.reason}"
+            yield Gap(fact=f"the watchers of {image.spec}", reason=reason)
+            continue
         if not views:
             yield Gap(fact=f"the watchers of {image.spec}", reason="Ceph was not queried about it")
         for view in views:

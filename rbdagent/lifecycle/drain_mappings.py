@@ -60,6 +60,14 @@ _STEPS: Final = {
     Code.VOLUME_CONFLICT: DrainStep.DATA_AT_RISK,
     # The next node maps the image to which the name leads today.
     Code.IMAGE_RENAMED: DrainStep.DATA_AT_RISK,
+    # The watch of the mapping is what keeps the image from being purged.
+    Code.IMAGE_IN_TRASH: DrainStep.DATA_AT_RISK,
+    # What the unmount writes is lost with a resync, or fails.
+    Code.DEMOTED_WHILE_MAPPED: DrainStep.DATA_AT_RISK,
+    Code.OBJECT_MAP_DISABLED: DrainStep.DATA_AT_RISK,
+    Code.MAPPING_WITHOUT_ITS_DATA: DrainStep.DATA_AT_RISK,
+    Code.MIRROR_SPLIT_BRAIN: DrainStep.DATA_AT_RISK,
+    Code.TWO_PRIMARIES: DrainStep.DATA_AT_RISK,
     Code.MAPPING_PINNED: DrainStep.PINNED,
     # A drain evicts through the API, which does not have the pod.
     Code.POD_LOST_BY_API: DrainStep.PINNED,

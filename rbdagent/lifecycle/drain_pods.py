@@ -120,6 +120,45 @@ def _evicted(snapshot: Snapshot, node: str) -> list[Pod]:
     return [pod for pod in on_node if not stays(pod)]
 
 
+def deleted_with_pods(snapshot: Snapshot, node: str) -> Iterator[DrainItem]:
+    """Yield the claims that are deleted as soon as their pods are evicted.
+
+    The finalizer kubernetes.io/pvc-protection remains while a pod uses the claim
+    (pkg/controller/volume/pvcprotection).
+    """
+    kube = kube_index(snapshot.kubernetes)
+    for pod in _evicted(snapshot, node):
+        for name in pod.claims:
+            claim = kube.claim_by_key.get((pod.ref.namespace, name))
+            if claim is None or is_finished(pod):
+                continue
+            volumes = kube.volumes_of_claim((pod.ref.namespace, name))
+            leaving = claim.deleting_since or any(volume.deleting_since for volume in volumes)
+            if not leaving:
+                continue
+            keeps = all(volume.reclaim_policy == "Retain" for volume in volumes) and volumes
+            lost = "its PV is then Released" if keeps else "its image is then deleted too"
+            yield DrainItem(
+                step=DrainStep.DATA_AT_RISK,
+                subject=Subject.of_claim(claim.ref),
+                statement=f"Claim {claim.ref} is being deleted, and only pod {pod.ref} keeps it. "
+                f"The eviction of the pod ends that: {lost}.",
+                commands=(kubectl("describe pvc", claim.ref.name, namespace=claim.ref.namespace),),
+            )
+
+
+def volume_gaps(snapshot: Snapshot, node: str) -> Iterator[Gap]:
+    """Yield why the volumes of a node's pods are not known."""
+    kube = snapshot.kubernetes
+    if kube is None or not any(pod.claims for pod in kube_index(kube).pods_on_node.get(node, ())):
+        return
+    for fact, listed in (("PersistentVolumes", kube.persistent_volumes), ("claims", kube.claims)):
+        if isinstance(listed, NotObserved):
+            yield Gap(
+                fact=f"the {fact} of the pods on {node}", reason=listed.reason, hint=listed.hint
+            )
+
+
 def volumes_in_use(snapshot: Snapshot, node: str) -> dict[str, Pod]:
     """Return the RBD volumes of the pods that run on a node, by their PV, each with one pod."""
     kube = kube_index(snapshot.kubernetes)

@@ -63,6 +63,7 @@ from tests.support.snapshots import (
     UNBACKED,
     UNSEEN,
     attachment,
+    claim,
     container,
     in_flight,
     in_reverse_order,
@@ -809,3 +810,67 @@ def test_a_gap_keeps_its_advice() -> None:
         in found.unobserved
     )
     assert f"-> {UNSEEN.hint}" in drain_text(found, seen_in_use(), Layout())
+
+
+FORBIDDEN: Final = NotObserved(reason="403")
+LOST: Final[dict[str, Snapshot]] = {
+    "the claim is being deleted": seen_in_use(
+        in_kube={"claims": (claim(deleting_since=LONG_AGO),)}
+    ),
+    "the image is in the trash": seen_in_use(of_image={"presence": ImagePresence.TRASH}),
+    "the image was demoted": seen_in_use(of_image={"mirrored": True, "primary": False}),
+}
+
+
+@pytest.mark.parametrize("state", LOST)
+def test_data_that_the_drain_would_lose_comes_first(state: str) -> None:
+    found = before(LOST[state])
+    assert found.state is DrainState.BLOCKED
+    assert found.items[0].step is DrainStep.DATA_AT_RISK
+
+
+def test_pods_whose_volumes_were_not_read_leave_no_clear_node() -> None:
+    seen = unmapped(target=NO_TARGET, in_kube=OF_NODE | {"persistent_volumes": FORBIDDEN})
+    assert before(seen).state is DrainState.UNKNOWN
+
+
+def test_report_of_an_unknown_boot_is_no_clear_node() -> None:
+    assert before(from_elsewhere(reported_by(NODE), pods=())).state is DrainState.UNKNOWN
+
+
+DOUBTFUL: Final[dict[str, dict[str, Any]]] = {
+    "nodes": {"nodes": FORBIDDEN},
+    "pods": {"pods": FORBIDDEN},
+    "an attachment of a PV that is gone": {
+        "persistent_volumes": (),
+        "attachments": (attachment(),),
+    },
+}
+
+
+@pytest.mark.parametrize("fact", DOUBTFUL)
+def test_what_names_no_image_leaves_no_clean_node(fact: str) -> None:
+    assert after(drained(in_kube=DOUBTFUL[fact])).state is DrainState.UNKNOWN
+
+
+def test_a_check_before_does_not_replace_the_api() -> None:
+    earlier = EarlierCheck(boot_id="b000", mappings=())
+    assert after(drained(kubernetes=None), earlier).state is DrainState.UNKNOWN
+
+
+def test_a_watch_that_leads_to_no_node_leaves_no_clean_node() -> None:
+    watching = (watcher(address=STRANGER_ADDRESS, client=777),)
+    found = after(
+        drained(of_image={"watchers": watching}, in_kube={"attachments": (attachment(),)})
+    )
+    assert found.state is DrainState.UNKNOWN
+
+
+def test_volumes_of_other_drivers_in_use_leave_a_clean_node() -> None:
+    used = node(volumes_in_use=("kubernetes.io/csi/ebs.csi.aws.com^vol-1",))
+    assert after(drained(in_kube={"nodes": (used,)})).state is DrainState.CLEAR
+
+
+def test_rbd_volume_in_use_without_a_pv_leaves_no_clean_node() -> None:
+    used = node(volumes_in_use=("kubernetes.io/csi/rook.rbd.csi.ceph.com^0001-x",))
+    assert after(drained(in_kube={"nodes": (used,)})).state is DrainState.UNKNOWN

@@ -155,6 +155,7 @@ class _File(Struct, rename="camel"):
 
     kind: str
     node: str
+    phase: str
     boot: _BootInFile
     mappings: tuple[_MappingInFile, ...] | None
 
@@ -206,6 +207,8 @@ def load_earlier(content: bytes, *, node: str, where: str) -> EarlierCheck:
         raise _no_check(where, f"kind: {DrainReport.__name__}")
     if file.node != node:
         raise _no_check(where, f"the check of {node}, and it is of another node")
+    if file.phase != "before":
+        raise _no_check(where, "a check before the drain, without --after")
     if file.mappings is None:
         raise _no_check(where, "a check that observed the mappings of the node")
     return model.EarlierCheck(
