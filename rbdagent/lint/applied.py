@@ -189,13 +189,17 @@ def _merged_volumes(
 def _changed_volume(existing: PersistentVolume, item: Manifest) -> PersistentVolume:
     """Return a PV that exists with what its manifest can change, and what that does not name.
 
-    Its source and its volumeMode cannot be changed.
+    Its source and its volumeMode cannot be changed. An apply merges the claimRef: a uid that the
+    manifest leaves out stays, unless kubectl itself applied it before.
     """
     changes = {
         name: getattr(item.object, name)
         for field, name in _CHANGEABLE
         if item.data["spec"].get(field) is not None
     }
+    given, known = changes.get("claim"), existing.claim
+    if given is not None and given.uid is None and known is not None:
+        changes["claim"] = replace(given, uid=known.uid)
     return replace(existing, **changes)
 
 

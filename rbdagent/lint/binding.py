@@ -148,7 +148,9 @@ def _without_claim(
 def policies(context: LintContext) -> Iterator[Problem]:
     """Report RBD803: what is restored is deleted with its claim or its snapshot."""
     for item, volume in context.volumes():
-        if volume.reclaim_policy != "Delete" or context.existing(item) is not None:
+        existing = context.existing(item)
+        is_kept = isinstance(existing, PersistentVolume) and existing.reclaim_policy == "Delete"
+        if volume.reclaim_policy != "Delete" or is_kept:
             continue
         # RBD801 is about the same policy.
         if not _is_uid_of_no_claim(context, volume):

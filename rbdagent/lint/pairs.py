@@ -66,15 +66,17 @@ def clean_pairs(context: LintContext, problems: Iterable[Problem]) -> Pairs:
     naming = by_each(
         (claim.volume_name, claim.ref) for _, claim in context.claims() if claim.volume_name
     )
+    candidates = [(item, volume, _claim_of(item, naming)) for item, volume in context.volumes()]
+    names = by_each((key_of(ref), item.name) for item, _, ref in candidates if ref is not None)
     pairs: dict[Key, CleanPair] = {}
     without = []
-    for item, volume in context.volumes():
-        ref = _claim_of(item, naming)
-        if ref is None or key_of(ref) in pairs:
+    for item, volume, ref in candidates:
+        of_claim = None if ref is None else claims.get(key_of(ref))
+        if ref is None or item.name != _chosen(of_claim, names[key_of(ref)]):
             without.append(item.name)
             continue
-        of_claim = claims.get(key_of(ref))
         notes = [
+            *_kept_uid(context.existing(item)),
             *_notes(volume, of_claim),
             *left.get(subject_of(item), ()),
             *(() if of_claim is None else left.get(subject_of(of_claim), ())),
@@ -85,6 +87,27 @@ def clean_pairs(context: LintContext, problems: Iterable[Problem]) -> Pairs:
             notes=tuple(dict.fromkeys(notes)),
         )
     return Pairs(tuple(pairs.values()), tuple(without))
+
+
+def _kept_uid(existing: object) -> Iterator[str]:
+    """Yield that an apply does not free a PV that exists: it merges the claimRef."""
+    if isinstance(existing, PersistentVolume) and existing.claim is not None and existing.claim.uid:
+        yield (
+            f"{existing.name} exists here, and its claimRef has a uid, which an apply keeps: set "
+            "its reclaim policy to Retain first, then remove spec.claimRef.uid by a JSON patch"
+        )
+
+
+def _chosen(claim: Manifest | None, names: Sequence[str]) -> str | None:
+    """Return the PV that a claim gets: the one that it names, else the only one that names it."""
+    named = (
+        claim.object.volume_name
+        if claim is not None and isinstance(claim.object, PersistentVolumeClaim)
+        else None
+    )
+    if named is not None:
+        return named
+    return names[0] if len(names) == 1 else None
 
 
 def _claim_of(item: Manifest, naming: Mapping[str, Sequence[ObjectRef]]) -> ObjectRef | None:

@@ -68,13 +68,15 @@ def joined_manifests(parts: Iterable[Manifests]) -> Manifests:
     """Return the manifests of several files, in their order.
 
     Raises:
-        ParseError: one object is in them twice.
+        ParseError: one object is in them twice, or none is examined.
     """
     every = tuple(parts)
     others: Counter[str] = Counter()
     for part in every:
         others.update(dict(part.others))
     items = tuple(chain.from_iterable(part.items for part in every))
+    if not items:
+        raise _unreadable("the files", "manifests", _EXPECTED)
     known: dict[tuple[str, str, str], Manifest] = {}
     for item in items:
         first = known.setdefault((item.kind, item.namespace, item.name), item)
@@ -161,6 +163,10 @@ def _objects(document: object, place: Place) -> Iterator[tuple[Place, Json]]:
     shared = {"apiVersion": data.get("apiVersion"), "kind": kind.removesuffix("List")}
     for number, item in enumerate(items, start=1):
         at = replace(place, item=number)
+        if isinstance(item, dict) and item.get("kind") == "List":
+            # As kubectl, which visits the objects of a List in a List.
+            yield from _objects(item, replace(place, item=None))
+            continue
         if not isinstance(item, dict):
             raise _unreadable(str(at), "a manifest", "an object with apiVersion and kind")
         # The API server does not repeat the kind in the items of a PersistentVolumeList.

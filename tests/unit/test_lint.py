@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.codes import Code
+from rbdagent.errors import ParseError
 from rbdagent.lint.applied import applied
 from rbdagent.lint.by_rules import ADVICE
 from rbdagent.lint.entries import ENTRIES
@@ -32,6 +34,7 @@ from rbdagent.model import (
     Workload,
     observed_of,
 )
+from rbdagent.parse.manifest import joined_manifests, parse_manifests
 from rbdagent.rules import FINDINGS
 from tests.support.manifests import (
     AROUND,
@@ -82,6 +85,8 @@ EXISTING: Final = empty_cluster(
     claims=(claim(ref=ObjectRef(namespace="shop", name="data", uid="u")),),
 )
 """The cluster has both objects of the pair, bound to each other."""
+NAMESPACE: Final = "{kind: Namespace, apiVersion: v1, metadata: {name: x}}"
+NO_UID: Final = {"namespace": "shop", "name": "data"}
 RELEASED: Final = empty_cluster(
     persistent_volumes=(
         volume(
@@ -139,6 +144,14 @@ ROWS: Final = {
     ),
     "an existing PV that is Released, and is set to Delete": Row(
         (pv(claimRef=CLAIM_REF, persistentVolumeReclaimPolicy="Delete"),),
+        Code.IMAGE_DELETED_ON_APPLY,
+        "critical",
+        "spec.claimRef.uid",
+        "becomes Released",
+        into=RELEASED,
+    ),
+    "an existing Released PV, whose manifest leaves out the uid: an apply keeps it": Row(
+        (pv(claimRef=NO_UID, persistentVolumeReclaimPolicy="Delete"),),
         Code.IMAGE_DELETED_ON_APPLY,
         "critical",
         "spec.claimRef.uid",
@@ -694,3 +707,35 @@ def test_worst_problem_comes_first() -> None:
 def test_every_code_of_manifests_is_tested_here() -> None:
     names = {entry.code.name for entry in ENTRIES}
     assert {name for name in names if f"Code.{name}" not in Path(__file__).read_text()} == set()
+
+
+def test_own_pair_of_a_bound_volume_changes_nothing_here() -> None:
+    """An apply keeps the uid in the claimRef, which the pair leaves out."""
+    found = linted(pv(claimRef=NO_UID, persistentVolumeReclaimPolicy="Retain"), into=EXISTING)
+    assert {one.code for one in found.problems}.isdisjoint(
+        {Code.CLAIM_LOST, Code.RELEASED_ON_APPLY}
+    )
+
+
+def test_policy_that_becomes_delete_is_reported() -> None:
+    kube = EXISTING.kubernetes
+    assert kube is not None
+    kept = tuple(
+        replace(one, reclaim_policy="Retain") for one in observed_of(kube.persistent_volumes)
+    )
+    into = replace(EXISTING, kubernetes=replace(kube, persistent_volumes=kept))
+    found = linted(pv(claimRef=NO_UID, persistentVolumeReclaimPolicy="Delete"), into=into)
+    assert Code.DELETE_POLICY_RESTORED in {one.code for one in found.problems}
+
+
+def test_files_without_an_object_to_examine_are_no_answer() -> None:
+    with pytest.raises(ParseError):
+        joined_manifests([parse_manifests(NAMESPACE, file="f", namespace="default")])
+
+
+def test_list_in_a_list_is_read() -> None:
+    inner = {"apiVersion": "v1", "kind": "List", "items": [pv()]}
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [inner]})
+    assert [item.kind for item in parse_manifests(text, file="f", namespace="x").items] == [
+        "PersistentVolume"
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -118,6 +118,23 @@ def test_claim_of_two_volumes_has_one_pair() -> None:
     assert found.without_pair == ("pv-2",)
 
 
+def test_claim_gets_the_volume_that_it_names_also_behind_an_older_one() -> None:
+    old = pv("pv-old", csi={"volumeHandle": "x"})
+    found = linted(old, pv(), pvc(volumeName=PV))
+    assert [pair.volume["metadata"]["name"] for pair in found.pairs] == [PV]
+    assert found.without_pair == ("pv-old",)
+
+
+def test_two_volumes_that_name_a_claim_have_no_pair_if_it_names_none() -> None:
+    found = linted(pv(), pv("pv-2", csi={"volumeHandle": "x"}), pvc(volumeName=None))
+    assert (found.pairs, found.without_pair) == ((), (PV, "pv-2"))
+
+
+def test_claim_that_names_a_volume_of_no_file_gets_no_other_one() -> None:
+    found = linted(pv(), pvc(volumeName="pv-elsewhere"))
+    assert (found.pairs, found.without_pair) == ((), (PV,))
+
+
 def test_what_a_pair_does_not_solve_is_noted() -> None:
     found = linted(pv(), pvc(), into=empty_cluster(drivers=(), csi_nodes=()))
     (note,) = found.pairs[0].notes
@@ -160,6 +177,7 @@ def test_pair_binds_and_solves_what_it_can(
     volume: Json, claim: Json | None, known: StorageClass
 ) -> None:
     into = empty_cluster(storage_classes=(known,))
+    assume(claim is None or claim["spec"].get("volumeName") in {None, PV})
     objects = (volume,) if claim is None else (volume, claim)
     (pair,) = linted(*objects, into=into).pairs
     again = linted(pair.volume, pair.claim, into=into)
