@@ -331,6 +331,7 @@ def _undecided(image: ListedImage, facts: ImageFacts, case: _Case) -> NotObserve
             facts.mirrored,
             facts.metadata,
             facts.journal,
+            facts.created_at,
         )
     )
     if missing is None and _is_new(facts, case):
@@ -403,8 +404,9 @@ def _origin(image: ListedImage, facts: ImageFacts, case: _Case) -> tuple[Origin,
         return Origin.UNKNOWN, f"{named}, and no cluster: {whose}"
     named = f"{named}, and the cluster {foreign_name(cluster)}"
     if case.own_names == (cluster,):
-        gone = f", which has no such {kind}" if name else ""
-        return Origin.THIS_CLUSTER, f"{named}: this cluster{gone}"
+        gone = f"; there is no such {kind} here" if name else ""
+        # A PV that was adopted from another cluster keeps the name of that cluster.
+        return Origin.THIS_CLUSTER, f"{named}, which images of PVs here have{gone}"
     if case.own_names and cluster not in case.own_names:
         return Origin.OTHER_CLUSTER, f"{named}: another cluster, not visible here"
     compared = "have several cluster names" if case.own_names else "have no cluster name"

@@ -126,7 +126,7 @@ def test_the_first_line_counts_the_unclaimed_images(world: World) -> None:
     done = world.images()
     assert (done.code, done.stderr) == (0, "")
     assert text_of(done).startswith("2 of 5 images in pool k8s are unclaimed: ")
-    assert "1 of this cluster and 1 of another." in text_of(done)
+    assert "1 with the name of PVs here and 1 of another." in text_of(done)
 
 
 def test_the_report_states_that_other_clusters_are_not_visible(world: World) -> None:

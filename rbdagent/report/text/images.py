@@ -138,7 +138,7 @@ def _origins(found: Sequence[JudgedImage]) -> str:
     """Return whose the images were, if their metadata shows it."""
     counts = Counter(one.origin for one in found)
     words = {
-        Origin.THIS_CLUSTER: "of this cluster",
+        Origin.THIS_CLUSTER: "with the name of PVs here",
         Origin.UNKNOWN: "of an unknown one",
         Origin.OTHER_CLUSTER: "of another",
     }
