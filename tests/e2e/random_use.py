@@ -97,6 +97,7 @@ class RandomUse:
 
 
 @pytest.mark.alone
+@pytest.mark.timeout(LENGTH_S + 600)
 def test_random_use_raises_no_alarm(
     lab: Lab, record_property: Callable[[str, object], None]
 ) -> None:
