@@ -440,35 +440,37 @@ class _Watches:
 
     def items(self, views: Iterable[ImageView]) -> Iterator[DrainItem]:
         """Yield a watch that is not that of a mapping which is reported itself."""
-        for view in views:
-            for watcher in observed_of(view.watchers):
-                if daemon_of(watcher, view, self._snapshot) is not None:
-                    continue
-                if any(_is_client(watcher, mapping) for mapping in self._mapped):
-                    continue
-                if any(_is_client(watcher, mapping) for mapping in self._former):
-                    yield self._item(watcher, view, f"a client that {self._node} had before")
-                elif node_at(watcher.address.ip, self._snapshot) == self._node:
-                    yield self._item(watcher, view, f"by its address, a client of {self._node}")
+        for watcher, view in self._of_no_mapping(views):
+            if self._was_here(watcher):
+                yield self._item(watcher, view, f"a client that {self._node} had before")
+            elif node_at(watcher.address.ip, self._snapshot) == self._node:
+                yield self._item(watcher, view, f"by its address, a client of {self._node}")
 
     def gaps(self, views: Iterable[ImageView]) -> Iterator[Gap]:
         """Yield the watches that may be of the node: those of a client that leads to no node."""
+        for watcher, view in self._of_no_mapping(views):
+            publisher, _ = published_client(watcher, view, self._snapshot)
+            is_placed = (
+                self._was_here(watcher)
+                or publisher is not None
+                or node_at(watcher.address.ip, self._snapshot) is not None
+            )
+            if not is_placed:
+                yield Gap(
+                    fact=f"whose client watches {view.spec}",
+                    reason=f"client.{watcher.client} at {watcher.address} leads to no node",
+                )
+
+    def _of_no_mapping(self, views: Iterable[ImageView]) -> Iterator[tuple[Watcher, ImageView]]:
+        """Yield the watches of neither a daemon of Ceph nor a mapping that the node has."""
         for view in views:
             for watcher in observed_of(view.watchers):
-                known = (*self._mapped, *self._former)
-                if any(_is_client(watcher, mapping) for mapping in known):
-                    continue
-                publisher, _ = published_client(watcher, view, self._snapshot)
-                is_placed = (
-                    daemon_of(watcher, view, self._snapshot) is not None
-                    or publisher is not None
-                    or node_at(watcher.address.ip, self._snapshot) is not None
-                )
-                if not is_placed:
-                    yield Gap(
-                        fact=f"whose client watches {view.spec}",
-                        reason=f"client.{watcher.client} at {watcher.address} leads to no node",
-                    )
+                is_daemon = daemon_of(watcher, view, self._snapshot) is not None
+                if not is_daemon and not any(_is_client(watcher, one) for one in self._mapped):
+                    yield watcher, view
+
+    def _was_here(self, watcher: Watcher) -> bool:
+        return any(_is_client(watcher, mapping) for mapping in self._former)
 
     def _item(self, watcher: Watcher, view: ImageView, whose: str) -> DrainItem:
         client = f"client.{watcher.client} at {watcher.address}"
@@ -551,16 +553,13 @@ def _gaps_of_watches(images: Sequence[ImageIdentity], snapshot: Snapshot) -> Ite
         reason = source.reason or "Ceph was not queried"
         yield Gap(fact="the watchers of the images", reason=reason, hint=source.hint)
         return
-    if not ceph_index(snapshot.ceph).clusters:
+    clusters = ceph_index(snapshot.ceph).clusters
+    if not clusters:
         yield Gap(fact="the watchers of the images", reason="no Ceph cluster is configured")
         return
+    unread = [cluster for cluster in clusters if cluster.source.state is not SourceState.OBSERVED]
     for image in images:
         views = views_of(image, snapshot.ceph)
-        unread = [
-            cluster
-            for cluster in ceph_index(snapshot.ceph).clusters
-            if cluster.source.state is not SourceState.OBSERVED
-        ]
         if (
             image.fsid is None
             and unread

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import command
+from rbdagent.correlate.holders import cluster_with
 from rbdagent.model import NotObserved, observed_of, stated
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
-    from rbdagent.model import ClusterView, Command, HealthCheck, Placement, Statement
+    from rbdagent.model import Command, HealthCheck, Placement, Statement
     from rbdagent.rules.context import RuleContext
 
 
@@ -64,9 +65,8 @@ def waiting_for(context: RuleContext) -> Waits | None:
 
 
 def _checks_of(context: RuleContext, fsid: str) -> tuple[HealthCheck, ...]:
-    ceph = context.snapshot.ceph
-    clusters: tuple[ClusterView, ...] = () if ceph is None else ceph.clusters
-    return next((observed_of(one.health) for one in clusters if one.fsid == fsid), ())
+    cluster = cluster_with(fsid, context.snapshot)
+    return () if cluster is None else observed_of(cluster.health)
 
 
 def _line_of_group(place: Placement, checks: tuple[HealthCheck, ...]) -> tuple[str, ...]:

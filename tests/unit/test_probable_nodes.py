@@ -139,14 +139,14 @@ def test_client_on_a_second_network_is_probably_on_the_node_that_lists_it() -> N
     )
 
 
-NOBODY: Final = {
+NO_NODE: Final = {
     "two nodes list it": [node(name, interface_ips=SECOND) for name in ("worker-2", "worker-3")],
     "only the observed node lists it": [node("worker-2"), node("worker-1", interface_ips=SECOND)],
     "no node lists it": [node("worker-1"), node("worker-2")],
 }
 
 
-@pytest.mark.parametrize("nodes", NOBODY.values(), ids=NOBODY)
+@pytest.mark.parametrize("nodes", NO_NODE.values(), ids=NO_NODE)
 def test_address_that_leads_to_no_single_other_node_names_none(nodes: list[Node]) -> None:
     found = judged(seen(*nodes))
     assert found.holder.node is None
