@@ -87,12 +87,16 @@ def command(
     asked = _Asked(name, after, None if before is None else _earlier(before, name))
 
     def once() -> tuple[str, int]:
+        from rbdagent.lifecycle.drain_requests import may_wait
+
         snapshot, (check, _) = settled_answer(
             lambda: _observed(asked, source, settings),
             lambda snapshot: _judge(snapshot, asked),
             lambda answer: answer[1],
             source=source,
         )
+        if source is None and not asked.is_after and may_wait(snapshot.node):
+            check, _ = _judge(snapshot, asked, _observed(asked, source, settings).node)
         return _render(check, snapshot, output), _exit_code(check)
 
     return repeat(once, watch=watch and source is None, until_well=True)
@@ -161,14 +165,16 @@ def _of_other_machine(snapshot: Snapshot, node: str) -> Snapshot:
     return replace(snapshot, sources=replace(sources, node=replace(sources.node, reason=reason)))
 
 
-def _judge(snapshot: Snapshot, asked: _Asked) -> tuple[DrainCheck, tuple[Diagnosis, ...]]:
+def _judge(
+    snapshot: Snapshot, asked: _Asked, again: NodeView | None = None
+) -> tuple[DrainCheck, tuple[Diagnosis, ...]]:
     from rbdagent.lifecycle.drain import check_after, check_before, diagnoses_on
 
     _check_exists(snapshot, asked.node)
     diagnoses = diagnoses_on(snapshot, asked.node)
     if asked.is_after:
         return check_after(snapshot, asked.node, diagnoses, asked.earlier), diagnoses
-    return check_before(snapshot, asked.node, diagnoses), diagnoses
+    return check_before(snapshot, asked.node, diagnoses, again), diagnoses
 
 
 def _check_exists(snapshot: Snapshot, node: str) -> None:

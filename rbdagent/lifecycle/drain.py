@@ -42,6 +42,7 @@ from rbdagent.lifecycle.drain_pods import (
     volume_gaps,
     volumes_in_use,
 )
+from rbdagent.lifecycle.drain_requests import unclear_requests, waiting_requests
 from rbdagent.model import (
     WEIGHT,
     Diagnosis,
@@ -76,7 +77,7 @@ from rbdagent.verdicts.timing import confirmed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rbdagent.model import Command, HolderVerdict, Pod
+    from rbdagent.model import Command, HolderVerdict, NodeView, Pod
     from rbdagent.model import Mapping as RbdMapping
 
 _STEPS = tuple(DrainStep)
@@ -113,16 +114,28 @@ def diagnoses_on(snapshot: Snapshot, node: str) -> tuple[Diagnosis, ...]:
     return tuple(found)
 
 
-def check_before(snapshot: Snapshot, node: str, diagnoses: Sequence[Diagnosis]) -> DrainCheck:
+def check_before(
+    snapshot: Snapshot,
+    node: str,
+    diagnoses: Sequence[Diagnosis],
+    again: NodeView | None = None,
+) -> DrainCheck:
     """Return what blocks a drain of a node, or survives it, in the order in which to act.
 
     Args:
         snapshot: of the node, or of its cluster.
         node: the name of the node.
         diagnoses: of all volumes that the node has mapped; none if it was not observed itself.
+        again: a further observation of the node; None without one.
     """
     seen = _SeenNode(snapshot, node, diagnoses)
-    gaps = (pods_gap(snapshot, node), budgets_gap(snapshot), *volume_gaps(snapshot, node))
+    here = snapshot.node if is_observed_node(snapshot, node) else None
+    gaps = (
+        pods_gap(snapshot, node),
+        budgets_gap(snapshot),
+        *volume_gaps(snapshot, node),
+        *(() if here is None else unclear_requests(here, again)),
+    )
     return DrainCheck(
         node=node,
         is_after=False,
@@ -132,6 +145,7 @@ def check_before(snapshot: Snapshot, node: str, diagnoses: Sequence[Diagnosis]) 
         items=_in_order(
             (
                 *seen.items,
+                *(() if here is None else waiting_requests(here, again)),
                 *_of_silent_node(seen, snapshot, node),
                 *deleted_with_pods(snapshot, node),
                 *refused_pods(snapshot, node),

@@ -331,12 +331,24 @@ def observed_gaps(
                 )
     if any(diagnosis.mapped for diagnosis in diagnoses):
         yield from _gaps_of_services(snapshot)
+        yield from _gaps_of_reports(snapshot)
     unbacked = () if snapshot.node is None else snapshot.node.unbacked
     if isinstance(unbacked, NotObserved):
         yield Gap(
             fact="whether a container writes beside its volume",
             reason=unbacked.reason,
             hint=unbacked.hint,
+        )
+
+
+def _gaps_of_reports(snapshot: Snapshot) -> Iterator[Gap]:
+    """Yield why the reports of agents were not read: they show holders that Ceph does not list."""
+    published = () if snapshot.kubernetes is None else snapshot.kubernetes.published
+    if isinstance(published, NotObserved):
+        yield Gap(
+            fact="what agents report of the mapped images",
+            reason=published.reason,
+            hint=published.hint,
         )
 
 

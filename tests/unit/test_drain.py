@@ -20,6 +20,7 @@ from rbdagent.lifecycle.drain import (
     linked_images,
     next_commands,
 )
+from rbdagent.lifecycle.drain_requests import may_wait
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
@@ -32,6 +33,8 @@ from rbdagent.model import (
     EarlierCheck,
     Gap,
     ImagePresence,
+    IoCounters,
+    NodeView,
     NotObserved,
     ObjectRef,
     PublishedFinding,
@@ -393,6 +396,97 @@ def test_a_blocker_is_reported_although_facts_are_missing() -> None:
         .splitlines()[0]
         .startswith("BLOCKED  At least 1 thing")
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# Requests that the kernel holds
+# --------------------------------------------------------------------------------------------------
+
+
+def node_of(seen: Snapshot) -> NodeView:
+    assert seen.node is not None
+    return seen.node
+
+
+def with_requests(in_flight: int = 2, **mapped: Any) -> Snapshot:  # noqa: ANN401
+    """Return a node whose device has requests in the block layer, and none at Ceph."""
+    counters = mapped.pop("io_counters", IoCounters(reads=7, writes=9, in_flight=in_flight))
+    return seen_in_use({"incarnation": "diskseq:3", "io_counters": counters} | mapped)
+
+
+def twice(seen: Snapshot, again: Snapshot) -> DrainCheck:
+    """Return the check of a node that was observed again."""
+    return check_before(seen, NODE, diagnoses_on(seen, NODE), again.node)
+
+
+def test_requests_in_flight_that_ceph_does_not_have_are_not_clear_after_one_observation() -> None:
+    seen = with_requests()
+    assert may_wait(seen.node)
+    found = before(seen)
+    assert (found.state, found.items) == (DrainState.UNKNOWN, ())
+    (gap,) = found.unobserved
+    assert gap.fact == "whether the requests of /dev/rbd0 are completed"
+    assert gap.reason.startswith("2 requests are in flight, and its client has none at Ceph: ")
+
+
+@pytest.mark.parametrize(
+    ("hung", "words"),
+    [
+        ((), "its client has none at Ceph. They wait in the kernel: "),
+        (UNSEEN, "those of its client at Ceph were not observed. Whether they wait in the kernel "),
+    ],
+    ids=["none at Ceph", "debugfs not read"],
+)
+def test_device_that_completes_no_request_blocks_a_drain(hung: Any, words: str) -> None:  # noqa: ANN401
+    seen = with_requests(hung_requests=hung)
+    (item,) = twice(seen, with_requests(1, hung_requests=hung)).items
+    assert item.step is DrainStep.HANGING_REQUEST
+    assert item.statement.startswith("/dev/rbd0 completes no request: 2 requests are in flight")
+    assert words in item.statement
+
+
+BUSY: Final = {
+    "requests were completed in between": with_requests(
+        io_counters=IoCounters(reads=7, writes=10, in_flight=2)
+    ),
+    "none is in flight the second time": with_requests(0),
+    "Ceph has them the second time": with_requests(hung_requests=("write rbd_data.1",)),
+}
+
+
+@pytest.mark.parametrize("again", BUSY.values(), ids=BUSY)
+def test_busy_device_is_clear(again: Snapshot) -> None:
+    assert twice(with_requests(), again).state is DrainState.CLEAR
+
+
+NOT_COMPARED: Final = {
+    "another device of that name": with_requests(incarnation="diskseq:4"),
+    "another boot": replace(with_requests(), node=replace(node_of(with_requests()), boot_id="b9")),
+}
+
+
+@pytest.mark.parametrize("again", NOT_COMPARED.values(), ids=NOT_COMPARED)
+def test_another_device_shows_nothing_about_the_requests(again: Snapshot) -> None:
+    assert twice(with_requests(), again).state is DrainState.UNKNOWN
+
+
+def test_device_without_requests_is_clear() -> None:
+    seen = with_requests(0)
+    assert not may_wait(seen.node)
+    assert before(seen).state is DrainState.CLEAR
+
+
+@pytest.mark.parametrize("name", [NODE, "worker-2"])
+def test_reports_that_were_not_read_are_not_observed(name: str) -> None:
+    """They show mappings without a watch, on other nodes too."""
+    seen = seen_in_use(in_kube={"published": UNSEEN})
+    found = before(seen, name)
+    assert found.state is DrainState.UNKNOWN
+    assert UNSEEN.reason in {gap.reason for gap in found.unobserved}
+
+
+def test_cluster_without_agents_has_no_reports_to_read() -> None:
+    assert before(seen_in_use(in_kube={"published": ()})).state is DrainState.CLEAR
 
 
 @given(st.permutations(sorted(BLOCKED)))
