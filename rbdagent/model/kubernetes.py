@@ -227,6 +227,9 @@ class Node(Stored, frozen=True, kw_only=True, dict=True):
     volumes_attached: tuple[str, ...] = ()
     out_of_service: bool = False
     ready_changed_at: str | None = None
+    reported_at: str | None = None
+    """When kubelet last reported the status, such as volumesInUse, of a node that is not Ready;
+    None while it is Ready, so that an object does not change with each report."""
     frozen: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     unschedulable: bool = False

@@ -473,17 +473,23 @@ def version(data: Json) -> str:
 
 
 def node(data: Json) -> Node:
-    """Parse a Node; Ready ``Unknown`` (kubelet is not reporting) becomes None."""
+    """Parse a Node; Ready ``Unknown`` (kubelet is not reporting) becomes None.
+
+    kubelet dates all its conditions with each report of its status. The node lifecycle controller
+    keeps the time when it sets them to Unknown (tryUpdateNodeHealth in
+    pkg/controller/nodelifecycle/node_lifecycle_controller.go@v1.36.3).
+    """
     status, spec = data.get("status") or {}, data.get("spec") or {}
     annotations: Json = data["metadata"].get("annotations") or {}
     ready: Json = next(
         (condition for condition in status.get("conditions") or () if condition["type"] == "Ready"),
         {},
     )
+    is_ready = {"True": True, "False": False}.get(ready.get("status", ""))
     return Node(
         name=data["metadata"]["name"],
         uid=data["metadata"].get("uid"),
-        ready={"True": True, "False": False}.get(ready.get("status", "")),
+        ready=is_ready,
         boot_id=(status.get("nodeInfo") or {}).get("bootID"),
         internal_ips=tuple(
             address["address"]
@@ -500,6 +506,7 @@ def node(data: Json) -> Node:
             taint.get("key") == _OUT_OF_SERVICE for taint in spec.get("taints") or ()
         ),
         ready_changed_at=ready.get("lastTransitionTime"),
+        reported_at=None if is_ready else ready.get("lastHeartbeatTime"),
         frozen=is_frozen(data),
         labels=_labels(data["metadata"]),
         unschedulable=bool(spec.get("unschedulable")),

@@ -38,6 +38,7 @@ from rbdagent.rules.pod_events import knows_every_user, waiters
 from rbdagent.rules.pv_controller import retain
 from rbdagent.verdicts.timing import RETRY_S
 from rbdagent.verdicts.volume_verdict import is_exclusive, is_writable, pvs_of
+from rbdagent.verdicts.watcher_candidates import candidates_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,7 +193,8 @@ def _is_watch_missing(context: RuleContext) -> bool:
         for attachment in observed_of(context.volume.attachments)
         if attachment.attached
     }
-    return bool(bare or attached - seen - {pod.node_name for pod in waiters(context)})
+    listing = {one.node for one in candidates_of(context.volume, context.snapshot)}
+    return bool(bare or (attached | listing) - seen - {pod.node_name for pod in waiters(context)})
 
 
 def _known_addresses(context: RuleContext) -> tuple[str, ...]:

@@ -146,10 +146,15 @@ def _in_volumes_in_use(volume: Volume, snapshot: Snapshot) -> Iterator[str]:
     """Yield the nodes whose kubelet lists the volume: it has it mounted, or waits for it."""
     listing = index_of(snapshot).kube.nodes_using
     found = {
-        node.name for name in names_of_volume(volume).in_use_names for node in listing.get(name, ())
+        node.name: node
+        for name in names_of_volume(volume).in_use_names
+        for node in listing.get(name, ())
     }
-    for node in sorted(found - {_own(snapshot)}):
-        yield f"whether {node} has it mapped: its kubelet lists it in volumesInUse"
+    for name in sorted(found.keys() - {_own(snapshot)}):
+        lists = "lists it in volumesInUse"
+        if found[name].ready is not True:
+            lists = "listed it in volumesInUse when it last reported"
+        yield f"whether {name} has it mapped: its kubelet {lists}"
 
 
 def _own(snapshot: Snapshot) -> str:
