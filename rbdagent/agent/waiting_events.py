@@ -132,9 +132,10 @@ def _has_waited(pod: Pod, snapshot: Snapshot) -> bool:
 def _event(pod: Pod, blocked: BlockedVolume, program: Sequence[str]) -> SentEvent:
     state = _STATES.get(blocked.cause, _STATES[Verdict.UNDETERMINED])
     where = _where(blocked)
+    is_probable = blocked.holder is not None and blocked.holder.is_node_probable
     text = state.format(
-        where=where or "a client",
-        on=f" on {where}" if where else "",
+        where=f"a client probably on {where}" if is_probable else where or "a client",
+        on=f"{' probably' if is_probable else ''} on {where}" if where else "",
         pods=_pods(blocked.holder, blocked.namespace),
     )
     target = f"pvc/{blocked.claim}" if blocked.claim else f"pv/{blocked.persistent_volume}"

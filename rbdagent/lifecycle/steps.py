@@ -244,7 +244,11 @@ def _stage(diagnosis: Diagnosis, node: str | None) -> StepStatus:
         mapping = holder.mapping
         if mapping is not None:
             return _stage_of(step, StepState.DONE, f"{mapping.device} on {node}")
-    if any(holder.watcher is not None for holder in here):
+    watching = [holder for holder in here if holder.watcher is not None]
+    if watching and all(holder.is_node_probable for holder in watching):
+        detail = f"{subject_of(watching[0])} watches the image"
+        return _stage_of(step, StepState.NOT_OBSERVED, detail)
+    if watching:
         return _stage_of(step, StepState.DONE, f"{node} watches the image")
     if not are_watchers_observed(diagnosis.volume.image_view):
         return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
@@ -367,12 +371,14 @@ def _leaving(diagnosis: Diagnosis, node: str, *, is_hidden: bool) -> tuple[StepS
 
 
 def _unknown_clients(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return the watchers whose node is unknown: each of them may run on any node."""
+    """Return the watchers whose node is not certain: each of them may run on any node."""
     holders = [holder_verdict.holder for holder_verdict in diagnosis.holders]
     return tuple(
         str(subject_of(holder))
         for holder in holders
-        if holder.node is None and holder.watcher is not None and not holder.transient
+        if (holder.node is None or holder.is_node_probable)
+        and holder.watcher is not None
+        and not holder.transient
     )
 
 

@@ -70,6 +70,8 @@ class Subject(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     node: str | None = None
     """Of a device or a client, if it is known."""
+    is_probable: bool = False
+    """Whether the node of a client is only probable."""
 
     def __str__(self) -> str:
         """Return the name in output: ``pod default/web-1``, ``rbd0 on worker-1``."""
@@ -78,7 +80,8 @@ class Subject(Struct, frozen=True, kw_only=True):
             case SubjectKind.DEVICE:
                 return f"{name} on {self.node}"
             case SubjectKind.CLIENT:
-                return f"{name} ({self.node})" if self.node else name
+                where = f"probably {self.node}" if self.is_probable else self.node
+                return f"{name} ({where})" if self.node else name
             case kind if kind in _NAMED_ALONE:
                 return name
             case kind:
@@ -115,9 +118,9 @@ class Subject(Struct, frozen=True, kw_only=True):
         return cls(kind=SubjectKind.DEVICE, name=device, node=node)
 
     @classmethod
-    def of_client(cls, name: str, node: str | None = None) -> Subject:
+    def of_client(cls, name: str, node: str | None = None, *, is_probable: bool = False) -> Subject:
         """Return a client of Ceph."""
-        return cls(kind=SubjectKind.CLIENT, name=name, node=node)
+        return cls(kind=SubjectKind.CLIENT, name=name, node=node, is_probable=is_probable)
 
     @classmethod
     def of_image(cls, spec: ImageSpec) -> Subject:

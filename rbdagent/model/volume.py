@@ -100,6 +100,27 @@ class Holder(Struct, frozen=True, kw_only=True):
     other_view: ImageView | None = None
     """What Ceph shows of that image; None if it was not queried."""
 
+    @property
+    def is_node_by_address(self) -> bool:
+        """Whether the node rests on the address of the client alone: it is the Node's InternalIP.
+
+        kubelet lists it, so the client is there unless another cluster uses the same addresses.
+        """
+        return (
+            self.watcher is not None
+            and not self.is_local
+            and self.confidence is Confidence.PROBABLE
+            and not self.probable_by
+        )
+
+    @property
+    def is_node_probable(self) -> bool:
+        """Whether the node rests on an annotation of its Node or on the image's metadata alone.
+
+        Another machine may have the address, so nothing that would be wrong on it may follow.
+        """
+        return bool(self.probable_by) and self.published_by is None
+
     def view(self, volume: Volume) -> ImageView | None:
         """Return what Ceph shows of the image that the client holds."""
         return volume.image_view if self.other_image is None else self.other_view

@@ -18,6 +18,8 @@ from rbdagent.model import (
     Holder,
     HolderVerdict,
     KubeEvent,
+    Node,
+    NotObserved,
     Pod,
     PublishedFinding,
     Recovery,
@@ -193,10 +195,22 @@ def subject_of(holder: Holder) -> Subject:
         return Subject.of_device(holder.mapping.device, holder.node)
     if holder.watcher is not None:
         client = f"client.{holder.watcher.client} at {holder.watcher.address}"
-        return Subject.of_client(client, holder.node)
+        return Subject.of_client(client, holder.node, is_probable=holder.is_node_probable)
     if holder.published is not None:
         return Subject.of_device(holder.published.device, holder.node)
     return Subject.of_node(holder.node)
+
+
+def client_name(holder: Holder) -> str:
+    """Return the client of a watch, without a node: ``client.4239 at 10.77.0.12:0/77``."""
+    return subject_of(holder).name
+
+
+def probably(holder: Holder) -> Statement:
+    """Return where a client probably is, and why, as a phrase behind ``is`` or ``held``."""
+    return stated(
+        "probably on {node}, because {reason}", node=holder.node, reason=holder.probable_by
+    )
 
 
 def identity_lines(context: RuleContext, holder: Holder) -> tuple[str, ...]:
@@ -221,8 +235,15 @@ def identity_lines(context: RuleContext, holder: Holder) -> tuple[str, ...]:
         leaving = ", being deleted" if holder.attachment.deleting_since else ""
         lines.append(f"VolumeAttachment {holder.attachment.name}: {holder.node}, {state}{leaving}")
     if holder.in_volumes_in_use is True:
-        lines.append(f"{holder.node} lists the volume in volumesInUse")
+        lines.append(f"{holder.node} lists the volume in volumesInUse{as_of(holder.node_object)}")
     return tuple(lines)
+
+
+def as_of(node: Node | NotObserved | None) -> str:
+    """Return when a kubelet that is not Ready last reported, as the end of a sentence."""
+    if not isinstance(node, Node) or node.ready is True:
+        return ""
+    return f", as of its last report at {node.reported_at or 'an unknown time'}"
 
 
 CONTROLLER: Final = "the attach/detach controller"

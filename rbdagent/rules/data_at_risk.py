@@ -26,6 +26,8 @@ from rbdagent.model import (
     SubjectKind,
     UnbackedMount,
     Verdict,
+    Words,
+    joined,
     stated,
 )
 from rbdagent.parse.foreign import foreign_name
@@ -33,11 +35,13 @@ from rbdagent.rules.context import (
     Rule,
     RuleContext,
     agent_findings,
+    client_name,
     cordon,
     delete_pod,
     finding,
     identity_lines,
     pod_by_uid,
+    probably,
     query_again,
     query_on_node,
     show_sandbox,
@@ -151,9 +155,13 @@ def conflict(context: RuleContext) -> Iterator[Finding]:
     writers = conflicting(context.volume, context.holder_verdicts, context.snapshot)
     if not writers:
         return
-    nodes = sorted(str(writer.holder.node) for writer in writers)
     volume = context.volume.persistent_volume
     modes = stated("{modes}", modes=volume.access_modes) if volume is not None else "it has no PV"
+    unproven = [writer.holder for writer in writers if writer.holder.is_node_probable]
+    if unproven:
+        yield _unproven_conflict(unproven, writers, modes, context)
+        return
+    nodes = sorted(str(writer.holder.node) for writer in writers)
     first = _first_to_stop(writers)
     commands = tuple(
         delete_pod(pod)
@@ -171,20 +179,15 @@ def conflict(context: RuleContext) -> Iterator[Finding]:
         Code.VOLUME_CONFLICT,
         Subject.of_volume(context.name),
         stated(
-            "{volume} is held read-write on {nodes} at the same time, and its access mode allows "
+            "{volume} is held read-write on {nodes} at the same time{}, and its access mode allows "
             "one node ({}). Two writers destroy the file system. {}",
+            _by_address(writers),
             modes,
             advice,
             volume=context.name,
             nodes=nodes,
         ),
-        evidence=(
-            *(
-                f"{subject_of(writer.holder)}: {writer.verdict}, {writer.reasons[0]}"
-                for writer in writers
-            ),
-            *(certainty for writer in writers if (certainty := _certainty(writer.holder, context))),
-        ),
+        evidence=_evidence_of_conflict(writers, context),
         commands=(
             commands
             or tuple(
@@ -193,6 +196,54 @@ def conflict(context: RuleContext) -> Iterator[Finding]:
                 if writer.holder.mapping is None
             )
         ),
+    )
+
+
+def _unproven_conflict(
+    unproven: list[Holder], writers: tuple[HolderVerdict, ...], modes: Words, context: RuleContext
+) -> Finding:
+    """Return RBD106 if the node of a writer is only probable: which one to stop is not known."""
+    nodes = [str(one.holder.node) for one in writers if one.holder not in unproven]
+    where = [stated("on {nodes}", nodes=nodes)] if nodes else []
+    there = dict.fromkeys(str(holder.node) for holder in unproven)
+    return finding(
+        Code.VOLUME_CONFLICT,
+        Subject.of_volume(context.name),
+        stated(
+            "{volume} is held read-write by {count} clients at the same time, {}, and its access "
+            "mode allows one node ({}). Two writers destroy the file system. Start no pod of the "
+            "volume and unmap nothing before you have run rbdagent on {nodes}: {clients} may be "
+            "on another machine.",
+            joined([*where, *map(probably, unproven)], " and "),
+            modes,
+            volume=context.name,
+            count=len(writers),
+            nodes=tuple(there),
+            clients=[client_name(holder) for holder in unproven],
+        ),
+        evidence=_evidence_of_conflict(writers, context),
+        remedy="Find the machine that has the client first: rbdagent on the named node shows "
+        "whether a mapping there has it, else the machine with its address has it. Then stop the "
+        "pods of the volume on all machines but one, unmap it there, and check the file system "
+        "before it is used again.",
+        commands=tuple(query_on_node(context, node) for node in there),
+        recovery=Recovery(note="both clients keep writing"),
+    )
+
+
+def _by_address(writers: tuple[HolderVerdict, ...]) -> Words:
+    """Return which of the nodes the address of a client names, in parentheses; empty if none."""
+    nodes = [one.holder.node for one in writers if one.holder.is_node_by_address]
+    whose = "its client" if len(nodes) == 1 else "their clients"
+    return stated(" ({nodes:and} by the address of {})", whose, nodes=nodes) if nodes else ""
+
+
+def _evidence_of_conflict(
+    writers: tuple[HolderVerdict, ...], context: RuleContext
+) -> tuple[str, ...]:
+    return (
+        *(f"{subject_of(one.holder)}: {one.verdict}, {one.reasons[0]}" for one in writers),
+        *(certainty for one in writers if (certainty := _certainty(one.holder, context))),
     )
 
 
@@ -246,6 +297,8 @@ def _certainty(holder: Holder, context: RuleContext) -> str:
     if published is not None and published.read_only is False:
         device = f"{published.device} on {node}"
         return f"certain: {device} is {client}, read-write, according to the agent there"
+    if holder.is_node_probable:
+        return f"{client} is {probably(holder)}; no agent there has reported it"
     if by is not None:
         return f"{client} is on {node}, but the agent there does not report what it has mapped now"
     return f"probable: {client} has an address of {node}; no agent there has reported it"
@@ -414,11 +467,12 @@ def _severity_of_missing(
 
 
 def _unplaced(context: RuleContext) -> tuple[HolderVerdict, ...]:
-    """Return the watchers on no known node: one of them may be the pod's mapping."""
+    """Return the watchers whose node is not certain: one of them may be the pod's mapping."""
     return tuple(
         holder_verdict
         for holder_verdict in context.holder_verdicts
-        if holder_verdict.holder.watcher and not holder_verdict.holder.node
+        if holder_verdict.holder.watcher
+        and (holder_verdict.holder.is_node_probable or not holder_verdict.holder.node)
     )
 
 

@@ -27,12 +27,15 @@ from rbdagent.model import (
 from rbdagent.rules.context import (
     Rule,
     RuleContext,
+    client_name,
     cordon,
     delete_pod,
     finding,
     identity_lines,
     pod_by_uid,
+    probably,
     query_again,
+    query_on_node,
     subject_of,
 )
 from rbdagent.rules.entry import Entry
@@ -96,13 +99,18 @@ def blocklisted(context: RuleContext) -> Iterator[Finding]:
                 "{} is blocklisted: writes there fail (-108), and every new map on {} fails "
                 "too.{}{} {}",
                 _client_of(holder),
-                stated("{node}", node=holder.node) if holder.node else "that machine",
+                stated("{node}", node=holder.node)
+                if holder.node and not holder.is_node_probable
+                else "that machine",
                 shared,
                 expiry,
                 _removal_advice(entry),
             ),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
-            commands=(
+            remedy=_OF_UNPROVEN_NODE if holder.is_node_probable else "",
+            commands=(query_on_node(context, str(holder.node)),)
+            if holder.is_node_probable
+            else (
                 *cordon(holder),
                 *(delete_pod(pod) for pod in (*pods, *others)),
                 query_again(context),
@@ -110,9 +118,18 @@ def blocklisted(context: RuleContext) -> Iterator[Finding]:
         )
 
 
+_OF_UNPROVEN_NODE: Final = (
+    "Run rbdagent on the named node: it shows whether a mapping there has this client. If none "
+    "has, find the machine with its address. Release the mapping there as its owner does, and do "
+    "not remove the entry before that."
+)
+
+
 def _client_of(holder: Holder) -> Statement:
     """Return the client of a holder, which is its subject if no device of it is known."""
     subject = subject_of(holder)
+    if holder.is_node_probable:
+        return stated("{client}, {},", probably(holder), client=client_name(holder))
     is_client = subject.kind is SubjectKind.CLIENT
     return (
         stated("{holder}", holder=subject)

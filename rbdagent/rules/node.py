@@ -16,6 +16,7 @@ from rbdagent.model import (
     Command,
     CsiSource,
     Finding,
+    Holder,
     HolderVerdict,
     KubeEvent,
     KubeletView,
@@ -34,6 +35,7 @@ from rbdagent.model import (
     SubjectKind,
     TargetKind,
     Verdict,
+    VolumeAttachment,
     Words,
     observed_of,
     stated,
@@ -141,6 +143,9 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
         if holder.driver_registered is not False or holder.transient or holder.node is None:
             continue
         hanging_pods = _hanging_pods(holder_verdict)
+        if holder.is_node_probable and not _uses_node(holder):
+            # The client may be on another machine, and then nothing is to be unmounted there.
+            continue
         stuck = (
             stated(" {pods} cannot end until then.", pods=[pod.ref for pod in hanging_pods])
             if hanging_pods
@@ -160,6 +165,11 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
             commands=(list_pods_on(holder.node),),
             severity=None if _blocks(holder_verdict, context) else Severity.WARNING,
         )
+
+
+def _uses_node(holder: Holder) -> bool:
+    """Return whether the API shows a use of the volume on the holder's node."""
+    return bool(observed_of(holder.pods)) or isinstance(holder.attachment, VolumeAttachment)
 
 
 def down_elsewhere(context: RuleContext) -> Iterator[Finding]:

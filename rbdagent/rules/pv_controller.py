@@ -441,7 +441,10 @@ def _json(value: object) -> str:
 def external_watchers(
     context: RuleContext, volume: PersistentVolume
 ) -> tuple[Holder, ...] | NotObserved:
-    """Return the watchers of a PV's image outside this cluster, perhaps in its original cluster."""
+    """Return the watchers of a PV's image outside this cluster, perhaps in its original cluster.
+
+    A watcher whose node is only probable may be outside too.
+    """
     shown, view = context.volume.persistent_volume, context.volume.image_view
     if shown is None or shown.name != volume.name or view is None:
         return NotObserved(reason="its image was not observed")
@@ -449,7 +452,11 @@ def external_watchers(
         return view.watchers
     if not context.kube.coverage.nodes():
         return NotObserved(reason="the nodes of this cluster were not observed")
-    return tuple(holder for holder in watchers_elsewhere(context.volume) if holder.node is None)
+    return tuple(
+        holder
+        for holder in watchers_elsewhere(context.volume)
+        if holder.node is None or holder.is_node_probable
+    )
 
 
 def external_watchers_text(context: RuleContext, volume: PersistentVolume) -> str:
@@ -462,7 +469,10 @@ def external_watchers_text(context: RuleContext, volume: PersistentVolume) -> st
     if not found:
         return f"no client outside this cluster has the image of {volume.name} open"
     named = ", ".join(str(subject_of(holder)) for holder in found)
-    return f"{volume.name}'s image is watched by {named}: no node of this cluster lists the address"
+    return (
+        f"{volume.name}'s image is watched by {named}: no Node of this cluster has the address as "
+        "its InternalIP"
+    )
 
 
 def hand_over(

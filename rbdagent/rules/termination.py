@@ -45,9 +45,11 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import (
     Rule,
     RuleContext,
+    client_name,
     finding,
     identity_lines,
     list_pods_on,
+    probably,
     query_again,
     query_on_node,
     subject_of,
@@ -251,21 +253,27 @@ def _on_lost_node(pod: Pod, node: Node | None, context: RuleContext) -> Iterator
         return
     state = "is NotReady" if node.ready is False else "is not reporting"
     spec = context.volume.image.spec if context.volume.image is not None else None
-    alive = [
-        str(subject_of(holder_verdict.holder))
+    watching = [
+        holder_verdict.holder
         for holder_verdict in context.holder_verdicts
         if holder_verdict.holder.node == node.name
         and holder_verdict.holder.watcher
         and not holder_verdict.holder.transient
     ]
-    watch = (
-        stated(
+    alive = [str(subject_of(one)) for one in watching if not one.is_node_probable]
+    unproven = [one for one in watching if one.is_node_probable]
+    watch: Words = ""
+    if alive:
+        watch = stated(
             " The node's watch on the image is alive ({holders}): that machine runs and may write.",
             holders=alive,
         )
-        if alive
-        else ""
-    )
+    elif unproven:
+        watch = stated(
+            " {client} watches the image and is {}: whichever machine has it runs and may write.",
+            probably(unproven[0]),
+            client=client_name(unproven[0]),
+        )
     counted = (
         ""
         if is_terminated(pod)
@@ -668,6 +676,7 @@ def _nodes_of(context: RuleContext) -> frozenset[str | None]:
 def node_down(context: RuleContext) -> Iterator[Finding]:
     """Report RBD113: a node that is not Ready, with or without a watch in Ceph."""
     yield from _down_holders(context)
+    yield from _down_probably(context)
     yield from _down_without_client(context)
 
 
@@ -679,17 +688,18 @@ def _down_holders(context: RuleContext) -> Iterator[Finding]:
         is_alive = holder.watcher is not None
         if is_alive:
             message = stated(
-                "{node} is not Ready, but its watch on {volume} is alive: that machine runs "
+                "{node} is not Ready, but its watch on {volume} is alive{}: that machine runs "
                 "and may write. Do not detach by force. Prove that it is off first.",
+                ", by the address of the client" if holder.is_node_by_address else "",
                 node=node,
                 volume=context.name,
             )
         else:
             message = stated(
-                "{node} is not Ready, and Ceph lists no watch of that node on {volume}. {}",
+                "{node} is not Ready, and {}. {}",
+                _watch_of_lost(context),
                 _proof(tainted=tainted),
                 node=node,
-                volume=context.name,
             )
         if tainted and is_alive:
             message = stated(
@@ -716,6 +726,57 @@ def _down_holders(context: RuleContext) -> Iterator[Finding]:
             ),
             recovery=_DETACHED if tainted else None,
         )
+
+
+def is_probably_down(holder: Holder) -> bool:
+    """Return whether a client is probably on a node that is not Ready, and not certainly."""
+    node = holder.node_object
+    return holder.is_node_probable and isinstance(node, Node) and node.ready is not True
+
+
+def _down_probably(context: RuleContext) -> Iterator[Finding]:
+    """Report RBD113 of a node that is only probable: the client may be on another machine.
+
+    Nothing may rest on that node, neither that the machine runs nor, once it is off, that the
+    client is gone.
+    """
+    for holder_verdict in context.holders_with(Verdict.UNDETERMINED):
+        holder = holder_verdict.holder
+        if not is_probably_down(holder) or holder.transient or holder.watcher is None:
+            continue
+        node, spec = str(holder.node), context.volume.image.spec if context.volume.image else None
+        yield finding(
+            Code.HOLDER_NODE_DOWN,
+            subject_of(holder),
+            stated(
+                "{client} watches {volume} and is {}, and {node} is not Ready. The machine that "
+                "has the client runs and may write, that node or another one: do not detach by "
+                "force, and do not start the volume elsewhere.",
+                probably(holder),
+                client=client_name(holder),
+                volume=context.name,
+                node=node,
+            ),
+            evidence=(
+                *holder_verdict.reasons,
+                *identity_lines(context, holder),
+                *fencing(context, holder),
+            ),
+            remedy=_find_first(node, holder.watcher.address.ip),
+            commands=(query_on_node(context, node), *_status(spec)),
+            recovery=Recovery(
+                actor=f"kubelet on {node}", condition="it works again and the client is there"
+            ),
+        )
+
+
+def _find_first(node: str, ip: str) -> str:
+    return (
+        f"Find the machine that has the client. On {node}, rbdagent shows whether a mapping has "
+        f"it; else it is the machine with the address {ip} (`ip -br address`). Bring kubelet back "
+        "there, or end what uses the image there and unmap it. That a node is off proves nothing "
+        "here: the volume is free only when no watcher is listed any more."
+    )
 
 
 def _down_without_client(context: RuleContext) -> Iterator[Finding]:
@@ -776,16 +837,19 @@ def _watch_of_lost(context: RuleContext) -> Words:
     if not are_watchers_observed(context.volume.image_view):
         return "whether it has a live watch was not observed"
     unknown = [
-        str(subject_of(holder_verdict.holder))
+        holder_verdict.holder
         for holder_verdict in context.holder_verdicts
-        if holder_verdict.holder.node is None
+        if (holder_verdict.holder.node is None or holder_verdict.holder.is_node_probable)
         and holder_verdict.holder.watcher is not None
         and holder_verdict.holder.daemon is None
         and not holder_verdict.holder.transient
     ]
     if unknown:
+        is_any_probable = any(holder.is_node_probable for holder in unknown)
         return stated(
-            "{holders}, whose node is unknown, may be on it: then it may write", holders=unknown
+            "{holders}, whose node is {}, may be on it: then it may write",
+            "not certain" if is_any_probable else "unknown",
+            holders=[str(subject_of(holder)) for holder in unknown],
         )
     return stated("Ceph lists no watch of that node on {volume}", volume=context.name)
 

@@ -117,8 +117,9 @@ def judge(
 
 def _probable_by(holder: Holder) -> tuple[str, ...]:
     """Return why the node is probable, if that is not the address that its Node lists."""
-    why = holder.probable_by
-    return (f"{holder.node} is probable, because {why}",) if why and not holder.published_by else ()
+    if not holder.is_node_probable:
+        return ()
+    return (f"{holder.node} is probable, because {holder.probable_by}",)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -739,7 +740,10 @@ def unknown_node(context: HolderContext) -> RungResult | None:
 
 
 def node_down(context: HolderContext) -> RungResult | None:
-    """Return `NodeDown` if the node is gone or not Ready: its kubelet does not report holders."""
+    """Return `NodeDown` if the node is gone or not Ready: its kubelet does not report holders.
+
+    If the node is only probable, the client may be on another machine: `Undetermined`.
+    """
     holder = context.holder
     node = holder.node_object
     if isinstance(node, NotObserved) or holder.node is None:
@@ -757,6 +761,9 @@ def node_down(context: HolderContext) -> RungResult | None:
         f" for {age_text(age(node.ready_changed_at, context.now))}" if node.ready_changed_at else ""
     )
     lines = [f"node {node.name} is {state}{since}"]
+    if holder.is_node_probable:
+        lines.append("its watch is alive: the machine that has the client runs and may write")
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(lines))
     if holder.watcher is not None:
         lines.append("its watch is alive: according to Ceph, the machine is running and may write")
     elif holder.published is not None:
@@ -775,11 +782,12 @@ def blocklisted_elsewhere(context: HolderContext) -> RungResult | None:
 def returned_remotely(context: HolderContext) -> RungResult | None:
     """Return `ReturnedDirty` for a node with the out-of-service taint that is alive.
 
-    Its watch or its agent shows that it is alive.
+    Its watch or its agent shows that it is alive. A client whose node is only probable shows
+    nothing of that node.
     """
     holder = context.holder
     node = holder.node_object
-    if not isinstance(node, Node) or not node.out_of_service:
+    if not isinstance(node, Node) or not node.out_of_service or holder.is_node_probable:
         return None
     if holder.attachment is not None or context.found.running:
         # An attachment exists, or may exist: it was not observed.
@@ -966,6 +974,8 @@ def holder_node_not_observed(context: HolderContext) -> RungResult | None:
     if holder.node is None:
         return RungResult(verdict=Verdict.UNDETERMINED, reasons=("its node is unknown",))
     lines = [f"its use on {holder.node} can be observed only on that node"]
+    if holder.is_node_probable:
+        lines = [f"its use can be observed only on its own node, probably {holder.node}"]
     node, mapping = holder.published_by, holder.published
     if node is not None and mapping is not None:
         ago = age_text(age(node.observed_at, context.now))
@@ -974,7 +984,9 @@ def holder_node_not_observed(context: HolderContext) -> RungResult | None:
         lines.append(f"pods there were not observed: {holder.pods.reason}")
     else:
         lines.append(f"according to the API, no pod on {holder.node} uses the volume")
-    if holder.attachment is None:
+    if holder.attachment is None and holder.is_node_probable:
+        lines.append(f"no VolumeAttachment refers to {holder.node}: another machine may have it")
+    elif holder.attachment is None:
         lines.append(
             f"no VolumeAttachment refers to {holder.node}: if it is a mapping, kubelet there has "
             "most likely forgotten it"

@@ -138,7 +138,9 @@ def conflicting(
     """Return the holders that have the image read-write on several nodes without permission.
 
     Short-lived watches, librbd watches (ceph-csi's in-use check, an ``rbd`` shell) and watches from
-    unknown nodes are no proof.
+    unknown nodes are no proof. Two clients whose node is certain or probable are two writers. A
+    running pod without a client is one more only if no client's node is only probable: that client
+    may be the pod's.
     """
     # A PV of the image that was not observed may allow several writers.
     if not kube_index(snapshot.kubernetes).coverage.volumes(volume.image) or may_share_writing(
@@ -152,10 +154,21 @@ def conflicting(
             key = None if other is None else (other.fsid, other.image_id)
             of_image = writers.setdefault(key, {})
             of_image[candidate.holder.node] = candidate
-    for of_image in writers.values():
+    for of_image in map(_distinct_writers, writers.values()):
         if len(of_image) > 1:
             return tuple(of_image[node] for node in sorted(of_image))
     return ()
+
+
+def _distinct_writers(writers: dict[str, HolderVerdict]) -> dict[str, HolderVerdict]:
+    """Return the writers by node, without those that may be a client on a probable node."""
+    if not any(writer.holder.is_node_probable for writer in writers.values()):
+        return writers
+    return {node: writer for node, writer in writers.items() if _has_client(writer.holder)}
+
+
+def _has_client(holder: Holder) -> bool:
+    return any(found is not None for found in (holder.mapping, holder.watcher, holder.published))
 
 
 def pvs_of(volume: Volume) -> tuple[PersistentVolume, ...]:

@@ -54,6 +54,10 @@ EXPLAINED_BY: Final = {
 }
 """The findings whose message is the verdict's sentence, with the object that causes it."""
 
+_OF_ITS_HOLDER: Final = {Verdict.UNDETERMINED: (Code.HOLDER_NODE_DOWN,)}
+"""The findings that explain a verdict only if their subject is the holder that causes it: here a
+client that is probably on a node that is not Ready."""
+
 WITH_FORECAST: Final = frozenset(
     {Code.MAPPING_ORPHANED, Code.MAPPING_PINNED, Code.STAGING_LEFT_MOUNTED}
 )
@@ -85,10 +89,12 @@ def verdict_finding(diagnosis: Diagnosis) -> Finding | None:
     codes = EXPLAINED_BY.get(diagnosis.verdict, ())
     holders = culprits_first(diagnosis)
     subject = subject_of(holders[0].holder) if holders else None
+    of_holder = (*codes, *_OF_ITS_HOLDER.get(diagnosis.verdict, ()))
     found = [finding for finding in diagnosis.findings if finding.code in codes]
-    return next((finding for finding in found if finding.subject == subject), None) or next(
-        iter(found), None
-    )
+    return next(
+        (one for one in diagnosis.findings if one.code in of_holder and one.subject == subject),
+        None,
+    ) or next(iter(found), None)
 
 
 def verdict_statement(diagnosis: Diagnosis) -> Statement:
