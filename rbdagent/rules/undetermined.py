@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.codes import Code
-from rbdagent.commands import command, kubectl, over_ssh
-from rbdagent.correlate.holders import overlay_node_at, runs
+from rbdagent.commands import command, kubectl, over_ssh, with_note
+from rbdagent.correlate.holders import overlay_node_at
 from rbdagent.model import (
     Command,
     Finding,
@@ -22,6 +22,7 @@ from rbdagent.model import (
     Verb,
     Verdict,
     VolumeAttachment,
+    Words,
     observed_of,
     stated,
 )
@@ -31,8 +32,10 @@ from rbdagent.rules.context import (
     RuleContext,
     at_least,
     check_here,
+    client_name,
     finding,
     identity_lines,
+    probably,
     query_again,
     query_on_node,
     subject_of,
@@ -41,7 +44,7 @@ from rbdagent.rules.context import (
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.foreign_clusters import external_holders
 from rbdagent.rules.pod_events import has_any_waited, knows_every_user
-from rbdagent.rules.termination import fencing
+from rbdagent.rules.termination import fencing, is_probably_down
 from rbdagent.verdicts.ceph_daemons import supposed
 from rbdagent.verdicts.coverage import missing_of_nodes
 from rbdagent.verdicts.timing import MOVING
@@ -52,6 +55,7 @@ from rbdagent.verdicts.volume_verdict import (
     may_be_shared,
     missing_sources,
 )
+from rbdagent.verdicts.watcher_candidates import candidates_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +93,9 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
             continue
         if holder.is_local and holder.mapping is None:
             continue
+        if is_probably_down(holder):
+            # RBD113 reports this client.
+            continue
         is_transient = _is_unmap_expected(holder, context)
         shares = _shares(holder, context)
         if holder.is_local:
@@ -106,11 +113,20 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
                 reason=holder_verdict.reasons[0],
             )
             commands = (query_on_node(context, holder.node),)
+        elif holder.is_node_probable:
+            message = stated(
+                "{client} holds {volume} and is {}. Its use can be observed only on its own "
+                "node.{}",
+                probably(holder),
+                _ABOUT_TO_UNMAP if is_transient else "",
+                client=client_name(holder),
+                volume=context.name,
+            )
+            commands = (query_on_node(context, str(holder.node)),)
         elif holder.node is not None:
-            soon = " kubelet there may be about to unmap it." if is_transient else ""
             message = stated(
                 "{holder} holds {volume}. Its use can be observed only on that node.{}",
-                soon,
+                _ABOUT_TO_UNMAP if is_transient else "",
                 holder=subject_of(holder),
                 volume=context.name,
             )
@@ -118,7 +134,7 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
         else:
             likely = _overlay_node(holder, context)
             where = (
-                ", and no known node has that address. Find the machine that has it."
+                _not_listed(context)
                 if likely is None
                 else stated(
                     ". Its address is most likely that of {node} in the overlay network of the "
@@ -143,11 +159,39 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
                 *identity_lines(context, holder),
                 *(fencing(context, holder) if holder.node is None else ()),
             ),
-            remedy=_remedy_of_unknown(holder, context) if holder.node is None else "",
+            remedy=_remedy_of_unknown(holder, context)
+            if holder.node is None or holder.is_node_probable
+            else "",
             commands=commands,
             severity=Severity.INFO if is_transient or shares else None,
             recovery=_BY_KUBELET_THERE if is_transient else None,
         )
+
+
+_ABOUT_TO_UNMAP: Final = " kubelet there may be about to unmap it."
+
+
+def _not_listed(context: RuleContext) -> Words:
+    """Return that no Node lists the address of a client, and where to look for it first."""
+    found = candidates_of(context.volume, context.snapshot)
+    if not found:
+        return ", and no known node has that address. Find the machine that has it."
+    first = found[0]
+    if first.is_probable:
+        return stated(
+            ", and no known node has that address. It is probably on {node}, because {reasons:and}:"
+            " run rbdagent there first.",
+            node=first.node,
+            reasons=first.reasons,
+        )
+    return stated(
+        ", and no known node has that address. It may be on {nodes:and}, where no client of the "
+        "volume is known: run rbdagent there first.",
+        nodes=[one.node for one in found[:_MOST_CANDIDATES]],
+    )
+
+
+_MOST_CANDIDATES: Final = 3
 
 
 def _overlay_node(holder: Holder, context: RuleContext) -> str | None:
@@ -158,14 +202,27 @@ def _overlay_node(holder: Holder, context: RuleContext) -> str | None:
 def _remedy_of_unknown(holder: Holder, context: RuleContext) -> str:
     """Return how to find the machine of a client whose address no Node lists, and what then."""
     ip = holder.watcher.address.ip if holder.watcher is not None else "of the client"
-    likely = _overlay_node(holder, context)
+    likely, found = _overlay_node(holder, context), candidates_of(context.volume, context.snapshot)
     find = (
-        f"Find the machine that has the address {ip}: `ip -br address` on a node also shows second "
+        f"find the machine that has the address {ip}: `ip -br address` on a node also shows second "
         "networks and overlays, which no Node lists; else it is a machine outside this cluster."
-        if likely is None
-        else f"Observe {likely}, which has the address {ip} in the overlay network: if no mapping "
-        "there is of this client, it is a machine outside this cluster."
     )
+    if holder.is_node_probable:
+        find = (
+            f"Observe {holder.node} first, because {holder.probable_by}. If no mapping there is of "
+            f"this client, another machine has the address {ip}: do not conclude from the state of "
+            f"{holder.node} that the client is gone."
+        )
+    elif likely is not None:
+        find = (
+            f"Observe {likely}, which has the address {ip} in the overlay network: if no mapping "
+            "there is of this client, it is a machine outside this cluster."
+        )
+    elif found:
+        named = "; ".join(f"{one.node}, because {' and '.join(one.dated)}" for one in found)
+        find = f"Check these nodes first: {named}. If no mapping there is of this client, {find}"
+    else:
+        find = find[0].upper() + find[1:]
     return (
         f"{find} Release the image there: end what uses it, and then unmap it. The watch of a "
         "machine that is off ends after 30 s."
@@ -177,8 +234,11 @@ _FEW_NODES: Final = 3
 
 def _where_to_look(context: RuleContext) -> tuple[Command, ...]:
     """Return the commands for the nodes that an unknown client may be on; none for many nodes."""
-    if candidates := _candidates(context):
-        return tuple(query_on_node(context, node) for node in candidates)
+    if found := candidates_of(context.volume, context.snapshot):
+        return tuple(
+            with_note(query_on_node(context, one.node), f"because {' and '.join(one.reasons)}")
+            for one in found
+        )
     if len(context.kube.nodes) > _FEW_NODES + 1:
         return ()
     others = sorted({*context.kube.node_by_name} - {context.here})
@@ -237,15 +297,6 @@ def of_newer_agent(
         commands=(query_on_node(context, str(holder.node)),),
         severity=severity,
     )
-
-
-def _candidates(context: RuleContext) -> tuple[str, ...]:
-    """Return the nodes where an unknown client may run: attached, or with a pod of the volume."""
-    nodes = {attachment.node_name for attachment in observed_of(context.volume.attachments)}
-    for holder_verdict in context.holder_verdicts:
-        pods = observed_of(holder_verdict.holder.pods)
-        nodes |= {pod.node_name for pod in pods if pod.node_name and runs(pod)}
-    return tuple(sorted(nodes - {context.here}))
 
 
 def free(context: RuleContext) -> Iterator[Finding]:

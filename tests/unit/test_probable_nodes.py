@@ -10,17 +10,20 @@ from hypothesis import strategies as st
 
 from rbdagent.correlate import correlate
 from rbdagent.model import (
+    BlocklistEntry,
     Confidence,
     EntityAddress,
     NotObserved,
     PublishedMapping,
     PublishedNode,
+    Severity,
     Verdict,
 )
 from rbdagent.parse.handle import CLIENT_ADDRESS
 from rbdagent.parse.kubernetes import node as parse_node
 from rbdagent.parse.kubernetes import parse_object
 from rbdagent.parse.node_networks import interface_ips, overlay_ips
+from rbdagent.report.text.headline import verdict_finding
 from rbdagent.rules import diagnose
 from tests.support.rule_tables import attached
 from tests.support.snapshots import (
@@ -28,16 +31,22 @@ from tests.support.snapshots import (
     FSID,
     HANDLE,
     IMAGE_ID,
+    JUST_NOW,
+    LONG_AGO,
     NOW,
+    PV,
     SPEC,
+    codes,
     node,
+    pod,
     unmapped,
     waiting_pod,
     watcher,
+    world,
 )
 
 if TYPE_CHECKING:
-    from rbdagent.model import HolderVerdict, Node, Snapshot
+    from rbdagent.model import Finding, HolderVerdict, Node, Snapshot
 
 STRANGER: Final = watcher(address=EntityAddress(ip="192.168.5.7", nonce=77), client=5604016)
 SECOND: Final = (("192.168.5.7", "k8s.ovn.org/host-cidrs"),)
@@ -271,3 +280,201 @@ def test_overlay_address_needs_no_candidates() -> None:
     nodes = (node("worker-1"), node("worker-2", overlay_ips=("192.168.5.7",)))
     found = judged(seen(*nodes, attachments=attached("worker-2")))
     assert len(found.reasons) == 1
+
+
+def test_kubelet_that_waits_for_the_volume_makes_its_node_no_more_than_a_candidate() -> None:
+    """Kubelet lists a volume in volumesInUse before it is mounted, too."""
+    nodes = (node("worker-1"), node("worker-2", **IN_USE))
+    found = judged(seen(*nodes, pods=(waiting_pod(node="worker-2"),)))
+    assert found.reasons[0] == (
+        f"{NO_MORE}worker-2 (its kubelet lists the volume in volumesInUse, and a pod there waits "
+        "for it)"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# A list of a kubelet that does not report
+# --------------------------------------------------------------------------------------------------
+
+LISTED: Final = "its kubelet listed the volume in volumesInUse when it last reported"
+
+
+@pytest.mark.parametrize("ready", [None, False])
+@pytest.mark.parametrize(
+    ("reported_at", "text"),
+    [
+        (JUST_NOW, f"its node is probably worker-2, because {LISTED}, at {JUST_NOW}, and no other"),
+        (LONG_AGO, f"{NO_MORE}worker-2 ({LISTED}, at {LONG_AGO})"),
+        (None, f"{NO_MORE}worker-2 ({LISTED}, at an unknown time)"),
+    ],
+)
+def test_list_of_a_node_that_is_not_ready_is_as_old_as_its_last_report(
+    *, ready: bool | None, reported_at: str | None, text: str
+) -> None:
+    lost = node("worker-2", ready=ready, reported_at=reported_at, **IN_USE)
+    assert judged(seen(node("worker-1"), lost)).reasons[0].startswith(text)
+
+
+def test_time_of_the_last_report_is_no_part_of_a_sentence() -> None:
+    lost = node("worker-2", ready=None, reported_at=JUST_NOW, **IN_USE)
+    finding = found_in(seen(node("worker-1"), lost), "RBD119")
+    assert JUST_NOW not in finding.message
+    assert f"probably on worker-2, because {LISTED}: run rbdagent there" in finding.message
+    assert any(JUST_NOW in line for line in finding.evidence)
+
+
+CONDITIONS: Final = {
+    "Unknown": ("Unknown", "2026-11-20T11:00:00Z"),
+    "False": ("False", "2026-11-20T11:00:00Z"),
+    "True": ("True", None),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), CONDITIONS.values(), ids=CONDITIONS)
+def test_last_report_is_the_heartbeat_of_a_node_that_is_not_ready(
+    status: str, expected: str | None
+) -> None:
+    condition = {
+        "type": "Ready",
+        "status": status,
+        "lastHeartbeatTime": "2026-11-20T11:00:00Z",
+        "lastTransitionTime": "2026-11-20T11:00:41Z",
+    }
+    data = {"metadata": {"name": "worker-2"}, "status": {"conditions": [condition]}}
+    assert parse_object(parse_node, data, what="a Node").reported_at == expected
+
+
+# --------------------------------------------------------------------------------------------------
+# What follows from a node that is only probable
+# --------------------------------------------------------------------------------------------------
+
+WHY: Final = (
+    "probably on worker-2, because the annotation k8s.ovn.org/host-cidrs of Node worker-2 lists "
+    "192.168.5.7"
+)
+PROBABLE: Final = node("worker-2", interface_ips=SECOND)
+
+
+def found_in(snapshot: Snapshot, code: str) -> Finding:
+    """Return the finding with a code."""
+    (finding,) = (
+        one for one in diagnose(correlate(snapshot), snapshot).findings if one.code == code
+    )
+    return finding
+
+
+def down(**changes: Any) -> Snapshot:  # noqa: ANN401 - fields of the Node
+    """Return a client whose probable node is not Ready."""
+    return seen(node("worker-1"), node("worker-2", interface_ips=SECOND, **changes))
+
+
+@pytest.mark.parametrize("ready", [None, False])
+@pytest.mark.parametrize("is_tainted", [True, False])
+def test_probable_node_that_is_not_ready_is_no_fact(
+    *, ready: bool | None, is_tainted: bool
+) -> None:
+    snapshot = down(ready=ready, out_of_service=is_tainted)
+    assert judged(snapshot).verdict is Verdict.UNDETERMINED
+    finding = found_in(snapshot, "RBD113")
+    assert verdict_finding(diagnose(correlate(snapshot), snapshot)) == finding
+    assert f"and is {WHY}, and worker-2 is not Ready." in finding.message
+    advice = " ".join((str(finding.remedy), *(" ".join(one.argv) for one in finding.commands)))
+    for presumed in ("taint", "Power", "off, then", "blocklist", "delete", "cordon"):
+        assert presumed not in advice
+    assert "RBD119" not in codes(snapshot)
+
+
+def test_probable_node_was_not_taken_out_of_service_and_returned() -> None:
+    """A client at its address on another machine does not show that the node runs."""
+    snapshot = down(out_of_service=True)
+    assert judged(snapshot).verdict is Verdict.UNDETERMINED
+    assert "RBD107" not in codes(snapshot)
+
+
+def test_probable_client_is_undetermined_with_the_reason_in_its_sentence() -> None:
+    finding = found_in(down(), "RBD119")
+    assert finding.message.startswith(
+        f"client.5604016 at 192.168.5.7:0/77 holds {PV} and is {WHY}. "
+    )
+    assert "do not conclude from the state of worker-2" in str(finding.remedy)
+
+
+def two_writers(**in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Return worker-1, which has the image mapped, and a second kernel client."""
+    return world(
+        of_image={"watchers": (watcher(), STRANGER)},
+        in_kube={"nodes": (node("worker-1"), PROBABLE), **in_kube},
+    )
+
+
+def test_conflict_with_a_probable_node_says_so_and_stops_nothing() -> None:
+    snapshot = two_writers(pods=(pod(),))
+    diagnosis = diagnose(correlate(snapshot), snapshot)
+    assert diagnosis.verdict is Verdict.CONFLICT
+    finding = found_in(snapshot, "RBD106")
+    assert f"by 2 clients at the same time, on worker-1 and {WHY}, and its" in finding.message
+    assert "client.5604016 at 192.168.5.7:0/77 may be on another machine" in finding.message
+    assert [one.argv[:2] for one in finding.commands] == [("ssh", "worker-2")]
+    assert not any(one.changes for one in finding.commands)
+
+
+def test_pod_without_a_watch_is_no_second_writer_beside_a_client_on_a_probable_node() -> None:
+    """The client may be the pod's: an annotation may list an address that moved."""
+    snapshot = seen(
+        node("worker-1"),
+        PROBABLE,
+        node("worker-3"),
+        pods=(pod(node="worker-3"),),
+        attachments=attached("worker-3"),
+    )
+    diagnosis = diagnose(correlate(snapshot), snapshot)
+    assert diagnosis.verdict is not Verdict.CONFLICT
+    assert found_in(snapshot, "RBD416").severity is Severity.WARNING
+
+
+def test_blocklisted_client_on_a_probable_node_evicts_nothing_there() -> None:
+    entry = BlocklistEntry(network="192.168.5.7", port=0, nonce=77, until="")
+    snapshot = unmapped(
+        of_image={"watchers": (STRANGER,)},
+        in_ceph={"blocklist": (entry,)},
+        in_kube={"nodes": (node("worker-1"), PROBABLE), "pods": (pod(node="worker-2"),)},
+    )
+    finding = found_in(snapshot, "RBD103")
+    assert finding.message.startswith(f"client.5604016 at 192.168.5.7:0/77, {WHY}, is blocklisted:")
+    assert "every new map on that machine fails" in finding.message
+    assert not any(one.changes for one in finding.commands)
+
+
+def test_pod_on_a_lost_node_that_is_only_probable_does_not_prove_that_the_machine_runs() -> None:
+    ending = pod(node="worker-2", deleting_since=LONG_AGO)
+    lost = node("worker-2", interface_ips=SECOND, ready=None)
+    finding = found_in(seen(node("worker-1"), lost, pods=(ending,)), "RBD725")
+    assert f" client.5604016 at 192.168.5.7:0/77 watches the image and is {WHY}:" in finding.message
+    assert "that machine runs" not in f"{finding.message} {finding.remedy}".replace(
+        "whichever machine has it runs", ""
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Where to look first
+# --------------------------------------------------------------------------------------------------
+
+
+def test_candidates_are_checked_first_each_with_its_reason() -> None:
+    nodes = (*TWO, node("worker-3", **IN_USE), node("worker-4"), node("worker-5"))
+    finding = found_in(seen(*nodes, attachments=attached("worker-2")), "RBD119")
+    assert "It may be on worker-2 and worker-3, where no client" in finding.message
+    assert (
+        "Check these nodes first: worker-2, because it has a VolumeAttachment of the volume; "
+        in (str(finding.remedy))
+    )
+    assert [(one.argv[1], one.note) for one in finding.commands] == [
+        ("worker-2", "because it has a VolumeAttachment of the volume"),
+        ("worker-3", "because its kubelet lists the volume in volumesInUse"),
+    ]
+
+
+def test_without_candidates_the_machine_is_to_be_found() -> None:
+    finding = found_in(seen(*TWO), "RBD119")
+    assert "Find the machine that has it." in finding.message
+    assert "first" not in str(finding.remedy)
