@@ -339,6 +339,7 @@ EDGES: Final = (
         condition="no claim has that name, or the claim with that name has another uid",
         target=State.PV_RELEASED,
         taken=(Code.VOLUME_RELEASED, Code.OLDER_VOLUME_LEFT),
+        stuck=(Code.BOUND_TO_GONE_CLAIM,),
     ),
     Edge(
         function=Function.VOLUME,
@@ -503,7 +504,7 @@ RACES: Final = (
         "not released.",
         prevention="Restart kube-controller-manager: it reads all objects again.",
         source="kubernetes#124224, which is open",
-        codes=(),
+        codes=(Code.BOUND_TO_GONE_CLAIM,),
     ),
     Race(
         precondition="Any version until 1.37: claim and PV name each other before they are bound.",

@@ -125,6 +125,20 @@ def claim_named(ref: ObjectRef, context: RuleContext) -> PersistentVolumeClaim |
     return None
 
 
+def is_claim_gone(volume: PersistentVolume, context: RuleContext) -> bool:
+    """Return whether a PV is Bound for a claim that was observed not to exist.
+
+    A PV that was bound a moment ago was perhaps read after the claims.
+    """
+    return (
+        volume.phase == "Bound"
+        and volume.claim is not None
+        and volume.claim.uid is not None
+        and is_over(YOUNG, volume.phase_since, context)
+        and claim_named(volume.claim, context) is None
+    )
+
+
 def users(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
     """Return the pods that name a claim."""
     return tuple(context.kube.pods_by_claim.get(key_of(claim.ref), ()))
@@ -469,10 +483,10 @@ def external_watchers_text(context: RuleContext, volume: PersistentVolume) -> st
     if not found:
         return f"no client outside this cluster has the image of {volume.name} open"
     named = ", ".join(str(subject_of(holder)) for holder in found)
-    return (
-        f"{volume.name}'s image is watched by {named}: no Node of this cluster has the address as "
-        "its InternalIP"
-    )
+    where = "no node of this cluster lists the address"
+    if any(holder.is_node_probable for holder in found):
+        where = "no Node of this cluster has the address as its InternalIP"
+    return f"{volume.name}'s image is watched by {named}: {where}"
 
 
 def hand_over(

@@ -1,4 +1,4 @@
-"""RBD405, RBD406, RBD611, RBD612, RBD64x: PVs without their claim, in the order of syncVolume."""
+"""RBD405, RBD406, RBD611, RBD612, RBD636, RBD64x: PVs without their claim (syncVolume)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.codes import Code
-from rbdagent.commands import command, filled
+from rbdagent.commands import command, filled, kubectl
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     CollectScope,
@@ -52,6 +52,7 @@ from rbdagent.rules.pod_events import decisive_event, is_about_hanging_call
 from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
 from rbdagent.rules.pv_controller import (
     BINDER,
+    CONTROLLER_MANAGER,
     PROVISIONER,
     RETRY_S,
     SILENT,
@@ -59,12 +60,16 @@ from rbdagent.rules.pv_controller import (
     binder,
     claim_named,
     claims_of_target,
+    controller_lease,
     describe_claim,
     describe_volume,
     events_of_volume,
     external_watchers,
+    is_claim_gone,
     is_over,
     is_recent,
+    lapsed,
+    lease_line,
     remove_claim_ref,
     retain,
     since,
@@ -117,6 +122,22 @@ ENTRIES: Final = (
         "with its data, to any claim that fits. To get rid of it: delete the PV, then delete the "
         "image by hand.",
         recovery=Recovery(note="a PV stays Failed until its claimRef is removed"),
+        step=LifecycleStep.RECLAIM,
+    ),
+    # kubernetes#124224: the claim stays in the controller's cache.
+    Entry(
+        Code.BOUND_TO_GONE_CLAIM,
+        Severity.WARNING,
+        "The PV is Bound although its claim is gone: the PV controller has not released it.",
+        remedy="To keep the data, set Retain first: with Delete, the image is deleted as soon as "
+        "the PV is released. Run the command again after half a minute: a controller that is late "
+        "has released the PV by then. If the PV is still Bound, restart kube-controller-manager.",
+        recovery=Recovery(
+            actor=BINDER,
+            condition="kube-controller-manager is restarted",
+            within_s=SYNC_S,
+            note="its cache may keep the deleted claim until then",
+        ),
         step=LifecycleStep.RECLAIM,
     ),
     Entry(
@@ -233,6 +254,53 @@ def released(context: RuleContext) -> Iterator[Finding]:
         yield from _of_existing_claim(context, volume, existing)
     elif volume.phase == "Released" and not _is_wanted(context, volume):
         yield from _of_deleted_claim(context, volume)
+
+
+def bound_to_gone_claim(context: RuleContext) -> Iterator[Finding]:
+    """Report RBD636: syncVolume finds the claim in its cache, and so does nothing.
+
+    If its cache lacks the claim, it asks the API server, and releases the PV (syncVolume). The
+    deletion of a claim queues its PV at once, so this takes a moment only. If
+    kube-controller-manager does not run, RBD627 reports that.
+    """
+    volume = context.volume.persistent_volume
+    if volume is None or volume.claim is None or not is_claim_gone(volume, context):
+        return
+    if _is_wanted(context, volume):
+        return
+    lease = controller_lease(context)
+    if lapsed(lease, context):
+        return
+    loses_image = volume.reclaim_policy == "Delete"
+    yield finding(
+        Code.BOUND_TO_GONE_CLAIM,
+        Subject.of_pv(volume.name),
+        stated(
+            "{volume} is Bound for claim {claim}, which does not exist any more: the PV controller "
+            "has not released it. It does so within seconds, unless {}its cache keeps the deleted "
+            "claim: then only a restart of {} ends that.{}",
+            "it does not run, or " if lease is None else "",
+            CONTROLLER_MANAGER,
+            " Its reclaim policy is Delete: once it is released, its image is deleted."
+            if loses_image
+            else "",
+            volume=volume.name,
+            claim=volume.claim,
+        ),
+        evidence=(
+            f"phase Bound, claimRef {volume.claim}, uid {volume.claim.uid}",
+            f"the claims were observed, and none is {volume.claim}",
+            f"reclaim policy {volume.reclaim_policy}",
+            f"not observed: whether {CONTROLLER_MANAGER} runs"
+            if lease is None
+            else lease_line(lease, context),
+        ),
+        commands=(
+            *retain(volume),
+            describe_volume(volume),
+            kubectl("get pods -l", f"component={CONTROLLER_MANAGER}", namespace="kube-system"),
+        ),
+    )
 
 
 def _is_wanted(context: RuleContext, volume: PersistentVolume) -> bool:
@@ -739,6 +807,7 @@ def _finalizer_left(context: RuleContext, volume: PersistentVolume) -> Finding:
 
 RULES: Final = (
     Rule(320, released, CollectScope.PROVISIONERS | CollectScope.CSI_DRIVERS),
+    Rule(325, bound_to_gone_claim, CollectScope.PROVISIONERS),
     Rule(330, bound_to_two_volumes, CollectScope.PROVISIONERS),
     Rule(340, failed),
     Rule(350, reserved, CollectScope.PROVISIONERS),

@@ -55,6 +55,7 @@ from rbdagent.rules.pv_controller import (
     external_watchers_text,
     fitting,
     hand_over,
+    is_claim_gone,
     is_over,
     knows_all_volumes,
     lapsed,
@@ -881,7 +882,7 @@ def _is_unsettled(context: RuleContext) -> bool:
         # The PV is free: the next step is a claim, not the PV controller.
         volume = None
     return any(claim.phase != "Bound" for claim in claims_of_target(context)) or (
-        volume is not None and volume.phase != "Bound"
+        volume is not None and (volume.phase != "Bound" or is_claim_gone(volume, context))
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from rbdagent.codes import Code
 from rbdagent.correlate.directories import observed_mounts, openers_of
 from rbdagent.correlate.holders import is_ceph_daemon
 from rbdagent.correlate.node_usage import stacked_on
@@ -46,10 +47,13 @@ def momentary(diagnoses: Iterable[Diagnosis]) -> frozenset[Momentary]:
     the two reads, a snapshot seems to be removed under its mapping. A device that is unmapped after
     sysfs was read has no node in /dev. osdc lists each request until
     it is answered, without a time: udev reads a device that nothing uses, and one request seems to
-    hang. A second observation shows whether the state lasts.
+    hang. The PV controller releases a PV right after its claim is gone. A second observation shows
+    whether the state lasts.
     """
     diagnoses = tuple(diagnoses)
-    return frozenset((*_of_mappings(diagnoses), *_of_watches(diagnoses)))
+    return frozenset(
+        (*_of_mappings(diagnoses), *_of_watches(diagnoses), *_of_claims(diagnoses)),
+    )
 
 
 def _of_mappings(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
@@ -76,6 +80,16 @@ def _of_watches(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
         if diagnosis.verdict is Verdict.UNDETERMINED
         and all(holder.transient or is_ceph_daemon(holder) for holder in diagnosis.volume.holders)
         for watcher in watches_for_a_moment(diagnosis.volume)
+    )
+
+
+def _of_claims(diagnoses: Iterable[Diagnosis]) -> Iterator[Momentary]:
+    """Yield the PVs whose claim is gone, and which the PV controller may just be releasing."""
+    return (
+        Momentary(finding.subject.name, diagnosis.verdict)
+        for diagnosis in diagnoses
+        for finding in diagnosis.findings
+        if finding.code == Code.BOUND_TO_GONE_CLAIM
     )
 
 

@@ -639,3 +639,32 @@ def test_pod_that_is_deleted_with_its_claim_waits_for_nothing() -> None:
 
 def test_finalizer_of_another_program_is_named() -> None:
     assert "backup.example.org/hold" in found(REPORTED["RBD652"]["a PV's"], "RBD652").message
+
+
+def test_stopped_controller_is_the_reason_why_a_pv_stays_bound_to_a_gone_claim() -> None:
+    seen = NOT_REPORTED["RBD636"]["the PV controller is down (RBD627)"]
+    assert "its holder has stopped" in found(seen, "RBD627").message
+
+
+@pytest.mark.parametrize(
+    ("leases", "words", "evidence"),
+    [
+        ((CONTROLLERS,), "unless its cache keeps", "renewed"),
+        (UNSEEN, "unless it does not run, or its cache", "not observed"),
+    ],
+    ids=["it runs", "not observed"],
+)
+def test_claim_that_is_gone_says_what_may_keep_its_pv_bound(
+    leases: object, words: str, evidence: str
+) -> None:
+    finding = found(of_volume(phase="Bound", in_kube={"leases": leases}), "RBD636")
+    assert words in finding.message
+    assert any(evidence in line for line in finding.evidence)
+
+
+def test_data_of_a_pv_that_is_to_be_released_is_kept_first() -> None:
+    finding = found(REPORTED["RBD636"]["the PV controller runs"], "RBD636")
+    assert "its image is deleted" in finding.message
+    assert "persistentVolumeReclaimPolicy" in lines_of(finding.commands)[0]
+    kept = found(REPORTED["RBD636"]["with Retain"], "RBD636")
+    assert "its image is deleted" not in kept.message

@@ -336,6 +336,13 @@ REPORTED: Final[dict[str, Table]] = {
         "deleted": life(free(deleting_since=NOW), claims=(wanting(volume_name="pv-free"),)),
     },
     "RBD611": {"never made": of_volume(phase="Available", claim=OURS_BY_NAME)},
+    "RBD636": {
+        "Bound, and its claim is gone": of_volume(phase="Bound"),
+        "with Retain": of_volume(phase="Bound", reclaim_policy="Retain"),
+        "a server that does not date the phase": of_volume(phase="Bound", phase_since=None),
+        "the PV controller runs": of_volume(phase="Bound", in_kube={"leases": (CONTROLLERS,)}),
+        "the PV is to be deleted too": of_volume(phase="Bound", deleting_since=NOW),
+    },
     "RBD612": {
         "in-tree and Delete": of_volume(
             phase="Failed",
@@ -617,6 +624,22 @@ NOT_REPORTED: Final[dict[str, Table]] = {
             volume(claim=OF_OLD, phase="Released", reclaim_policy="Retain"),
             claims=(wanting(volume_name=PV),),
             target=target(),
+        ),
+    },
+    "RBD636": {
+        "the claim exists": life(volume(), claims=(claim(**BOUND),), target=target()),
+        "the claim is going away": life(volume(), claims=(deleted(),), target=target()),
+        "the claims were refused": of_volume(phase="Bound", claims=UNSEEN),
+        "the claim was not requested": unmapped(
+            in_kube={"persistent_volumes": (volume(),), "claims": ()},
+            target=target(kind=TargetKind.DEVICE),
+        ),
+        "it was bound just now": of_volume(phase="Bound", phase_since=SECONDS_AGO),
+        "it is released": of_volume(),
+        "it is reserved by name": of_volume(phase="Bound", claim=OURS_BY_NAME),
+        "it has no claim": of_volume(phase="Bound", claim=None),
+        "the PV controller is down (RBD627)": of_volume(
+            phase="Bound", in_kube={"leases": (DEAD_CONTROLLERS,)}
         ),
     },
     "RBD406": {
