@@ -28,7 +28,8 @@ from rbdagent.correlate.image_references import (
     place_of,
     renamed_images,
 )
-from rbdagent.model import Gap, Listing, NotObserved, PoolRequest, References
+from rbdagent.model import Gap, NotObserved
+from rbdagent.model.inventory import Listing, PoolRequest, References
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,14 +17,8 @@ if TYPE_CHECKING:
 
     from rbdagent.collector import KubeAnswer
     from rbdagent.config import Settings
-    from rbdagent.model import (
-        Diagnosis,
-        DrainCheck,
-        EarlierCheck,
-        ImageIdentity,
-        NodeView,
-        Snapshot,
-    )
+    from rbdagent.model import Diagnosis, ImageIdentity, NodeView, Snapshot
+    from rbdagent.model.drain import DrainCheck, EarlierCheck
 
 _MOST_BYTES: Final = 16 << 20
 """Of the file of the check before: a mapping has half a KiB in it."""
@@ -213,7 +207,7 @@ def _render(check: DrainCheck, snapshot: Snapshot, output: str) -> str:
 
 
 def _exit_code(check: DrainCheck) -> int:
-    from rbdagent.model import DrainState
+    from rbdagent.model.drain import DrainState
 
     codes = {DrainState.BLOCKED: FINDINGS, DrainState.UNKNOWN: _NOT_OBSERVED, DrainState.CLEAR: 0}
     return codes[check.state]

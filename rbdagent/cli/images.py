@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.config import Settings
-    from rbdagent.model import ImageReport, Listing, PoolRequest
+    from rbdagent.model.inventory import ImageReport, Listing, PoolRequest
 
 _INCOMPLETE: Final = 1
 
@@ -80,7 +80,7 @@ def _request(name: str) -> PoolRequest:
     Raises:
         UsageError: it is the name of an image, or empty.
     """
-    from rbdagent.model import PoolRequest
+    from rbdagent.model.inventory import PoolRequest
 
     pool, slash, namespace = name.partition("/")
     if not pool or "/" in namespace or (slash and not namespace):

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from rbdagent.collect.ceph_process import CephProcess
     from rbdagent.config import Settings
-    from rbdagent.model import LintReport, Manifests, Snapshot, SourceCluster, Surroundings
+    from rbdagent.model import Snapshot
+    from rbdagent.model.lint import LintReport, Manifests, SourceCluster, Surroundings
 
 _WANTED: Final = "-f needs a file with manifests, as `kubectl get pv,pvc -o yaml` prints them, or -"
 _OF_CLUSTER: Final = CollectScope.EVERYTHING | (CollectScope.LIFECYCLE & ~CollectScope.LOGS)

@@ -14,14 +14,13 @@ from msgspec import Struct
 from rbdagent.collect.failure import failed
 from rbdagent.collect.monitors import with_monitors
 from rbdagent.collect.worker import Worker
-from rbdagent.model import (
-    Gap,
+from rbdagent.model import Gap, NotObserved
+from rbdagent.model.inventory import (
     ImageFacts,
     JournalEntry,
     JournalKey,
     ListedImage,
     Listing,
-    NotObserved,
     PoolRequest,
 )
 

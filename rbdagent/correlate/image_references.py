@@ -16,12 +16,11 @@ from rbdagent.model import (
     CsiSource,
     ImageIdentity,
     InTreeRbdSource,
-    JournalKey,
-    ListedImage,
     NotObserved,
     OtherSource,
     observed_of,
 )
+from rbdagent.model.inventory import JournalKey, ListedImage
 from rbdagent.parse.csi_image_name import has_name_of_ceph_csi, has_name_of_in_tree, uuids_in
 from rbdagent.parse.handle import composed_handle
 from rbdagent.parse.volume import image_of
@@ -29,12 +28,11 @@ from rbdagent.parse.volume import image_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rbdagent.model import (
+    from rbdagent.model import PersistentVolume, PersistentVolumeClaim
+    from rbdagent.model.inventory import (
         ImageFacts,
         JournalEntry,
         Listing,
-        PersistentVolume,
-        PersistentVolumeClaim,
         References,
         SnapshotContent,
     )

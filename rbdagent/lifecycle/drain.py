@@ -46,16 +46,10 @@ from rbdagent.lifecycle.drain_requests import unclear_requests, waiting_requests
 from rbdagent.model import (
     WEIGHT,
     Diagnosis,
-    DrainCheck,
-    DrainItem,
-    DrainState,
-    DrainStep,
-    EarlierCheck,
     Gap,
     ImageIdentity,
     ImagePresence,
     ImageView,
-    MappedVolume,
     Node,
     NotObserved,
     OtherSource,
@@ -67,6 +61,14 @@ from rbdagent.model import (
     TargetKind,
     Watcher,
     observed_of,
+)
+from rbdagent.model.drain import (
+    DrainCheck,
+    DrainItem,
+    DrainState,
+    DrainStep,
+    EarlierCheck,
+    MappedVolume,
 )
 from rbdagent.parse.volume import DRIVER_SUFFIX
 from rbdagent.rules import FINDINGS, MOST_COMMANDS, diagnose

@@ -12,13 +12,10 @@ from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.lifecycle.drain_pods import stays
 from rbdagent.model import (
     Diagnosis,
-    DrainItem,
-    DrainStep,
     Finding,
     Gap,
     Holder,
     HolderVerdict,
-    MappedVolume,
     Mapping,
     NotObserved,
     ProcessRef,
@@ -32,6 +29,7 @@ from rbdagent.model import (
     observed_of,
     unobserved,
 )
+from rbdagent.model.drain import DrainItem, DrainStep, MappedVolume
 from rbdagent.parse.foreign import foreign, reported
 from rbdagent.rules import FINDINGS
 from rbdagent.rules.context import subject_of

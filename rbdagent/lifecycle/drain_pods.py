@@ -9,9 +9,6 @@ from rbdagent.correlate.holders import is_finished, runs
 from rbdagent.correlate.index import kube_index
 from rbdagent.model import (
     DisruptionBudget,
-    DrainItem,
-    DrainMove,
-    DrainStep,
     Gap,
     NotObserved,
     OtherSource,
@@ -20,6 +17,7 @@ from rbdagent.model import (
     Subject,
     observed_of,
 )
+from rbdagent.model.drain import DrainItem, DrainMove, DrainStep
 from rbdagent.parse.selector import selects
 from rbdagent.verdicts.volume_verdict import may_volume_be_shared
 

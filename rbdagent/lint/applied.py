@@ -15,8 +15,6 @@ from rbdagent.correlate.names import key_of
 from rbdagent.correlate.pv_matching import is_reserved_for, objections, refusals
 from rbdagent.model import (
     KubeView,
-    Manifest,
-    Manifests,
     NotObserved,
     ObjectRef,
     PersistentVolume,
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
     from rbdagent.correlate.index import Key, KubeIndex
+    from rbdagent.model.lint import Manifest, Manifests
 
 _T = TypeVar("_T")
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rbdagent.lint.context import LintContext
-    from rbdagent.model import Manifest, ObjectRef, Problem
+    from rbdagent.model import ObjectRef
+    from rbdagent.model.lint import Manifest, Problem
 
 _WAITS: Final = "WaitForFirstConsumer"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"

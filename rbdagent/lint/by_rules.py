@@ -15,7 +15,6 @@ from rbdagent.lint.context import subject_of
 from rbdagent.lint.entries import problem
 from rbdagent.model import (
     Finding,
-    Manifest,
     PersistentVolume,
     PersistentVolumeClaim,
     Severity,
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rbdagent.lint.context import LintContext
-    from rbdagent.model import Problem, Subject
+    from rbdagent.model import Subject
+    from rbdagent.model.lint import Manifest, Problem
 
 
 class Advice(NamedTuple):

@@ -10,11 +10,8 @@ from msgspec import Struct
 from rbdagent.correlate.index import KubeIndex, kube_index
 from rbdagent.correlate.names import key_of
 from rbdagent.model import (
-    ContentManifest,
     CsiSource,
     KubeView,
-    Manifest,
-    Manifests,
     NotObserved,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -22,9 +19,9 @@ from rbdagent.model import (
     StorageClass,
     Subject,
     SubjectKind,
-    Surroundings,
     observed_of,
 )
+from rbdagent.model.lint import ContentManifest, Manifest, Manifests, Surroundings
 from rbdagent.parse.handle import composed_handle
 
 if TYPE_CHECKING:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.codes import Code
-from rbdagent.model import LifecycleStep, Problem, Severity
+from rbdagent.model import LifecycleStep, Severity
+from rbdagent.model.lint import Problem
 from rbdagent.rules import FINDINGS
 from rbdagent.rules.entry import Entry
 
 if TYPE_CHECKING:
-    from rbdagent.model import Manifest, Sentence, Subject
+    from rbdagent.model import Sentence, Subject
+    from rbdagent.model.lint import Manifest
 
 _WITHOUT_UID: Final = "remove uid and resourceVersion from its claimRef"
 

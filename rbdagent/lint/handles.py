@@ -17,7 +17,6 @@ from rbdagent.lint.context import subject_of
 from rbdagent.lint.entries import problem
 from rbdagent.model import (
     ClusterView,
-    CsiConfig,
     CsiSource,
     NotObserved,
     OtherSource,
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rbdagent.lint.context import LintContext
-    from rbdagent.model import KubeView, Manifest, Problem
+    from rbdagent.model import KubeView
+    from rbdagent.model.lint import CsiConfig, Manifest, Problem
 
 OF_VOLUME: Final = "spec.csi.volumeHandle"
 """The field of a PV with its handle."""

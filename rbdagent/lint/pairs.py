@@ -14,20 +14,15 @@ from rbdagent.correlate.index import by_each
 from rbdagent.correlate.names import key_of
 from rbdagent.correlate.pv_matching import size_text
 from rbdagent.lint.context import subject_of
-from rbdagent.model import (
-    CleanPair,
-    ObjectRef,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Severity,
-)
+from rbdagent.model import ObjectRef, PersistentVolume, PersistentVolumeClaim, Severity
+from rbdagent.model.lint import CleanPair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rbdagent.correlate.index import Key
     from rbdagent.lint.context import LintContext
-    from rbdagent.model import Manifest, Problem
+    from rbdagent.model.lint import Manifest, Problem
 
 Json = dict[str, Any]
 

@@ -14,12 +14,14 @@ from rbdagent.lint.by_rules import findings_of_rules
 from rbdagent.lint.context import LintContext
 from rbdagent.lint.gaps import gaps_of, unread_facts
 from rbdagent.lint.pairs import clean_pairs
-from rbdagent.model import WEIGHT, LintReport
+from rbdagent.model import WEIGHT
+from rbdagent.model.lint import LintReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import Manifests, Problem, Snapshot, Surroundings
+    from rbdagent.model import Snapshot
+    from rbdagent.model.lint import Manifests, Problem, Surroundings
 
 
 def lint(snapshot: Snapshot, manifests: Manifests, around: Surroundings) -> LintReport:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from rbdagent.errors import ParseError
-from rbdagent.model import CsiConfig, PoolMapping
+from rbdagent.model.lint import CsiConfig, PoolMapping
 
 Json = dict[str, Any]
 

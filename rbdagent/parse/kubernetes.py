@@ -28,13 +28,13 @@ from rbdagent.model import (
     PublishedSummary,
     Requirement,
     Severity,
-    SnapshotContent,
     StorageClass,
     Verdict,
     VolumeAttachment,
     VolumeSource,
     Workload,
 )
+from rbdagent.model.inventory import SnapshotContent
 from rbdagent.parse.address import parse_address
 from rbdagent.parse.ceph_keys import without_keys
 from rbdagent.parse.labels import image_keys_in, unmapped_keys_in

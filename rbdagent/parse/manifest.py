@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from rbdagent.errors import ParseError
-from rbdagent.model import (
+from rbdagent.model.lint import (
     ContentManifest,
     Manifest,
     ManifestObject,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from rbdagent.model import TrashEntry, TrashSource
+from rbdagent.model.inventory import TrashEntry, TrashSource
 from rbdagent.parse.rbd_objects import time_of
 
 _HEAD: Final = struct.Struct("<BBIBI")

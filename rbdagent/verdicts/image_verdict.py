@@ -17,16 +17,14 @@ from rbdagent.correlate.image_references import (
     listed_images,
     place_of,
 )
-from rbdagent.model import (
+from rbdagent.model import NotObserved, first_unobserved, observed_of
+from rbdagent.model.inventory import (
     ImageFacts,
     ImageReport,
     ImageVerdict,
     JudgedImage,
-    NotObserved,
     Origin,
     TrashSource,
-    first_unobserved,
-    observed_of,
 )
 from rbdagent.parse.csi_image_name import (
     has_name_of_ceph_csi,
@@ -39,13 +37,8 @@ from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.times import age
 
 if TYPE_CHECKING:
-    from rbdagent.model import (
-        ImageSpec,
-        JournalEntry,
-        ListedImage,
-        References,
-        Watcher,
-    )
+    from rbdagent.model import ImageSpec, Watcher
+    from rbdagent.model.inventory import JournalEntry, ListedImage, References
 
 CLUSTER_NAME: Final = "csi.ceph.com/cluster/name"
 _VOLUME: Final = "csi.storage.k8s.io/pv/name"

@@ -146,6 +146,20 @@ def test_help_and_version_import_neither_kubernetes_nor_rados() -> None:
         subprocess.run([sys.executable, "-c", code, verb], check=True, capture_output=True)
 
 
+def test_an_observing_verb_imports_no_types_of_other_verbs() -> None:
+    code = (
+        "import sys; from rbdagent.cli import run; run(sys.argv[1:]);"
+        "print(sorted(name for name in sys.modules if name.startswith('rbdagent.model.')))"
+    )
+    words = ("who-holds", "pvc/default/data", "--no-ceph", "--no-kube")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], check=True, capture_output=True, text=True
+    )
+    loaded = done.stdout.splitlines()[-1]
+    assert "'rbdagent.model.kubernetes'" in loaded
+    assert [name for name in ("drain", "inventory", "lint") if f"model.{name}'" in loaded] == []
+
+
 @pytest.mark.parametrize(
     ("flags", "is_logged"), [((), False), (("--log-format=json",), False), (("--debug",), True)]
 )

@@ -10,19 +10,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from rbdagent.lint.report import lint
-from rbdagent.model import (
-    CephView,
-    CsiConfig,
-    LintReport,
-    Manifests,
-    NotObserved,
-    Problem,
-    Snapshot,
-    StorageClass,
-    Surroundings,
-    Target,
-    TargetKind,
-)
+from rbdagent.model import CephView, NotObserved, Snapshot, StorageClass, Target, TargetKind
+from rbdagent.model.lint import CsiConfig, LintReport, Manifests, Problem, Surroundings
 from rbdagent.parse.manifest import joined_manifests, parse_manifests
 from tests.support.snapshots import DRIVER, HANDLE, PV, SPEC, cluster, image_view, unmapped
 

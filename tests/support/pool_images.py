@@ -11,19 +11,21 @@ from msgspec.structs import replace
 from rbdagent.correlate.image_references import Found, Observed, place_of
 from rbdagent.model import (
     CsiSource,
-    ImageFacts,
-    ImageReport,
     ImageSpec,
     InTreeRbdSource,
+    NotObserved,
+    ObjectRef,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from rbdagent.model.inventory import (
+    ImageFacts,
+    ImageReport,
     JournalEntry,
     JudgedImage,
     ListedImage,
     ListedPool,
     Listing,
-    NotObserved,
-    ObjectRef,
-    PersistentVolume,
-    PersistentVolumeClaim,
     References,
     SnapshotContent,
 )

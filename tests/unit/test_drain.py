@@ -27,10 +27,6 @@ from rbdagent.model import (
     BlocklistEntry,
     CephView,
     DisruptionBudget,
-    DrainCheck,
-    DrainState,
-    DrainStep,
-    EarlierCheck,
     Gap,
     ImagePresence,
     IoCounters,
@@ -46,6 +42,7 @@ from rbdagent.model import (
     Workload,
     observed_of,
 )
+from rbdagent.model.drain import DrainCheck, DrainState, DrainStep, EarlierCheck
 from rbdagent.report.json.drain import drain_report, load_earlier
 from rbdagent.report.text.drain import HEADINGS, drain_text
 from rbdagent.report.text.layout import Layout

@@ -12,23 +12,25 @@ from msgspec.structs import replace
 from rbdagent.correlate.image_references import Found, ImageReferences, facts_to_read
 from rbdagent.model import (
     EntityAddress,
-    ImageFacts,
     ImageSpec,
-    ImageVerdict,
-    InlineVolume,
     InTreeRbdSource,
-    JudgedImage,
-    ListedImage,
     NotObserved,
     ObjectRef,
-    Origin,
     OtherSource,
     PersistentVolume,
-    References,
     ServiceAddress,
+    Watcher,
+)
+from rbdagent.model.inventory import (
+    ImageFacts,
+    ImageVerdict,
+    InlineVolume,
+    JudgedImage,
+    ListedImage,
+    Origin,
+    References,
     TrashEntry,
     TrashSource,
-    Watcher,
 )
 from tests.support.pool_images import (
     CLAIM_UID,

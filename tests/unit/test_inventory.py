@@ -21,7 +21,7 @@ from tests.support.snapshots import NOWHERE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import Listing, References
+    from rbdagent.model.inventory import Listing, References
 
 ACCESS: Final = KubeAccess(kubeconfig=Path("/none"), context=None, timeout_s=1)
 IMAGE: Final = listed()

@@ -17,23 +17,19 @@ from rbdagent.lint.applied import applied
 from rbdagent.lint.by_rules import ADVICE
 from rbdagent.lint.entries import ENTRIES
 from rbdagent.model import (
-    CsiConfig,
     CSINode,
     ImagePresence,
     KubeView,
-    LintReport,
     NotObserved,
     ObjectRef,
-    PoolMapping,
     Severity,
     Snapshot,
     Source,
-    SourceCluster,
     SourceState,
-    Surroundings,
     Workload,
     observed_of,
 )
+from rbdagent.model.lint import CsiConfig, LintReport, PoolMapping, SourceCluster, Surroundings
 from rbdagent.parse.manifest import joined_manifests, parse_manifests
 from rbdagent.rules import FINDINGS
 from tests.support.manifests import (

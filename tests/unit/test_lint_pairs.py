@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import assume, given, settings
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rbdagent.lint.pairs import SOLVED
-from rbdagent.model import CleanPair, StorageClass
+from rbdagent.model.lint import CleanPair
 from tests.support.manifests import (
     BIND_COMPLETED,
     CLAIM_REF,
@@ -22,6 +22,9 @@ from tests.support.manifests import (
     pvc,
 )
 from tests.support.snapshots import PV
+
+if TYPE_CHECKING:
+    from rbdagent.model import StorageClass
 
 Json = dict[str, Any]
 

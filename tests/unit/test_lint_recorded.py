@@ -17,9 +17,9 @@ from rbdagent.model import (
     PersistentVolume,
     PersistentVolumeClaim,
     Snapshot,
-    Surroundings,
     observed_of,
 )
+from rbdagent.model.lint import Surroundings
 from rbdagent.report.snapshot import load_snapshot
 from tests.support.cli_runner import ROOT
 from tests.support.manifests import UNASKED, WHOLE, codes_of, linted

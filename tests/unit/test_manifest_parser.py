@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from rbdagent.errors import ParseError
-from rbdagent.model import CsiSource, Manifests, ObjectRef, PersistentVolume, SecretRef
+from rbdagent.model import CsiSource, ObjectRef, PersistentVolume
+from rbdagent.model.lint import Manifests, SecretRef
 from rbdagent.parse.documents import MOST_BYTES, parse_documents
 from rbdagent.parse.manifest import joined_manifests, parse_manifests
 from tests.support.manifests import SECRET, content, listed, pv, pvc, storage_class

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from rbdagent.model import TrashSource
+from rbdagent.model.inventory import TrashSource
 from rbdagent.parse.csi_image_name import (
     has_name_of_ceph_csi,
     is_of_snapshot,

@@ -19,13 +19,8 @@ from rbdagent.collect.failure import not_observed
 from rbdagent.collect.parallel import all_of, once_for_all_threads
 from rbdagent.commands import command, line_of
 from rbdagent.errors import SourceError
-from rbdagent.model import (
-    ImageFacts,
-    ImageIdentity,
-    ImageSpec,
-    JournalEntry,
-    NotObserved,
-)
+from rbdagent.model import ImageIdentity, ImageSpec, NotObserved
+from rbdagent.model.inventory import ImageFacts, JournalEntry
 from rbdagent.parse.csi_image_name import is_temporary, journal_uuid
 from rbdagent.parse.rbd_objects import time_of
 
@@ -33,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rbdagent.collect.ceph.connection import Cluster
-    from rbdagent.model import JournalKey, ListedImage, ServiceAddress
+    from rbdagent.model import ServiceAddress
+    from rbdagent.model.inventory import JournalKey, ListedImage
 
     Handle = Any  # rados.Ioctx or rbd.Image: the bindings carry no types
 

@@ -10,13 +10,14 @@ from rbdagent.collect.ceph.image_facts import ABSENT, journal_of, read_facts
 from rbdagent.collect.ceph.pool_images import list_pools
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.parallel import all_of, start
-from rbdagent.model import Gap, JournalEntry, Listing, NotObserved
+from rbdagent.model import Gap, NotObserved
+from rbdagent.model.inventory import JournalEntry, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rbdagent.collect.ceph.access import CephAccess
-    from rbdagent.model import (
+    from rbdagent.model.inventory import (
         ImageFacts,
         JournalKey,
         ListedImage,

@@ -21,14 +21,8 @@ from rbdagent.collect.failure import not_observed
 from rbdagent.collect.parallel import all_of
 from rbdagent.commands import command, line_of
 from rbdagent.errors import SourceError
-from rbdagent.model import (
-    Gap,
-    ImageIdentity,
-    ImageSpec,
-    ListedImage,
-    ListedPool,
-    NotObserved,
-)
+from rbdagent.model import Gap, ImageIdentity, ImageSpec, NotObserved
+from rbdagent.model.inventory import ListedImage, ListedPool
 from rbdagent.parse.rbd_objects import name_in_directory
 from rbdagent.parse.trash import trash_entry
 
@@ -36,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rbdagent.collect.ceph.connection import Cluster
-    from rbdagent.model import PoolRequest
+    from rbdagent.model.inventory import PoolRequest
 
     Handle = Any  # rados.Ioctx: the bindings carry no types
 

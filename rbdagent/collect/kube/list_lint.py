@@ -12,16 +12,8 @@ from rbdagent.collect.failure import not_observed
 from rbdagent.collect.kube.client import segment
 from rbdagent.collect.kube.list_cluster import observe_cluster
 from rbdagent.collect.kube.requests import found_object, listed
-from rbdagent.model import (
-    CollectScope,
-    CsiConfig,
-    Manifests,
-    NotObserved,
-    PersistentVolumeClaim,
-    SourceCluster,
-    Surroundings,
-    separated,
-)
+from rbdagent.model import CollectScope, NotObserved, PersistentVolumeClaim, separated
+from rbdagent.model.lint import CsiConfig, Manifests, SourceCluster, Surroundings
 from rbdagent.parse.csi_config import CONFIG_MAPS, parse_csi_config
 
 if TYPE_CHECKING:

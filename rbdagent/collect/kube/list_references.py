@@ -15,7 +15,8 @@ from rbdagent.collect.kube.requests import (
     objects,
 )
 from rbdagent.errors import ParseError, SourceError
-from rbdagent.model import InlineVolume, NotObserved, References, SnapshotContent, derived
+from rbdagent.model import NotObserved, derived
+from rbdagent.model.inventory import InlineVolume, References, SnapshotContent
 from rbdagent.parse import kubernetes as read
 
 if TYPE_CHECKING:

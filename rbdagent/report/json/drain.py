@@ -11,7 +11,7 @@ from rbdagent import model
 from rbdagent.commands import command, sentence_of
 from rbdagent.errors import ParseError
 from rbdagent.lifecycle.drain import next_commands
-from rbdagent.model import ImageIdentity, ImageSpec, NotObserved
+from rbdagent.model import ImageIdentity, ImageSpec, NotObserved, drain
 from rbdagent.parse.address import parse_address
 from rbdagent.report.json.findings import Command, Subject, commands, subject
 from rbdagent.report.json.output import Code, Object, Output, Time
@@ -19,7 +19,8 @@ from rbdagent.report.json.sources import Gap, Sources, gaps, sources
 from rbdagent.report.json.volume import Image, image
 
 if TYPE_CHECKING:
-    from rbdagent.model import DrainCheck, EarlierCheck, MappedVolume, Snapshot
+    from rbdagent.model import Snapshot
+    from rbdagent.model.drain import DrainCheck, EarlierCheck, MappedVolume
 
 
 class DrainItem(Object, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ class DrainItem(Object, frozen=True, kw_only=True):
     The code is that of the finding that it is; null if no finding reports it.
     """
 
-    step: model.DrainStep
+    step: drain.DrainStep
     code: Code | None
     subject: str
     about: Subject
@@ -78,7 +79,7 @@ class DrainReport(Output, frozen=True, kw_only=True):
     observed_at: Time
     node: str
     phase: Literal["before", "after"]
-    state: model.DrainState
+    state: drain.DrainState
     items: tuple[DrainItem, ...]
     moves: tuple[DrainMove, ...] | None
     mappings: tuple[DrainMapping, ...] | None
@@ -111,7 +112,7 @@ def drain_report(check: DrainCheck, snapshot: Snapshot) -> DrainReport:
     )
 
 
-def _item(item: model.DrainItem) -> DrainItem:
+def _item(item: drain.DrainItem) -> DrainItem:
     return DrainItem(
         step=item.step,
         code=item.code or None,
@@ -124,7 +125,7 @@ def _item(item: model.DrainItem) -> DrainItem:
     )
 
 
-def _move(move: model.DrainMove) -> DrainMove:
+def _move(move: drain.DrainMove) -> DrainMove:
     return DrainMove(
         namespace=move.pod.namespace,
         pod=move.pod.name,
@@ -211,7 +212,7 @@ def load_earlier(content: bytes, *, node: str, where: str) -> EarlierCheck:
         raise _no_check(where, "a check before the drain, without --after")
     if file.mappings is None:
         raise _no_check(where, "a check that observed the mappings of the node")
-    return model.EarlierCheck(
+    return drain.EarlierCheck(
         boot_id=file.boot.id, mappings=tuple(_earlier(one, where) for one in file.mappings)
     )
 
@@ -224,7 +225,7 @@ def _no_check(where: str, expected: str) -> ParseError:
 
 def _earlier(mapping: _MappingInFile, where: str) -> MappedVolume:
     found, address = mapping.image, mapping.client_address
-    return model.MappedVolume(
+    return drain.MappedVolume(
         device=mapping.device,
         verdict=mapping.verdict,
         image=None

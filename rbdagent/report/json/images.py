@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from rbdagent import model
-from rbdagent.model import ImageFacts, NotObserved
+from rbdagent.model import NotObserved, inventory
+from rbdagent.model.inventory import ImageFacts
 from rbdagent.report.json.output import Object, Output, Time
 from rbdagent.report.json.sources import Gap
 from rbdagent.report.json.volume import Image
@@ -19,7 +20,7 @@ _T = TypeVar("_T")
 class Trash(Object, frozen=True, kw_only=True):
     """The entry of an image in the trash of its pool."""
 
-    source: model.TrashSource | None
+    source: inventory.TrashSource | None
     since: Time | None
     until: Time | None
 
@@ -65,13 +66,13 @@ class PoolImage(Object, frozen=True, kw_only=True):
 
     image: Image
     cluster: str
-    verdict: model.ImageVerdict
+    verdict: inventory.ImageVerdict
     reason: str
     hint: str
     references: tuple[str, ...]
     names: str | None
     """The PV or VolumeSnapshotContent that its metadata or the journal names."""
-    origin: model.Origin | None
+    origin: inventory.Origin | None
     trash: Trash | None
     facts: Facts | None
     facts_not_read: str | None
@@ -108,14 +109,14 @@ class ImageList(Output, frozen=True, kw_only=True):
     gaps: tuple[Gap, ...]
 
 
-def image_list(report: model.ImageReport, items: Iterable[model.JudgedImage]) -> ImageList:
+def image_list(report: inventory.ImageReport, items: Iterable[inventory.JudgedImage]) -> ImageList:
     """Return the output of ``images -o json``.
 
     Args:
         report: the verdicts.
         items: the images to list.
     """
-    counts = dict.fromkeys(map(str, model.ImageVerdict), 0)
+    counts = dict.fromkeys(map(str, inventory.ImageVerdict), 0)
     for one in report.images:
         counts[one.verdict] += 1
     return ImageList(
@@ -131,7 +132,7 @@ def image_list(report: model.ImageReport, items: Iterable[model.JudgedImage]) ->
     )
 
 
-def _pool(pool: model.ListedPool) -> Pool:
+def _pool(pool: inventory.ListedPool) -> Pool:
     return Pool(
         cluster=pool.cluster,
         fsid=pool.fsid,
@@ -141,7 +142,7 @@ def _pool(pool: model.ListedPool) -> Pool:
     )
 
 
-def _item(one: model.JudgedImage) -> PoolImage:
+def _item(one: inventory.JudgedImage) -> PoolImage:
     image, trash = one.image, one.image.trash
     return PoolImage(
         image=Image(

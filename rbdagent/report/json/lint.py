@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from rbdagent import model
 from rbdagent.commands import sentence_of
+from rbdagent.model import lint
 from rbdagent.report.json.findings import Subject
 from rbdagent.report.json.output import Code, Object, Output, Time
 from rbdagent.report.json.sources import Gap, Sources, sources
@@ -80,7 +81,7 @@ class LintReport(Output, frozen=True, kw_only=True):
     sources: Sources
 
 
-def lint_report(found: model.LintReport, snapshot: model.Snapshot) -> LintReport:
+def lint_report(found: lint.LintReport, snapshot: model.Snapshot) -> LintReport:
     """Return the output of ``lint -o json``."""
     objects = [item.object for item in found.manifests.items]
 
@@ -93,7 +94,7 @@ def lint_report(found: model.LintReport, snapshot: model.Snapshot) -> LintReport
             claims=count(model.PersistentVolumeClaim),
             persistent_volumes=count(model.PersistentVolume),
             storage_classes=count(model.StorageClass),
-            volume_snapshot_contents=count(model.ContentManifest),
+            volume_snapshot_contents=count(lint.ContentManifest),
             omitted=dict(found.manifests.others),
         ),
         problems=tuple(map(_problem, found.problems)),
@@ -113,7 +114,7 @@ def lint_report(found: model.LintReport, snapshot: model.Snapshot) -> LintReport
     )
 
 
-def _problem(known: model.Problem) -> Problem:
+def _problem(known: lint.Problem) -> Problem:
     return Problem(
         code=known.code,
         severity=known.severity,

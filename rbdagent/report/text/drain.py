@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import sentence_of
 from rbdagent.lifecycle.drain import next_commands
-from rbdagent.model import DrainState, DrainStep, NotObserved
+from rbdagent.model import NotObserved
+from rbdagent.model.drain import DrainState, DrainStep
 from rbdagent.report.text.findings import command_lines, next_text
 from rbdagent.report.text.footer import footer
 from rbdagent.report.text.layout import (
@@ -33,7 +34,8 @@ from rbdagent.verdicts.timing import age, age_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rbdagent.model import Command, DrainCheck, DrainItem, DrainMove, Gap, Snapshot
+    from rbdagent.model import Command, Gap, Snapshot
+    from rbdagent.model.drain import DrainCheck, DrainItem, DrainMove
 
 HEADINGS: Final = {
     DrainStep.DATA_AT_RISK: "Data at risk: do not drain before this is resolved",

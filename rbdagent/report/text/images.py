@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rbdagent.commands import command
-from rbdagent.model import ImageFacts, ImageVerdict, NotObserved, Origin, observed_of
+from rbdagent.model import NotObserved, observed_of
+from rbdagent.model.inventory import ImageFacts, ImageVerdict, Origin
 from rbdagent.parse.foreign import foreign_name
 from rbdagent.report.sizes import size_text
 from rbdagent.report.text.findings import next_text
@@ -24,7 +25,8 @@ from rbdagent.report.text.layout import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rbdagent.model import Command, Gap, ImageReport, JournalEntry, JudgedImage, TrashEntry
+    from rbdagent.model import Command, Gap
+    from rbdagent.model.inventory import ImageReport, JournalEntry, JudgedImage, TrashEntry
 
 _T = TypeVar("_T")
 _TITLES: Final = {

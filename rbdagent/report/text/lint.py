@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, sentence_of
 from rbdagent.lint.pairs import SOLVED
 from rbdagent.model import (
-    ContentManifest,
     PersistentVolume,
     PersistentVolumeClaim,
     Severity,
     SourceState,
     StorageClass,
 )
+from rbdagent.model.lint import ContentManifest
 from rbdagent.report.text.findings import next_text
 from rbdagent.report.text.layout import (
     BOLD,
@@ -34,7 +34,8 @@ from rbdagent.report.text.layout import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rbdagent.model import Command, Gap, LintReport, Problem, Snapshot
+    from rbdagent.model import Command, Gap, Snapshot
+    from rbdagent.model.lint import LintReport, Problem
 
 _MOST_OF_CODE: Final = 3
 """Problems with one code that are printed in full: all PVs of a backup may have the same."""
