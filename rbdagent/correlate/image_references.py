@@ -101,7 +101,12 @@ class ImageReferences:
         self._volumes = observed_of(references.volumes)
         contents = observed_of(references.snapshots)
         self._by_name = by_each(
-            (name, named) for name, named in (*_names_of_all(self._volumes), *_inline(references))
+            (name, named)
+            for name, named in (
+                *_names_of_all(self._volumes),
+                *_inline(references),
+                *_names_of_contents(contents),
+            )
         )
         self._by_uuid = by_each((*_uuids(self._volumes), *_uuids_of_contents(contents)))
         self._volume_names = {volume.name: volume for volume in self._volumes}
@@ -224,11 +229,26 @@ def _last_uuid(handle: str) -> str | None:
 
 
 def _uuids_of_contents(contents: Iterable[SnapshotContent]) -> Iterator[tuple[str, Found]]:
+    """Yield the uuids of snapshots, and of the volumes of which a snapshot does not exist yet.
+
+    The driver needs the volume until then (CreateSnapshot); its PV may be deleted before that.
+    """
     for content in contents:
-        uuid = _last_uuid(content.handle) if content.handle else None
+        handle, kind = content.handle or content.volume_handle or "", "snapshot"
+        if not content.handle:
+            kind = "volume"
+        uuid = _last_uuid(handle)
         if uuid is not None:
             reference = f"volumesnapshotcontent/{content.name}"
-            yield uuid, Found(reference, "has its uuid in the snapshot handle")
+            yield uuid, Found(reference, f"has its uuid in the {kind} handle")
+
+
+def _names_of_contents(contents: Iterable[SnapshotContent]) -> Iterator[tuple[str, _Named]]:
+    """Yield the volume handles of contents without a snapshot: that of a static PV is a name."""
+    for content in contents:
+        if content.volume_handle and not content.handle:
+            found = Found(f"volumesnapshotcontent/{content.name}", "names it in its volume handle")
+            yield content.volume_handle, _Named(found, "", None, None)
 
 
 # --------------------------------------------------------------------------------------------------

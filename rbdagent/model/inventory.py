@@ -155,6 +155,8 @@ class SnapshotContent(Struct, frozen=True, kw_only=True):
     driver: str
     handle: str | None = None
     """Of the snapshot; None until the driver has created it."""
+    volume_handle: str | None = None
+    """``spec.source.volumeHandle``: of the volume of which the driver makes the snapshot."""
     snapshot: ObjectRef | None = None
     """The VolumeSnapshot; its uid is in the name that the driver was given."""
 

@@ -156,11 +156,12 @@ def snapshot_content(data: Json) -> SnapshotContent:
     """
     spec, status = data["spec"], data.get("status") or {}
     snapshot = spec.get("volumeSnapshotRef") or {}
-    given = (spec.get("source") or {}).get("snapshotHandle")
+    source = spec.get("source") or {}
     return SnapshotContent(
         name=data["metadata"]["name"],
         driver=spec.get("driver") or "",
-        handle=status.get("snapshotHandle") or given or None,
+        handle=status.get("snapshotHandle") or source.get("snapshotHandle") or None,
+        volume_handle=source.get("volumeHandle") or None,
         snapshot=ObjectRef(
             namespace=snapshot.get("namespace") or "",
             name=snapshot.get("name") or "",

@@ -90,7 +90,9 @@ class _Case(NamedTuple):
 
 def _missing_references(references: References) -> NotObserved | None:
     """Return why no volume's image can be unclaimed; None if everything was observed."""
-    return first_unobserved((references.volumes, references.claims, references.inline))
+    return first_unobserved(
+        (references.volumes, references.claims, references.inline, references.snapshots)
+    )
 
 
 def _own_names(
@@ -175,7 +177,7 @@ def _unreferred(image: ListedImage, facts: ImageFacts, case: _Case) -> JudgedIma
         return _judged(image, facts, *used, names=_names(image, facts))
     if is_temporary(image.spec.name):
         return _temporary(image, facts, ())
-    missing = _undecided(image, facts, case)
+    missing = _undecided(facts, case)
     if missing is None and not _is_made_by_kubernetes(image, facts):
         return _judged(
             image,
@@ -309,7 +311,7 @@ def _few(names: tuple[str, ...]) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _undecided(image: ListedImage, facts: ImageFacts, case: _Case) -> NotObserved | None:
+def _undecided(facts: ImageFacts, case: _Case) -> NotObserved | None:
     """Return which deciding fact was not observed; None if all were."""
     references = case.observed.references
     missing = first_unobserved(
@@ -317,7 +319,7 @@ def _undecided(image: ListedImage, facts: ImageFacts, case: _Case) -> NotObserve
             references.volumes,
             references.claims,
             references.inline,
-            references.snapshots if _is_snapshot(image, facts) else (),
+            references.snapshots,
             facts.watchers,
             facts.snapshots,
             facts.children,

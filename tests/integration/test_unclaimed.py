@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 POOL: Final = "unclaimed"
 NAMES: Final = (
     "owned", "gone", "theirs", "snap", "source", "clone", "temp", "thrown", "held", "renamed",
-    "spaced", "migrated", "parent",
+    "spaced", "migrated", "parent", "asked",
 )  # fmt: skip
 UUIDS: Final = {
     name: f"{number:08d}-1111-2222-3333-{number:012d}" for number, name in enumerate(NAMES, start=1)
@@ -60,7 +60,17 @@ def pool(ceph: CephCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     ceph.create_pool(POOL)
     ceph.create_pool("elsewhere")
     ceph.rbd("namespace", "create", f"{POOL}/team")
-    for name in ("owned", "gone", "theirs", "source", "thrown", "held", "migrated", "parent"):
+    for name in (
+        "owned",
+        "gone",
+        "theirs",
+        "source",
+        "thrown",
+        "held",
+        "migrated",
+        "parent",
+        "asked",
+    ):
         ceph.create_image(f"{POOL}/{vol(name)}")
     for spec in (f"csi-snap-{UUIDS['snap']}", f"{vol('temp')}-temp", "orders-backup", "vm-disk-1"):
         ceph.create_image(f"{POOL}/{spec}")
@@ -103,11 +113,15 @@ def api() -> Iterator[FakeApi]:
         "spec": {"driver": "rbd.csi.ceph.com"},
         "status": {"snapshotHandle": handle("snap")},
     }
+    asked = {
+        "metadata": {"name": "snapcontent-2"},
+        "spec": {"driver": "rbd.csi.ceph.com", "source": {"volumeHandle": handle("asked")}},
+    }
     fake.lists = {
         "persistentvolumes": [pv("owned"), pv("renamed"), pv("clone")],
         "persistentvolumeclaims": [],
         "pods": [],
-        "volumesnapshotcontents": [content],
+        "volumesnapshotcontents": [content, asked],
     }
     yield fake
     fake.stop()
@@ -162,6 +176,7 @@ def test_each_image_has_its_verdict(world: World) -> None:
         vol("spaced"): "Unclaimed",
         vol("migrated"): "Source",
         vol("parent"): "Source",
+        vol("asked"): "Referred",
     }
 
 

@@ -119,6 +119,12 @@ REFERRED: Final = {
     ),
     "by an in-tree PV": of_volume(IN_TREE, in_tree(image=IN_TREE)),
     "by a pod without a PV": Case(listed("x"), given=references(inline=(inline("x"),))),
+    "by a content whose snapshot does not exist yet": Case(
+        given=references(snapshots=(content(volume_handle=handle()),))
+    ),
+    "by a content with the handle of a static volume": Case(
+        listed("by-hand"), given=references(snapshots=(content(volume_handle="by-hand"),))
+    ),
     "by a snapshot": Case(listed(SNAP), given=references(snapshots=(content(handle=handle()),))),
     "by a claim without a PV, in the journal": Case(
         found=facts(journal=entry()), given=references(claims=(claim(),))
@@ -170,7 +176,9 @@ UNCLAIMED: Final = {
     "of a snapshot, and contents were observed": Case(
         listed(SNAP), given=references(snapshots=(content(handle=handle(OTHER)),))
     ),
-    "of a volume, and contents were not observed": Case(given=references(snapshots=UNSEEN)),
+    "of a content whose snapshot exists: that no longer needs the volume": Case(
+        given=references(snapshots=(content(handle=handle(OTHER), volume_handle=handle()),))
+    ),
 }
 
 NOT_JUDGED: Final = {
@@ -178,6 +186,9 @@ NOT_JUDGED: Final = {
     "claims": Case(given=references(claims=UNSEEN)),
     "pods": Case(given=references(inline=UNSEEN)),
     "VolumeSnapshotContents": Case(listed(SNAP), given=references(snapshots=UNSEEN)),
+    "VolumeSnapshotContents, one of which may name the volume": Case(
+        given=references(snapshots=UNSEEN)
+    ),
     "the image": Case(found=UNSEEN),
     "watchers": Case(found=facts(watchers=UNSEEN)),
     "snapshots": Case(found=facts(snapshots=UNSEEN)),
@@ -395,7 +406,7 @@ def test_a_pv_without_an_image_is_reported() -> None:
 # --------------------------------------------------------------------------------------------------
 
 _FIELDS: Final = ("watchers", "snapshots", "children", "metadata", "journal", "mirrored")
-_KINDS: Final = ("volumes", "claims", "inline")
+_KINDS: Final = ("volumes", "claims", "inline", "snapshots")
 _IMAGES: Final = [
     *(case.image for case in (*REFERRED.values(), *UNCLAIMED.values())),
     *(case.image for case, _ in USED.values()),
