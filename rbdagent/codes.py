@@ -234,6 +234,10 @@ class Code(StrEnum):
     NAMESPACE_MISSING = "RBD813"
     SNAPSHOT_TAKEN_ANEW = "RBD814"
     CLUSTER_ID_MEANS_ANOTHER = "RBD815"
+    IMAGE_OF_TWO_VOLUMES = "RBD816"
+    BEING_DELETED = "RBD817"
+    NO_NODE_FITS = "RBD818"
+    OTHER_NAMESPACE = "RBD819"
 
     # What was not observed ------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rbdagent.model.lint import LintReport, Manifests, SourceCluster, Surroundings
 
 _WANTED: Final = "-f needs a file with manifests, as `kubectl get pv,pvc -o yaml` prints them, or -"
+_DEFAULT: Final = "default"
 _OF_CLUSTER: Final = CollectScope.EVERYTHING | (CollectScope.LIFECYCLE & ~CollectScope.LOGS)
 
 
@@ -41,8 +42,9 @@ _OF_CLUSTER: Final = CollectScope.EVERYTHING | (CollectScope.LIFECYCLE & ~Collec
     help="YAML or JSON with the manifests; - is stdin; may be repeated.",
 )  # fmt: skip
 @click.option(
-    "--namespace", "-n", default="default", show_default=True,
-    help="Namespace of claims whose manifest names none.",
+    "--namespace", "-n", metavar="NAME",
+    help="As of `kubectl apply`: of claims whose manifest names no namespace, and kubectl refuses "
+    "others. Without it: that of the context, else default.",
 )  # fmt: skip
 @click.option(
     "--from-context", "origin", metavar="CONTEXT",
@@ -78,7 +80,8 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - see _Request
     how = _Request(**asked)
     if how.source == "-" and "-" in how.files:
         raise UsageError("-f - and --from - both read stdin: name a file for one of them")
-    manifests = _read(how.files, how.namespace)
+    manifests = _read(how.files, how.namespace or _namespace_of_context(how))
+    manifests = replace(manifests, required_namespace=how.namespace or "")
     snapshot, around = _observed(how, manifests)
     from rbdagent.lint.report import lint
 
@@ -93,7 +96,7 @@ class _Request(NamedTuple):
     """Holds the flags."""
 
     files: tuple[str, ...]
-    namespace: str
+    namespace: str | None
     origin: str | None
     printing: bool
     output: str
@@ -105,6 +108,21 @@ class _Request(NamedTuple):
 # --------------------------------------------------------------------------------------------------
 # The files
 # --------------------------------------------------------------------------------------------------
+
+
+def _namespace_of_context(how: _Request) -> str:
+    """Return the namespace in which kubectl puts an object that names none."""
+    if how.source is not None:
+        return _DEFAULT
+    from rbdagent.collect.kube.kubeconfig import namespace_of
+    from rbdagent.errors import SourceError
+
+    access = how.settings().kube
+    try:
+        return (namespace_of(access) if access is not None else None) or _DEFAULT
+    except SourceError:
+        # The same error is the reason why Kubernetes is not observed.
+        return _DEFAULT
 
 
 def _read(files: Sequence[str], namespace: str) -> Manifests:
@@ -156,7 +174,7 @@ def _observed(how: _Request, manifests: Manifests) -> tuple[Snapshot, Surroundin
     if how.source is not None:
         snapshot = snapshot_of(whole, how.source, how.settings)
         why = NotObserved(reason=f"a snapshot does not contain it: {_name(how.source)}")
-        around = _surroundings(None, manifests, why)
+        around = _surroundings(None, manifests, why, snapshot)
         return snapshot, replace(around, origin=_origin(how, snapshot))
     settings = how.settings()
     # The process for Ceph starts before this process has threads.
@@ -164,7 +182,8 @@ def _observed(how: _Request, manifests: Manifests) -> tuple[Snapshot, Surroundin
     try:
         of_kube = replace(settings, roots=None, clusters=None)
         snapshot = snapshot_of(whole, None, lambda: of_kube, also=_OF_CLUSTER)
-        around = _surroundings(settings, manifests, NotObserved(reason="not queried, as requested"))
+        skipped = NotObserved(reason="not queried, as requested")
+        around = _surroundings(settings, manifests, skipped, snapshot)
         around = replace(around, origin=_origin(how, snapshot))
         return _with_images(snapshot, manifests, settings, ceph), around
     finally:
@@ -195,14 +214,14 @@ def _with_images(
 
 
 def _surroundings(
-    settings: Settings | None, manifests: Manifests, otherwise: NotObserved
+    settings: Settings | None, manifests: Manifests, otherwise: NotObserved, snapshot: Snapshot
 ) -> Surroundings:
     from rbdagent.collect.kube.connection import Connection
     from rbdagent.collect.kube.list_lint import observe_surroundings, unobserved_surroundings
 
     if settings is None or settings.kube is None:
-        return unobserved_surroundings(otherwise, manifests)
-    return observe_surroundings(Connection(settings.kube), manifests)
+        return unobserved_surroundings(otherwise, manifests, snapshot.kubernetes)
+    return observe_surroundings(Connection(settings.kube), manifests, snapshot.kubernetes)
 
 
 def _origin(how: _Request, snapshot: Snapshot) -> SourceCluster | None:

@@ -17,11 +17,12 @@ from rbdagent.model import (
     PersistentVolume,
     PersistentVolumeClaim,
     Severity,
-    StorageClass,
     observed_of,
 )
 from rbdagent.parse.foreign import foreign_name
+from rbdagent.parse.handle import composed_handle
 from rbdagent.parse.volume import image_of
+from rbdagent.rules.scheduling import fits, term_text, ties_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,16 @@ def _with_uid(
             evidence=evidence,
         )
         return
+    if _stays_when_deleted(volume):
+        yield problem(
+            Code.RELEASED_ON_APPLY,
+            item,
+            "spec.claimRef.uid",
+            f"{lead} {_of_static(volume)} The PV stays Released, or becomes Failed.",
+            subject=subject_of(item),
+            evidence=evidence,
+        )
+        return
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else "its driver"
     yield problem(
         Code.IMAGE_DELETED_ON_APPLY,
@@ -113,6 +124,40 @@ def _image_text(volume: PersistentVolume) -> str:
     if image is None or isinstance(image, NotObserved):
         return "its volume"
     return f"its image {foreign_name(str(image.spec))}"
+
+
+def _stays_when_deleted(volume: PersistentVolume) -> bool:
+    """Return whether ceph-csi cannot delete the image of a PV: its handle is not composed.
+
+    DeleteVolume gets the handle alone, and returns the error of its decoding
+    (checkErrAndUndoReserve in internal/rbd/controllerserver.go@52fcb7b). Before
+    external-provisioner 3.5, nothing calls it for a PV without its annotation.
+    """
+    source = volume.source
+    return (
+        isinstance(source, CsiSource)
+        and composed_handle(source.volume_handle) is None
+        and not source.volume_handle.startswith("mig_")
+    )
+
+
+def _of_static(volume: PersistentVolume) -> str:
+    return (
+        f"Its reclaim policy is Delete, which does nothing for this static PV: ceph-csi cannot "
+        f"delete {_image_text(volume)}, whose handle it did not compose."
+    )
+
+
+def _when_deleted(volume: PersistentVolume) -> str:
+    if _stays_when_deleted(volume):
+        return (
+            f"its handle is not one of ceph-csi, which cannot delete {_image_text(volume)} by it. "
+            "When its claim is deleted, the image stays, and the PV does, too: Released or Failed."
+        )
+    return (
+        f"when its claim is deleted, {_image_text(volume)} is deleted, also for another cluster "
+        "that still has it."
+    )
 
 
 def _named_claim(context: LintContext, bound: ObjectRef) -> str:
@@ -159,10 +204,10 @@ def policies(context: LintContext) -> Iterator[Problem]:
                 Code.DELETE_POLICY_RESTORED,
                 item,
                 "spec.persistentVolumeReclaimPolicy",
-                f"{volume.name} has the reclaim policy Delete: when its claim is deleted, "
-                f"{_image_text(volume)} is deleted, also for another cluster that still has it.",
+                f"{volume.name} has the reclaim policy Delete: {_when_deleted(volume)}",
                 subject=subject_of(item),
                 evidence=(f"reclaim policy {volume.reclaim_policy}",),
+                severity=Severity.INFO if _stays_when_deleted(volume) else None,
             )
     for item, content in context.contents():
         if content.deletion_policy == "Delete":
@@ -197,8 +242,15 @@ def identities(context: LintContext) -> Iterator[Problem]:
         ]
         named = " and ".join(fields)
         if existing is None:
+            begin = f"{subject_of(item)} is new here and has {named}."
+            if context.is_unread(item):
+                begin = (
+                    f"{subject_of(item)} has {named}. If it exists here, which was not observed, "
+                    "the API server refuses to change it, unless they are those of that object. If "
+                    "it is new:"
+                )
             text = (
-                f"{subject_of(item)} is new here and has {named}. kubectl create, and apply "
+                f"{begin} kubectl create, and apply "
                 "without --server-side, accept that: kubectl leaves out the resourceVersion, and "
                 "the API server gives a new uid."
                 + (
@@ -228,70 +280,6 @@ def _weight_of_identity(*, is_new: bool, has_other_uid: bool) -> Severity:
     if not has_other_uid:
         return Severity.INFO
     return Severity.WARNING if is_new else Severity.ERROR
-
-
-def existing_objects(context: LintContext) -> Iterator[Problem]:
-    """Report RBD805: an object that exists, and that the manifest would change where it cannot."""
-    for item in context.manifests.items:
-        differs = tuple(_differences(context, item))
-        if not differs:
-            continue
-        fields = ", ".join(field for field, _ in differs)
-        yield problem(
-            Code.EXISTS_OTHERWISE,
-            item,
-            differs[0][0],
-            f"{subject_of(item)} exists and differs from the manifest in {fields}. This cannot be "
-            "changed: the API server refuses the manifest, and the object stays as it is.",
-            subject=subject_of(item),
-            evidence=tuple(text for _, text in differs),
-        )
-
-
-def _differences(context: LintContext, item: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the fields that differ and cannot be changed, each with both values."""
-    given, existing = item.object, context.existing(item)
-    if isinstance(given, PersistentVolume) and isinstance(existing, PersistentVolume):
-        if given.source != existing.source:
-            yield "spec.csi", f"here {_source_text(existing)}, in the file {_source_text(given)}"
-        if given.volume_mode != existing.volume_mode:
-            both = f"here {existing.volume_mode}, in the file {given.volume_mode}"
-            yield "spec.volumeMode", both
-    elif isinstance(given, PersistentVolumeClaim) and isinstance(existing, PersistentVolumeClaim):
-        yield from _differences_of_claims(given, existing)
-    elif isinstance(given, StorageClass):
-        view = context.before.kubernetes
-        for old in () if view is None else observed_of(view.storage_classes):
-            if old.name == given.name and old.provisioner != given.provisioner:
-                yield "provisioner", f"here {old.provisioner}, in the file {given.provisioner}"
-
-
-def _differences_of_claims(
-    given: PersistentVolumeClaim, existing: PersistentVolumeClaim
-) -> Iterator[tuple[str, str]]:
-    pairs = (
-        ("spec.volumeName", given.volume_name, existing.volume_name),
-        ("spec.storageClassName", given.storage_class, existing.storage_class),
-        ("spec.volumeMode", given.volume_mode, existing.volume_mode),
-        ("spec.accessModes", ", ".join(given.access_modes), ", ".join(existing.access_modes)),
-    )
-    for field, new, old in pairs:
-        # apply leaves a field alone that the manifest does not have, and a claim without a
-        # volumeName gets one when it binds.
-        if new and old and new != old:
-            yield field, f"{field}: here {old}, in the file {new}"
-    if 0 < (given.requested_bytes or 0) < (existing.requested_bytes or 0):
-        yield "spec.resources.requests.storage", "the request cannot be lowered"
-
-
-def _source_text(volume: PersistentVolume) -> str:
-    match volume.source:
-        case CsiSource(driver=driver, volume_handle=handle):
-            return f"{driver}, volumeHandle {foreign_name(handle)}"
-        case OtherSource(kind=kind, volume_handle=other):
-            return kind if other is None else f"{kind}, volumeHandle {foreign_name(other)}"
-        case source:
-            return f"rbd, image {foreign_name(str(source.spec))}"
 
 
 def owners(context: LintContext) -> Iterator[Problem]:
@@ -463,15 +451,56 @@ def _driver(volume: PersistentVolume) -> str | None:
             return None
 
 
+def nodes(context: LintContext) -> Iterator[Problem]:
+    """Report RBD818: the scheduler finds no node for a pod that uses the PV."""
+    known = context.kube_before.nodes
+    if not known or not context.kube_before.coverage.nodes():
+        return
+    for item, volume in context.volumes():
+        terms, existing = ties_of(volume), context.existing(item)
+        if isinstance(existing, PersistentVolume) and ties_of(existing) == terms:
+            continue
+        if terms and not any(fits(volume, node) for node in known):
+            text = " or ".join(term_text(term) for term in terms)
+            field = "spec.nodeAffinity" if volume.node_affinity else "metadata.labels"
+            yield problem(
+                Code.NO_NODE_FITS,
+                item,
+                field,
+                f"{volume.name} may be used only where {foreign_name(text)}, and no node here has "
+                "these labels: a pod that uses it gets no node.",
+                subject=subject_of(item),
+                evidence=(f"{field}: {foreign_name(text)}", f"nodes here: {len(known)}"),
+            )
+
+
+def other_namespaces(context: LintContext) -> Iterator[Problem]:
+    """Report RBD819: kubectl refuses an object of another namespace than that of -n."""
+    wanted = context.manifests.required_namespace
+    for item, claim in context.claims():
+        if wanted and claim.ref.namespace != wanted:
+            own = claim.ref.namespace
+            yield problem(
+                Code.OTHER_NAMESPACE,
+                item,
+                "metadata.namespace",
+                f"kubectl apply -n {wanted} refuses claim {claim.ref}, and applies the others: the "
+                f"manifest names namespace {own}.",
+                subject=subject_of(item),
+                evidence=(f"namespace of the manifest: {own}", f"-n {wanted}"),
+            )
+
+
 CHECKS: Final = (
     claim_refs,
     policies,
     identities,
-    existing_objects,
     owners,
     namespaces,
     pairs_that_differ,
     claims_of_one_volume,
     provisioned_meanwhile,
     classes_of_claims,
+    nodes,
+    other_namespaces,
 )

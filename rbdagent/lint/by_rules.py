@@ -150,7 +150,7 @@ def findings_of_rules(context: LintContext) -> Iterator[Problem]:
     seen: set[tuple[str, Subject]] = set()
     for item in context.manifests.items:
         target = target_of(item)
-        if target is None:
+        if target is None or _is_left_out(context, item):
             continue
         today = _known(context, item, target)
         for finding in _judged(target, context.after):
@@ -162,6 +162,14 @@ def findings_of_rules(context: LintContext) -> Iterator[Problem]:
                 continue
             seen.add(key)
             yield _problem(finding, advice, items.get(finding.subject, item))
+
+
+def _is_left_out(context: LintContext, item: Manifest) -> bool:
+    """Return whether an object is one of very many PVs of an image, or the claim of one."""
+    if isinstance(item.object, PersistentVolume):
+        return item.name in context.surplus
+    volumes = context.kube_after.volumes_of_claim((item.namespace, item.name))
+    return any(volume.name in context.surplus for volume in volumes)
 
 
 def target_of(item: Manifest) -> Target | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from rbdagent.correlate.index import KubeIndex, kube_index
-from rbdagent.correlate.names import key_of
+from rbdagent.correlate.image_identity import volume_image
+from rbdagent.correlate.index import KubeIndex, by_each, kube_index
+from rbdagent.correlate.names import handle_of, key_of
 from rbdagent.model import (
     CsiSource,
     KubeView,
@@ -27,6 +28,9 @@ from rbdagent.parse.handle import composed_handle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+Json = dict[str, Any]
+
+_MOST_ALIKE: Final = 8
 _NO_KUBERNETES = NotObserved(reason="Kubernetes was not observed")
 
 
@@ -67,6 +71,49 @@ class LintContext(Struct, frozen=True, kw_only=True, dict=True):
         )
         of_volumes = {handle.cluster_id for handle in parsed if handle is not None}
         return frozenset(of_volumes | {one.cluster_id for one in classes if one.cluster_id})
+
+    @cached_property
+    def surplus(self) -> frozenset[str]:
+        """The PVs of the manifests beyond a few of one image or handle.
+
+        Each PV is judged with all PVs of its image, which takes the time of their square.
+        """
+        alike = by_each(
+            (volume_image(volume) or handle_of(volume.source), volume.name)
+            for _, volume in self.volumes()
+        )
+        return frozenset(
+            name for key, names in alike.items() if key is not None for name in names[_MOST_ALIKE:]
+        )
+
+    @cached_property
+    def monitors(self) -> dict[str, tuple[str, ...]]:
+        """The monitors of each clusterID of ceph-csi; empty if they were not observed."""
+        config = self.around.csi_config
+        return {} if isinstance(config, NotObserved) else dict(config.clusters)
+
+    @cached_property
+    def _classes_before(self) -> dict[str, StorageClass]:
+        view = self.before.kubernetes
+        known = () if view is None else observed_of(view.storage_classes)
+        return {one.name: one for one in known}
+
+    def class_before(self, name: str) -> StorageClass | None:
+        """Return the storage class of the cluster as it is."""
+        return self._classes_before.get(name)
+
+    def stored(self, item: Manifest) -> Json | None:
+        """Return the object with the name of a manifest, as the API returns it; None if unread."""
+        found = self.around.stored.get((item.kind, item.namespace, item.name))
+        return None if isinstance(found, NotObserved) else found
+
+    def is_unread(self, item: Manifest) -> bool:
+        """Return whether it was not observed if an object with the name of a manifest exists."""
+        if isinstance(item.object, PersistentVolume):
+            return not self.kube_before.coverage.volumes()
+        if isinstance(item.object, PersistentVolumeClaim):
+            return not self.kube_before.coverage.claims
+        return False
 
     def volumes(self) -> Iterator[tuple[Manifest, PersistentVolume]]:
         """Yield the PVs of the manifests, as they would be."""

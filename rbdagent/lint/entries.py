@@ -142,6 +142,42 @@ ENTRIES: Final = (
         recovery=None,
         step=LifecycleStep.STAGE,
     ),
+    # IsVolumeMountedElsewhere and the attach/detach controller compare unique volume names, which
+    # are made of driver and handle (GetUniqueVolumeName in pkg/volume/util/util.go).
+    Entry(
+        Code.IMAGE_OF_TWO_VOLUMES,
+        Severity.ERROR,
+        "Two PVs with different handles are one image.",
+        remedy="Leave one of the PVs out. Set Retain on both before any of them is deleted.",
+        recovery=None,
+        step=LifecycleStep.STAGE,
+    ),
+    Entry(
+        Code.BEING_DELETED,
+        Severity.ERROR,
+        "An object of that name is being deleted: what is applied to it goes away with it.",
+        remedy="Wait until the object is gone, then apply. What it waits for: its finalizers, and "
+        "for a claim the pods that use it (`rbdagent diagnose` explains it). Set Retain on its PV "
+        "first.",
+        recovery=None,
+    ),
+    Entry(
+        Code.NO_NODE_FITS,
+        Severity.ERROR,
+        "No node has the labels that the PV requires: no pod that uses it gets a node.",
+        remedy="Write the labels of nodes of this cluster into spec.nodeAffinity before the PV is "
+        "applied (`kubectl get nodes --show-labels`), or leave it out: it cannot be changed later.",
+        recovery=None,
+    ),
+    # RequireNamespace in staging/src/k8s.io/cli-runtime/pkg/resource/visitor.go.
+    Entry(
+        Code.OTHER_NAMESPACE,
+        Severity.ERROR,
+        "kubectl apply -n refuses the claim: it is in another namespace.",
+        remedy="Apply without -n: each claim names its namespace. To move it to the other "
+        "namespace, change metadata.namespace, and the claimRef of its PV.",
+        recovery=None,
+    ),
 )
 _OWN: Final = {entry.code: entry for entry in ENTRIES}
 

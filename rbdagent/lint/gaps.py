@@ -10,6 +10,7 @@ from rbdagent.correlate.image_identity import volume_image
 from rbdagent.correlate.views import views_of
 from rbdagent.lint.handles import OF_VOLUME, Handle, cluster_of, handles
 from rbdagent.model import Gap, NotObserved, SourceState
+from rbdagent.rules.scheduling import ties_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,6 +56,9 @@ def _of_kube(context: LintContext) -> Iterator[Gap]:
                 ("the CSI drivers of this cluster", view.drivers),
             )
         )
+        if any(ties_of(volume) for _, volume in context.volumes()):
+            yield from _unseen((("whether a node has the labels that a PV requires", view.nodes),))
+    yield from _of_stored(context)
     if any(handles(context)):
         yield from _unseen((("ceph-csi's configuration here", context.around.csi_config),))
     yield from _by_reason("secrets", "exists", context.around.secrets.values())
@@ -67,6 +71,15 @@ def _of_kube(context: LintContext) -> Iterator[Gap]:
                 (f"ceph-csi's configuration in cluster {other.name}", other.csi_config),
             )
         )
+
+
+def _of_stored(context: LintContext) -> Iterator[Gap]:
+    """Yield that objects which exist were not read whole: a snapshot lacks some of their fields."""
+    reasons = Counter(why for why in context.around.stored.values() if isinstance(why, NotObserved))
+    for why, count in reasons.items():
+        noun = "object that exists" if count == 1 else "objects that exist"
+        fact = f"whether {count} {noun} here differ in secrets, parameters and other fields"
+        yield Gap(fact=fact, reason=why.reason, hint=why.hint)
 
 
 def _of_source(fact: str, source: Source) -> Gap:
@@ -109,7 +122,7 @@ def _of_ceph(context: LintContext) -> Iterator[Gap]:
 
 
 def _is_pool_unseen(context: LintContext, handle: Handle) -> bool:
-    cluster = cluster_of(context, handle.parsed)
+    cluster = cluster_of(context, handle.parsed.cluster_id)
     return cluster is None or isinstance(cluster.pools, NotObserved)
 
 

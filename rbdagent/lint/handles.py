@@ -182,7 +182,7 @@ def _listed(names: list[str]) -> str:
 def pool_ids(context: LintContext) -> Iterator[Problem]:
     """Report RBD737, RBD806: a pool id that the Ceph cluster lacks, or that is another pool."""
     for handle in handles(context):
-        cluster = cluster_of(context, handle.parsed)
+        cluster = cluster_of(context, handle.parsed.cluster_id)
         if cluster is None or isinstance(cluster.pools, NotObserved):
             continue
         pools = dict(cluster.pools)
@@ -223,22 +223,22 @@ def pool_ids(context: LintContext) -> Iterator[Problem]:
             )
 
 
-def cluster_of(context: LintContext, handle: VolumeHandle) -> ClusterView | None:
+def cluster_of(context: LintContext, cluster_id: str) -> ClusterView | None:
     """Return the Ceph cluster that a clusterID means; None if that is unknown.
 
     A clusterID is an fsid, or a name in ceph-csi's configuration. A name is taken for the only
     cluster that is observed if the configuration has it, and no other cluster; without the
     configuration, if it is that of PVs and storage classes here.
     """
-    found = cluster_with(handle.cluster_id, context.after)
+    found = cluster_with(cluster_id, context.after)
     clusters = ceph_index(context.after.ceph).clusters
     if found is not None or len(clusters) != 1:
         return found
     config = context.around.csi_config
     if isinstance(config, NotObserved) or not config.clusters:
-        return clusters[0] if handle.cluster_id in context.cluster_ids_in_use else None
+        return clusters[0] if cluster_id in context.cluster_ids_in_use else None
     monitors = dict(config.clusters)
-    is_only_one = handle.cluster_id in monitors and len(set(monitors.values())) == 1
+    is_only_one = cluster_id in monitors and len(set(monitors.values())) == 1
     return clusters[0] if is_only_one else None
 
 

@@ -85,6 +85,8 @@ class Manifests(Struct, frozen=True, kw_only=True):
     """Namespaces and names of the Secrets in the files; their content is not kept."""
     drivers: frozenset[str] = frozenset()
     """Names of the CSIDrivers in the files."""
+    required_namespace: str = ""
+    """That of `-n`, if it was given: kubectl refuses objects of others. Empty without it."""
     others: tuple[tuple[str, int], ...] = ()
     """The kinds that ``lint`` does not examine, with the number of their objects."""
 
@@ -124,6 +126,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """Whether each namespace of a claim exists."""
     secrets: dict[tuple[str, str], bool | NotObserved] = {}
     """Whether each Secret exists to which a PV refers."""
+    stored: dict[tuple[str, str, str], Json | NotObserved | None] = {}
+    """By kind, namespace and name: each object that exists here under the name of a manifest."""
     origin: SourceCluster | None = None
     """None if it was not named."""
 

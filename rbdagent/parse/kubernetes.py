@@ -80,7 +80,7 @@ _DEFAULT_CLASS: Final = (
     "storageclass.beta.kubernetes.io/is-default-class",
 )
 _NOT_SCHEDULED: Final = frozenset({"Unschedulable", "SchedulingGated", "SchedulerError"})
-_SPEC_FIELDS: Final = frozenset(
+SPEC_FIELDS: Final = frozenset(
     {
         "accessModes",
         "capacity",
@@ -186,7 +186,7 @@ def _source(spec: Json) -> VolumeSource:
         return csi_source(csi)
     if (rbd := spec.get("rbd")) is not None:
         return in_tree_source(rbd)
-    kinds = sorted(spec.keys() - _SPEC_FIELDS)
+    kinds = sorted(spec.keys() - SPEC_FIELDS)
     return OtherSource(kind=kinds[0] if kinds else "unknown")
 
 

@@ -236,9 +236,9 @@ def _tied(pod: Pod, context: RuleContext) -> Iterator[Finding]:
     """Report RBD702: one finding per PV that is limited to certain nodes."""
     kube = context.snapshot.kubernetes
     for volume in pvs_of(context.volume):
-        if not _ties(volume) or kube is None:
+        if not ties_of(volume) or kube is None:
             continue
-        terms = " or ".join(_term_text(term) for term in _ties(volume))
+        terms = " or ".join(term_text(term) for term in ties_of(volume))
         nodes = _nodes_for(volume, kube)
         if nodes is None:
             where, severity = stated(""), None
@@ -267,7 +267,8 @@ def _tied(pod: Pod, context: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _term_text(term: NodeTerm) -> str:
+def term_text(term: NodeTerm) -> str:
+    """Return a node term as a text."""
     return " and ".join(str(requirement) for requirement in term)
 
 
@@ -278,7 +279,7 @@ def _nodes_for(volume: PersistentVolume, kube: KubeView) -> tuple[str, ...] | No
     return tuple(sorted(node.name for node in kube_index(kube).nodes if fits(volume, node)))
 
 
-def _ties(volume: PersistentVolume) -> tuple[NodeTerm, ...]:
+def ties_of(volume: PersistentVolume) -> tuple[NodeTerm, ...]:
     """Return the node terms of a PV: its affinity, else its labels of zone and region."""
     if volume.node_affinity:
         return volume.node_affinity
@@ -292,7 +293,7 @@ def _ties(volume: PersistentVolume) -> tuple[NodeTerm, ...]:
 
 def fits(volume: PersistentVolume, node: Node) -> bool:
     """Return whether a PV may be used on a node: all requirements of one term must match."""
-    terms = _ties(volume)
+    terms = ties_of(volume)
     labels = {**dict(node.labels), "metadata.name": node.name}
     return not terms or any(term and selects(term, labels) for term in terms)
 

@@ -16,10 +16,12 @@ from rbdagent.errors import ParseError
 from rbdagent.lint.applied import applied
 from rbdagent.lint.by_rules import ADVICE
 from rbdagent.lint.entries import ENTRIES
+from rbdagent.lint.report import lint
 from rbdagent.model import (
     CSINode,
     ImagePresence,
     KubeView,
+    Node,
     NotObserved,
     ObjectRef,
     Severity,
@@ -56,6 +58,7 @@ from tests.support.snapshots import (
     FSID,
     HANDLE,
     PV,
+    SPEC,
     STRANGER_ADDRESS,
     attachment,
     claim,
@@ -67,6 +70,7 @@ from tests.support.snapshots import (
 Json = dict[str, Any]
 
 OTHER_ID: Final = "0001-0006-site-b-0000000000000001-a5aedea1-28da-40b4-92b8-33fd7de38647"
+OF_B: Final = HANDLE.replace("000a-lab-ceph-1", "0006-site-b")
 OTHER_POOL: Final = "0001-000a-lab-ceph-1-0000000000000007-a5aedea1-28da-40b4-92b8-33fd7de38647"
 OF_FSID: Final = f"0001-0024-{FSID}-0000000000000007-a5aedea1-28da-40b4-92b8-33fd7de38647"
 PAIR: Final = (pv(), pvc())
@@ -83,6 +87,16 @@ EXISTING: Final = empty_cluster(
 """The cluster has both objects of the pair, bound to each other."""
 NAMESPACE: Final = "{kind: Namespace, apiVersion: v1, metadata: {name: x}}"
 NO_UID: Final = {"namespace": "shop", "name": "data"}
+DELETED: Final = empty_cluster(
+    persistent_volumes=tuple(
+        replace(one, deleting_since="2026-11-20T03:00:00Z")
+        for one in observed_of(EXISTING.kubernetes.persistent_volumes)  # type: ignore[union-attr]
+    ),
+    claims=tuple(
+        replace(one, deleting_since="2026-11-20T03:00:00Z")
+        for one in observed_of(EXISTING.kubernetes.claims)  # type: ignore[union-attr]
+    ),
+)
 RELEASED: Final = empty_cluster(
     persistent_volumes=(
         volume(
@@ -116,6 +130,36 @@ def of_origin(config: CsiConfig | NotObserved = CONFIG, **in_kube: Any) -> Surro
     view = KubeView(server="https://other:6443", persistent_volumes=(volume(),), **in_kube)
     return around(origin=SourceCluster(name="site-a", view=view, csi_config=config))
 
+
+def stored(exists: Json, *last: Json) -> Surroundings:
+    """Return that the API server has an object, with what the last apply had."""
+    meta = {**exists["metadata"], "uid": "u"}
+    if last:
+        text = json.dumps(last[0])
+        meta["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": text}
+    key = (exists["kind"], meta.get("namespace", ""), meta["name"])
+    return around(stored={key: exists | {"metadata": meta}})
+
+
+def zone(name: str) -> Json:
+    key = "topology.kubernetes.io/zone"
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [name]}]}
+    return {"required": {"nodeSelectorTerms": [term]}}
+
+
+OF_ZONE: Final = empty_cluster(
+    nodes=(
+        Node(name="worker-1", ready=True, labels=(("topology.kubernetes.io/zone", "a"),)),
+    )
+)  # fmt: skip
+STATIC: Final = {
+    "volumeHandle": SPEC.name,
+    "volumeAttributes": {"staticVolume": "true", "clusterID": "lab-ceph-1", "pool": "k8s"},
+}
+OF_SITE_B: Final = {
+    "volumeHandle": OF_B,
+    "volumeAttributes": {"clusterID": "site-b", "pool": "k8s", "imageName": SPEC.name},
+}
 
 ROWS: Final = {
     "Delete, and the uid of another cluster": Row(
@@ -300,6 +344,73 @@ ROWS: Final = {
         Code.OWNER_LEFT_BEHIND, "error", "metadata.ownerReferences",
         "is owned by StatefulSet/db",
     ),
+    "a static PV of an image that a provisioned PV of the files has": Row(
+        (pv(), pv("pv-2", claimRef={"namespace": "shop", "name": "two"}, csi=STATIC), pvc()),
+        Code.IMAGE_OF_TWO_VOLUMES, "error", "spec.csi.volumeHandle",
+        f"{PV} and pv-2, which is in the files, are one image: k8s/csi-vol-",
+    ),
+    "a static PV of an image that a PV here has": Row(
+        (pv("pv-2", claimRef={"namespace": "shop", "name": "two"}, csi=STATIC),),
+        Code.IMAGE_OF_TWO_VOLUMES, "error", "spec.csi.volumeHandle",
+        f"pv-2 and {PV}, which is here, are one image", into=EXISTING,
+    ),
+    "the same handle with another clusterID": Row(
+        (pv("pv-2", csi=OF_SITE_B),),
+        Code.IMAGE_OF_TWO_VOLUMES, "warning", "spec.csi.volumeHandle",
+        "are one image, if both mean one Ceph cluster, which was not observed", into=EXISTING,
+    ),
+    "the same handle with another clusterID of the same monitors": Row(
+        (pv("pv-2", csi=OF_SITE_B),),
+        Code.IMAGE_OF_TWO_VOLUMES, "error", "spec.csi.volumeHandle",
+        "which is here, are one image: ", into=EXISTING,
+        around=around(csi_config=replace(CONFIG, clusters=(
+            *CONFIG.clusters, ("site-b", CONFIG.clusters[0][1]),
+        ))),
+    ),
+    "a PV that is being deleted": Row(
+        (pv(claimRef={**CLAIM_REF, "uid": "u"}),),
+        Code.BEING_DELETED, "error", "metadata.name", "is being deleted since 2026", into=DELETED,
+    ),
+    "a claim that is being deleted": Row(
+        (pvc(),), Code.BEING_DELETED, "error", "metadata.name", "goes away", into=DELETED,
+    ),
+    "a nodeAffinity of another cluster": Row(
+        (pv(nodeAffinity=zone("b")), pvc()),
+        Code.NO_NODE_FITS, "error", "spec.nodeAffinity",
+        'used only where "topology.kubernetes.io/zone In b", and no node here has these labels',
+        into=OF_ZONE,
+    ),
+    "another class of the same name": Row(
+        (storage_class("rbd", parameters={"clusterID": "lab-ceph-1", "pool": "fast"}),),
+        Code.EXISTS_OTHERWISE, "error", "parameters", "in parameters",
+    ),
+    "another reclaim policy of a class": Row(
+        (storage_class("rbd", reclaimPolicy="Retain"),),
+        Code.EXISTS_OTHERWISE, "error", "reclaimPolicy", "in reclaimPolicy",
+    ),
+    "another binding mode of a class": Row(
+        (storage_class("rbd", volumeBindingMode="WaitForFirstConsumer"),),
+        Code.EXISTS_OTHERWISE, "error", "volumeBindingMode", "in volumeBindingMode",
+    ),
+    "a parameter that only the API server shows": Row(
+        (storage_class("rbd"),),
+        Code.EXISTS_OTHERWISE, "error", "parameters", "in parameters",
+        around=stored(storage_class("rbd", parameters={
+            "clusterID": "lab-ceph-1", "pool": "k8s", "imageFeatures": "layering",
+        }), storage_class("rbd", parameters={
+            "clusterID": "lab-ceph-1", "pool": "k8s", "imageFeatures": "layering",
+        })),
+    ),
+    "another secret of a PV": Row(
+        (pv(claimRef=CLAIM_REF, csi={"nodeStageSecretRef": {"namespace": "a", "name": "b"}}),),
+        Code.EXISTS_OTHERWISE, "error", "spec.csi", "in spec.csi", into=EXISTING,
+        around=stored(pv()),
+    ),
+    "an order of access modes": Row(
+        (pvc(accessModes=["ReadWriteOnce", "ReadOnlyMany"]),),
+        Code.EXISTS_OTHERWISE, "error", "spec.accessModes", "in spec.accessModes", into=EXISTING,
+        around=stored(pvc(accessModes=["ReadOnlyMany", "ReadWriteOnce"])),
+    ),
     "a namespace that does not exist": Row(
         PAIR, Code.NAMESPACE_MISSING, "error", "metadata.namespace", "Namespace shop",
         around=around(namespaces={"shop": False}),
@@ -416,7 +527,9 @@ def test_code_is_reported_with_its_field(row: Row) -> None:
 
 
 def test_every_code_of_its_own_has_a_row() -> None:
-    assert {entry.code for entry in ENTRIES} <= {row.code for row in ROWS.values()}
+    # The namespace of -n is no object: it has a test of its own.
+    codes = {row.code for row in ROWS.values()} | {Code.OTHER_NAMESPACE}
+    assert {entry.code for entry in ENTRIES} <= codes
 
 
 def test_every_code_of_the_rules_exists() -> None:
@@ -510,6 +623,28 @@ WELL: Final[dict[str, tuple[tuple[Json, ...], Snapshot | None, Surroundings]]] =
         ),
         None,
         AROUND,
+    ),
+    "a nodeAffinity that a node has": ((pv(nodeAffinity=zone("a")), pvc()), OF_ZONE, AROUND),
+    "a claim that exists, with fields that an apply leaves alone": (
+        (pvc(volumeName=None, volumeMode=None),), EXISTING, stored(pvc(volumeName=PV)),
+    ),
+    "a PV that exists, whose manifest has fewer attributes": (
+        (pv(claimRef={**CLAIM_REF, "uid": "u"}, csi={"fsType": None, "volumeAttributes": {}}),),
+        EXISTING, stored(pv()),
+    ),
+    "a PV that exists, and gets the secret to grow": (
+        (
+            pv(
+                claimRef={**CLAIM_REF, "uid": "u"},
+                csi={"controllerExpandSecretRef": {"namespace": SECRET[0], "name": SECRET[1]}},
+            ),
+        ),
+        EXISTING, stored(pv()),
+    ),
+    "an image of the same name in another pool": (
+        (pv(), pvc(), pv("pv-2", claimRef={"namespace": "shop", "name": "two"}, csi={
+            **STATIC, "volumeAttributes": {**STATIC["volumeAttributes"], "pool": "other"},
+        }), pvc("two", volumeName="pv-2")), None, AROUND,
     ),
     "another cluster without the volume": (
         PAIR, None,
@@ -735,3 +870,68 @@ def test_list_in_a_list_is_read() -> None:
     assert [item.kind for item in parse_manifests(text, file="f", namespace="x").items] == [
         "PersistentVolume"
     ]
+
+
+def test_claim_of_another_namespace_than_that_of_n_is_refused() -> None:
+    manifests = replace(read(*PAIR), required_namespace="billing")
+    found = lint(empty_cluster(), manifests, AROUND)
+    refused = problem_in(found, Code.OTHER_NAMESPACE)
+    assert (refused.severity, refused.field) == ("error", "metadata.namespace")
+    assert "kubectl apply -n billing refuses claim shop/data" in refused.statement
+    assert Code.OTHER_NAMESPACE not in codes_of(
+        lint(empty_cluster(), replace(manifests, required_namespace="shop"), AROUND)
+    )
+
+
+def test_nodes_that_were_not_observed_are_a_gap() -> None:
+    found = linted(pv(nodeAffinity=zone("b")), pvc(), into=empty_cluster(nodes=UNASKED))
+    assert Code.NO_NODE_FITS not in codes_of(found)
+    assert "whether a node has the labels that a PV requires" in facts(found)
+
+
+def test_objects_that_were_not_read_whole_are_a_gap() -> None:
+    key = ("PersistentVolume", "", PV)
+    found = linted(
+        pv(claimRef={**CLAIM_REF, "uid": "u"}), into=EXISTING, around=around(stored={key: UNASKED})
+    )
+    assert "whether 1 object that exists here differ" in facts(found)
+
+
+@pytest.mark.parametrize("code", [Code.LEFTOVER_IDENTITY, Code.OPEN_TO_ANY_CLAIM])
+def test_object_is_not_called_new_if_that_was_not_observed(code: str) -> None:
+    volume_ = pv(claimRef=None, meta={"uid": OLD_UID})
+    text = problem_in(
+        linted(volume_, into=empty_cluster(persistent_volumes=UNASKED)), code
+    ).statement
+    assert "is new here" not in text
+    assert "not observed" in text
+
+
+def test_images_of_files_are_compared_without_the_cluster() -> None:
+    into = empty_cluster(persistent_volumes=UNASKED)
+    static = pv("pv-2", claimRef={"namespace": "shop", "name": "two"}, csi=STATIC)
+    problem_in(linted(pv(), static, into=into), Code.IMAGE_OF_TWO_VOLUMES)
+
+
+def test_image_of_a_static_volume_is_not_called_deleted() -> None:
+    static = pv(claimRef=CLAIM_REF, persistentVolumeReclaimPolicy="Delete", csi=STATIC)
+    found = linted(static)
+    assert Code.IMAGE_DELETED_ON_APPLY not in codes_of(found)
+    text = problem_in(found, Code.RELEASED_ON_APPLY).statement
+    assert "ceph-csi cannot delete its image k8s/csi-vol-" in text
+
+
+def test_policy_of_a_static_volume_is_a_note() -> None:
+    found = problem_in(
+        linted(pv(persistentVolumeReclaimPolicy="Delete", csi=STATIC), pvc()),
+        Code.DELETE_POLICY_RESTORED,
+    )
+    assert found.severity == "info"
+    assert "the image stays" in found.statement
+
+
+def test_each_of_many_volumes_of_one_handle_is_reported() -> None:
+    many = [pv(f"pv-{n}", claimRef={"namespace": "shop", "name": f"d-{n}"}) for n in range(20)]
+    found = linted(*many)
+    names = {one.subject.name for one in found.problems if one.code == Code.DUPLICATE_HANDLE}
+    assert len(names) == 20

@@ -97,19 +97,48 @@ def credentials(access: KubeAccess) -> Credentials:
     return found
 
 
+def namespace_of(access: KubeAccess) -> str | None:
+    """Return the namespace of the context, as kubectl does; None without one.
+
+    In a pod without a kubeconfig it is that of the service account.
+
+    Raises:
+        SourceError: there is no kubeconfig, or it cannot be read.
+    """
+    paths = _paths(access)
+    if paths is not None:
+        _, _, context = _context_of(paths, access)
+        return _text(context, "namespace")
+    try:
+        return _token_of(_IN_CLUSTER / "namespace") or None
+    except OSError:
+        return None
+
+
 def _found(access: KubeAccess) -> Credentials:
+    paths = _paths(access)
+    if paths is not None:
+        return _from_kubeconfig(paths, access)
+    return _in_cluster(dict(access.environment))
+
+
+def _paths(access: KubeAccess) -> tuple[Path, ...] | None:
+    """Return the kubeconfig files; None for the credentials of a pod.
+
+    Raises:
+        SourceError: there are neither.
+    """
     environment = dict(access.environment)
     if access.kubeconfig is not None:
-        return _from_kubeconfig((access.kubeconfig,), access)
+        return (access.kubeconfig,)
     if environment.get("KUBECONFIG"):
-        paths = tuple(Path(path) for path in environment["KUBECONFIG"].split(os.pathsep) if path)
-        return _from_kubeconfig(paths, access)
+        return tuple(Path(path) for path in environment["KUBECONFIG"].split(os.pathsep) if path)
     is_in_cluster = bool(environment.get("KUBERNETES_SERVICE_HOST"))
     if is_in_cluster and access.context is None:
-        return _in_cluster(environment)
+        return None
     home = Path(environment.get("HOME", "/root")) / ".kube" / "config"
     if home.exists():
-        return _from_kubeconfig((home,), access)
+        return (home,)
     skipped = "not used with --context" if is_in_cluster else "KUBERNETES_SERVICE_HOST not set"
     raise SourceError(
         "no kubeconfig: tried --kubeconfig (not given), KUBECONFIG (not set), in-cluster "
@@ -138,9 +167,16 @@ def _token_of(file: Path) -> str:
     return read_user_file(file, most=_MOST_OF_TOKEN).decode(errors="replace").strip()
 
 
-def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
-    """Merge kubeconfig files as kubectl does: the first file that sets a value has precedence."""
-    merged: dict[str, dict[str, _Entry]] = {"clusters": {}, "users": {}, "contexts": {}}
+_Merged = dict[str, dict[str, _Entry]]
+"""Clusters, users and contexts by name."""
+
+
+def _context_of(paths: Sequence[Path], access: KubeAccess) -> tuple[str, _Merged, _Entry]:
+    """Merge kubeconfig files as kubectl does: the first file that sets a value has precedence.
+
+    Return the name of the context, everything that the files have, and the context.
+    """
+    merged: _Merged = {"clusters": {}, "users": {}, "contexts": {}}
     current: str | None = None
     existing = [path for path in paths if path.exists()]
     if not existing:
@@ -162,7 +198,12 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
             f"kubeconfig {', '.join(map(str, existing))}: no {wanted}; it has: {known}",
             hint="pass --context with one of them",
         )
-    context = merged["contexts"][name]
+    return name, merged, merged["contexts"][name]
+
+
+def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
+    name, merged, context = _context_of(paths, access)
+    existing = [path for path in paths if path.exists()]
     wanted_cluster = _text(context, "cluster") or ""
     cluster = merged["clusters"].get(wanted_cluster)
     user = merged["users"].get(_text(context, "user") or "", ({}, existing[0]))

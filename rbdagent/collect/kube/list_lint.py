@@ -6,13 +6,13 @@ whether it exists.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rbdagent.collect.failure import not_observed
 from rbdagent.collect.kube.client import segment
 from rbdagent.collect.kube.list_cluster import observe_cluster
 from rbdagent.collect.kube.requests import found_object, listed
-from rbdagent.model import CollectScope, NotObserved, PersistentVolumeClaim, separated
+from rbdagent.model import CollectScope, NotObserved, PersistentVolumeClaim, observed_of, separated
 from rbdagent.model.lint import CsiConfig, Manifests, SourceCluster, Surroundings
 from rbdagent.parse.csi_config import CONFIG_MAPS, parse_csi_config
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from rbdagent.collect.kube.client import Api
     from rbdagent.collect.kube.connection import Connection
+    from rbdagent.model import KubeView
+
+Json = dict[str, Any]
 
 _T = TypeVar("_T")
 
@@ -29,28 +32,46 @@ _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1
 """Of an object, its metadata alone (PartialObjectMetadata in apimachinery's meta/v1/types.go)."""
 _MOST: Final = 200
 """Secrets, and namespaces, that are requested."""
+_MOST_STORED: Final = 500
+"""Objects that exist, which are requested whole."""
+_TOO_MANY_STORED: Final = NotObserved(reason=f"at most {_MOST_STORED} are requested by name")
 _TOO_MANY: Final = NotObserved(reason=f"at most {_MOST} are requested by name")
 
 
-def observe_surroundings(connection: Connection, manifests: Manifests) -> Surroundings:
-    """Return what only the names in the manifests lead to; what fails is not observed."""
+def observe_surroundings(
+    connection: Connection, manifests: Manifests, view: KubeView | None
+) -> Surroundings:
+    """Return what only the names in the manifests lead to; what fails is not observed.
+
+    Args:
+        connection: to the API server.
+        manifests: of all files.
+        view: the objects that exist.
+    """
     try:
         api = connection.api()
     except Exception as error:  # noqa: BLE001 - the files alone are judged then
-        return unobserved_surroundings(not_observed(error, "the Kubernetes API"), manifests)
+        why = not_observed(error, "the Kubernetes API")
+        return unobserved_surroundings(why, manifests, view)
     config = _begin_config(api)
     secrets = {key: _secret(*key) for key in _secrets_of(manifests)}
     namespaces = {name: f"/api/v1/namespaces/{segment(name)}" for name in _namespaces_of(manifests)}
-    begun = _begin(api, secrets), _begin(api, namespaces)
-    return Surroundings(csi_config=config(), secrets=begun[0](), namespaces=begun[1]())
+    stored = {key: _PATHS[key[0]](*key[1:]) for key in _existing(manifests, view)}
+    begun = _begin(api, secrets), _begin(api, namespaces), _begin_stored(api, stored)
+    return Surroundings(
+        csi_config=config(), secrets=begun[0](), namespaces=begun[1](), stored=begun[2]()
+    )
 
 
-def unobserved_surroundings(why: NotObserved, manifests: Manifests) -> Surroundings:
+def unobserved_surroundings(
+    why: NotObserved, manifests: Manifests, view: KubeView | None
+) -> Surroundings:
     """Return that nothing of it was observed."""
     return Surroundings(
         csi_config=why,
         secrets=dict.fromkeys(_secrets_of(manifests), why),
         namespaces=dict.fromkeys(_namespaces_of(manifests), why),
+        stored=dict.fromkeys(_existing(manifests, view), why),
     )
 
 
@@ -88,6 +109,47 @@ def _namespaces_of(manifests: Manifests) -> list[str]:
 
 def _secret(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{segment(namespace)}/secrets/{segment(name)}"
+
+
+_Named = tuple[str, str, str]
+"""Kind, namespace and name."""
+_PATHS: Final[dict[str, Callable[[str, str], str]]] = {
+    "PersistentVolume": lambda _, name: f"/api/v1/persistentvolumes/{segment(name)}",
+    "PersistentVolumeClaim": lambda namespace, name: (
+        f"/api/v1/namespaces/{segment(namespace)}/persistentvolumeclaims/{segment(name)}"
+    ),
+    "StorageClass": lambda _, name: f"/apis/storage.k8s.io/v1/storageclasses/{segment(name)}",
+}
+
+
+def _existing(manifests: Manifests, view: KubeView | None) -> list[_Named]:
+    """Return the objects of the manifests that exist: all their fields are compared."""
+    if view is None:
+        return []
+    here = {
+        *(("PersistentVolume", "", one.name) for one in observed_of(view.persistent_volumes)),
+        *(
+            ("PersistentVolumeClaim", one.ref.namespace, one.ref.name)
+            for one in observed_of(view.claims)
+        ),
+        *(("StorageClass", "", one.name) for one in observed_of(view.storage_classes)),
+    }
+    named = [(item.kind, item.namespace, item.name) for item in manifests.items]
+    return [key for key in named if key in here]
+
+
+def _begin_stored(
+    api: Api, paths: Mapping[_Named, str]
+) -> Callable[[], dict[_Named, Json | NotObserved | None]]:
+    """Request objects; return a function that waits for them."""
+    asked = {key: api.ask(path) for key, path in tuple(paths.items())[:_MOST_STORED]}
+
+    def wait() -> dict[_Named, Json | NotObserved | None]:
+        found: dict[_Named, Json | NotObserved | None] = dict.fromkeys(paths, _TOO_MANY_STORED)
+        found |= {key: found_object(pending, lambda data: data) for key, pending in asked.items()}
+        return found
+
+    return wait
 
 
 def _begin(api: Api, paths: Mapping[_T, str]) -> Callable[[], dict[_T, bool | NotObserved]]:
