@@ -152,7 +152,7 @@ OF_ZONE: Final = empty_cluster(
         Node(name="worker-1", ready=True, labels=(("topology.kubernetes.io/zone", "a"),)),
     )
 )  # fmt: skip
-STATIC: Final = {
+STATIC: Final[Json] = {
     "volumeHandle": SPEC.name,
     "volumeAttributes": {"staticVolume": "true", "clusterID": "lab-ceph-1", "pool": "k8s"},
 }
