@@ -17,14 +17,13 @@ from rbdagent.commands import command
 from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.model import (
     DeviceKind,
-    DrainItem,
-    DrainStep,
     Gap,
     IoCounters,
     NotObserved,
     Subject,
     observed_of,
 )
+from rbdagent.model.drain import DrainItem, DrainStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

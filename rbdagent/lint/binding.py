@@ -484,8 +484,8 @@ def other_namespaces(context: LintContext) -> Iterator[Problem]:
                 Code.OTHER_NAMESPACE,
                 item,
                 "metadata.namespace",
-                f"kubectl apply -n {wanted} refuses claim {claim.ref}, and applies the others: the "
-                f"manifest names namespace {own}.",
+                f"Claim {claim.ref} names namespace {own}, and the files are applied with -n "
+                f"{wanted}: kubectl refuses the claim, and applies the others.",
                 subject=subject_of(item),
                 evidence=(f"namespace of the manifest: {own}", f"-n {wanted}"),
             )

@@ -142,8 +142,8 @@ ENTRIES: Final = (
         recovery=None,
         step=LifecycleStep.STAGE,
     ),
-    # IsVolumeMountedElsewhere and the attach/detach controller compare unique volume names, which
-    # are made of driver and handle (GetUniqueVolumeName in pkg/volume/util/util.go).
+    # The attach/detach controller and kubelet know a volume by driver and handle
+    # (GetUniqueVolumeNameFromSpec in pkg/volume/util/util.go).
     Entry(
         Code.IMAGE_OF_TWO_VOLUMES,
         Severity.ERROR,

@@ -425,9 +425,10 @@ def test_problem_of_many_objects_is_printed_three_times_and_counted() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_lines_fit_the_terminal_except_commands(width: int) -> None:
+def test_lines_fit_the_terminal_except_commands_and_long_words(width: int) -> None:
     text = text_of(*many(), *BACKUP, layout=Layout(width=width))
-    wide = [line for line in text.splitlines() if len(line) > width]
+    # A volume handle is one word of 74 characters.
+    wide = [line for line in text.splitlines() if len(line) > width and len(line.split()) > 1]
     assert [line for line in wide if "->" not in line and "rbdagent lint" not in line] == []
 
 

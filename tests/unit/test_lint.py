@@ -877,7 +877,7 @@ def test_claim_of_another_namespace_than_that_of_n_is_refused() -> None:
     found = lint(empty_cluster(), manifests, AROUND)
     refused = problem_in(found, Code.OTHER_NAMESPACE)
     assert (refused.severity, refused.field) == ("error", "metadata.namespace")
-    assert "kubectl apply -n billing refuses claim shop/data" in refused.statement
+    assert "applied with -n billing: kubectl refuses the claim" in refused.statement
     assert Code.OTHER_NAMESPACE not in codes_of(
         lint(empty_cluster(), replace(manifests, required_namespace="shop"), AROUND)
     )

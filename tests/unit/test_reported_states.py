@@ -211,7 +211,7 @@ CAUSES: Final = {
     "two-virtual-machines-on-one-disk": ("RBD128", "these are different machines"),
     "watcher-on-an-overlay-named-by-metadata": (
         "RBD402",
-        "client.5200 at 100.64.0.5:0/777 (worker-2)",
+        "client.5200 at 100.64.0.5:0/777 (probably worker-2)",
     ),
 }
 
