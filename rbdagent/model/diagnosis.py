@@ -53,6 +53,8 @@ class SubjectKind(StrEnum):
     CONTROLLER = "controller"
     STORAGE_CLASS = "storageclass"
     SNAPSHOT_CONTENT = "volumesnapshotcontent"
+    DEPLOYMENT = "deployment"
+    DAEMON_SET = "daemonset"
 
 
 _NAMED_ALONE: Final = frozenset(
@@ -146,6 +148,11 @@ class Subject(Struct, frozen=True, kw_only=True):
     def of_controller(cls, name: str) -> Subject:
         """Return a controller of Kubernetes or of the driver."""
         return cls(kind=SubjectKind.CONTROLLER, name=name)
+
+    @classmethod
+    def of_workload(cls, kind: str, workload: ObjectRef) -> Subject:
+        """Return a Deployment or a DaemonSet."""
+        return cls(kind=SubjectKind(kind.lower()), name=workload.name, namespace=workload.namespace)
 
 
 class Recovery(Struct, frozen=True, kw_only=True):

@@ -210,6 +210,29 @@ class Pod(Stored, frozen=True, kw_only=True):
         return f"{self.ref} on {self.node_name}" if self.node_name else str(self.ref)
 
 
+class Taint(Stored, frozen=True, kw_only=True):
+    """A taint of a Node."""
+
+    key: str
+    effect: str
+    """``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``."""
+    value: str = ""
+
+    def __str__(self) -> str:
+        value = f"={self.value}" if self.value else ""
+        return f"{self.key}{value}:{self.effect}"
+
+
+class Toleration(Stored, frozen=True, kw_only=True):
+    """A toleration of a pod; an empty key or effect tolerates each one."""
+
+    key: str = ""
+    operator: str = "Equal"
+    """``Equal`` or ``Exists``."""
+    value: str = ""
+    effect: str = ""
+
+
 class Node(Stored, frozen=True, kw_only=True, dict=True):
     """A Node; each volume of a cluster is compared with each of them."""
 
@@ -233,6 +256,7 @@ class Node(Stored, frozen=True, kw_only=True, dict=True):
     frozen: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
 
     @cached_property
     def names_in_use(self) -> frozenset[str]:
@@ -451,6 +475,63 @@ class DriverPod(Stored, frozen=True, kw_only=True):
     """Names of provisioners in the arguments and the environment of its containers."""
 
 
+class WorkloadPod(Stored, frozen=True, kw_only=True):
+    """A pod of a driver's workload."""
+
+    ref: ObjectRef
+    ready: bool = False
+    node_name: str | None = None
+    """Its node; of a DaemonSet's pod that has none yet, the node for which it was created."""
+    created_at: str | None = None
+    unschedulable: str = ""
+    """Why the scheduler finds no node, as in :class:`Pod`."""
+    waiting: str = ""
+    """Why its first container that does not run waits: ``ImagePullBackOff``."""
+    message: str = ""
+    """What kubelet reports about that container."""
+
+
+class DriverWorkload(Stored, frozen=True, kw_only=True):
+    """A Deployment or DaemonSet whose containers name CSI drivers in their arguments."""
+
+    kind: str
+    """``Deployment`` or ``DaemonSet``."""
+    ref: ObjectRef
+    serves: tuple[str, ...] = ()
+    """The drivers that its containers name."""
+    containers: tuple[str, ...] = ()
+    """Name and image of each container: ``csi-attacher quay.io/csi-attacher:v4.8``."""
+    owners: tuple[str, ...] = ()
+    """Every owner, also one that is not its controller: ``Driver/rook-ceph.rbd.csi.ceph.com``."""
+    desired: Int64 = 0
+    """The replicas of a Deployment, or the nodes that a DaemonSet places a pod on."""
+    current: Int64 = 0
+    """Its pods, or the nodes that have one."""
+    ready: Int64 = 0
+    """Its pods that are Ready."""
+    updated: Int64 = 0
+    """Its pods that are of its newest template."""
+    rolls: bool = True
+    """Whether its controller replaces pods of an older template (not with ``OnDelete``)."""
+    failure: str = ""
+    """Why a Deployment has too few pods: its condition ``ReplicaFailure``."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_affinity: tuple[NodeTerm, ...] = ()
+    """The required terms; one matching term is enough."""
+    tolerations: tuple[Toleration, ...] = ()
+    selector: Selector | None = None
+    """The labels of its pods."""
+    pods: tuple[WorkloadPod, ...] | NotObserved = ()
+    """Requested only if one is missing or not Ready: of a Deployment, all; of a DaemonSet, those
+    that do not run, and those on the nodes where something waits."""
+    events: tuple[KubeEvent, ...] | NotObserved = ()
+    """The warnings about it, and about the first pods that are not Ready; requested as these."""
+
+    def __str__(self) -> str:
+        """Return its name in output: ``DaemonSet rook-ceph/csi-rbdplugin``."""
+        return f"{self.kind} {self.ref}"
+
+
 class KubeView(Stored, frozen=True, kw_only=True, dict=True):
     """The objects of the API; each kind may be missing independently (403 for one resource)."""
 
@@ -494,6 +575,11 @@ class KubeView(Stored, frozen=True, kw_only=True, dict=True):
     driver_pods: tuple[DriverPod, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
     """Pods of the provisioners that the target waits for, found by a lease or a known label. A pod
     that is missing here may exist with another label."""
+    node_plugins: tuple[DriverWorkload, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
+    """The DaemonSets of the drivers that something here waits for; a DaemonSet that is missing
+    here may exist, and not name its driver in an argument."""
+    controllers: tuple[DriverWorkload, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
+    """Their Deployments, with the same limit."""
     version: str | NotObserved = LIFECYCLE_NOT_REQUESTED
     """Version of the API server: ``v1.36.3``."""
     budgets: tuple[DisruptionBudget, ...] | NotObserved = NotObserved(

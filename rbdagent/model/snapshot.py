@@ -49,6 +49,9 @@ class CollectScope(Flag):
     """The controllers of the pods, and the controllers of these."""
     PROVISIONERS = auto()
     """The leases and pods of the controllers that a claim or PV waits for."""
+    DRIVER_WORKLOADS = auto()
+    """The Deployments and DaemonSets of the driver that a claim, PV, pod or attachment waits for,
+    and what keeps them from running."""
     BUDGETS = auto()
     """The PodDisruptionBudgets of all namespaces, which can forbid an eviction."""
     LOGS = auto()
@@ -57,7 +60,9 @@ class CollectScope(Flag):
     """All objects of the cluster or of the target's namespace, because no volume is named."""
     ALL_REPORTS = auto()
     """Every mapping that agents report, not only those that the objects to judge need."""
-    LIFECYCLE = STORAGE_CLASSES | CSI_DRIVERS | VERSION | WORKLOADS | PROVISIONERS | LOGS
+    LIFECYCLE = (
+        STORAGE_CLASSES | CSI_DRIVERS | VERSION | WORKLOADS | PROVISIONERS | DRIVER_WORKLOADS | LOGS
+    )
     """What the lifecycle of the volume depends on: all that the rules declare (`Rule.reads`)."""
 
 

@@ -13,6 +13,7 @@ from rbdagent.model import (
     CsiSource,
     DisruptionBudget,
     DriverPod,
+    DriverWorkload,
     ImageSpec,
     InTreeRbdSource,
     KubeEvent,
@@ -29,10 +30,13 @@ from rbdagent.model import (
     Requirement,
     Severity,
     StorageClass,
+    Taint,
+    Toleration,
     Verdict,
     VolumeAttachment,
     VolumeSource,
     Workload,
+    WorkloadPod,
 )
 from rbdagent.model.inventory import SnapshotContent
 from rbdagent.parse.address import parse_address
@@ -73,6 +77,7 @@ _OLD_PROVISIONER: Final = "volume.beta.kubernetes.io/storage-provisioner"
 _OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 """The annotation has precedence over the field (GetPersistentVolumeClaimClass)."""
 _SERVES: Final = re.compile(r"--?(?:drivername|provisioner)[= ](?P<name>\S+)")
+_DEFAULT_DRIVER: Final = "rbd.csi.ceph.com"
 _SERVES_BY_NAME: Final = "PROVISIONER_NAME"
 """The variable from which the provisioners of external-storage read their name."""
 _DEFAULT_CLASS: Final = (
@@ -403,6 +408,122 @@ def driver_pod(data: Json) -> DriverPod:
     )
 
 
+def driver_workload(data: Json, *, kind: str) -> DriverWorkload:
+    """Parse a Deployment or DaemonSet; without a driver in its arguments, it serves none."""
+    meta, spec, status = data["metadata"], data.get("spec") or {}, data.get("status") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    containers = template.get("containers") or ()
+    affinity = ((template.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    strategy = (spec.get("strategy") or spec.get("updateStrategy") or {}).get("type")
+    counts = _pod_counts(spec, status, kind)
+    return DriverWorkload(
+        kind=kind,
+        ref=_ref(data),
+        serves=tuple(
+            dict.fromkeys(
+                name
+                for container in containers
+                for name in (*_served(container), *_served_by_default(container))
+            )
+        ),
+        containers=tuple(
+            f"{container['name']} {container.get('image') or ''}" for container in containers
+        ),
+        owners=tuple(
+            f"{owner['kind']}/{owner['name']}" for owner in meta.get("ownerReferences") or ()
+        ),
+        desired=counts["desired"],
+        current=counts["current"],
+        ready=counts["ready"],
+        updated=counts["updated"],
+        rolls=strategy != "OnDelete",
+        failure=_replica_failure(status),
+        node_selector=tuple(sorted((template.get("nodeSelector") or {}).items())),
+        node_affinity=node_terms(affinity),
+        tolerations=tuple(
+            Toleration(
+                key=one.get("key") or "",
+                operator=one.get("operator") or "Equal",
+                value=one.get("value") or "",
+                effect=one.get("effect") or "",
+            )
+            for one in template.get("tolerations") or ()
+        ),
+        selector=_selector(spec.get("selector")),
+    )
+
+
+def _pod_counts(spec: Json, status: Json, kind: str) -> dict[str, int]:
+    """Return how many pods a workload has; a Deployment omits a number that is 0."""
+    if kind == "DaemonSet":
+        names = ("desired", "current", "updated")
+        counts = {name: int(status.get(f"{name}NumberScheduled") or 0) for name in names}
+        return {**counts, "ready": int(status.get("numberReady") or 0)}
+    return {
+        "desired": 1 if spec.get("replicas") is None else int(spec["replicas"]),
+        "current": int(status.get("replicas") or 0),
+        "updated": int(status.get("updatedReplicas") or 0),
+        "ready": int(status.get("readyReplicas") or 0),
+    }
+
+
+def _replica_failure(status: Json) -> str:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "ReplicaFailure" and condition.get("status") == "True":
+            return without_keys(condition.get("message") or "")
+    return ""
+
+
+def workload_pod(data: Json) -> WorkloadPod | None:
+    """Parse a pod of a driver's workload; None if it is being deleted."""
+    meta, spec, status = data["metadata"], data["spec"], data.get("status") or {}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    if meta.get("deletionTimestamp"):
+        return None
+    scheduled = conditions.get("PodScheduled") or {}
+    statuses = (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    )
+    waiting = next((one for one in map(_container, statuses) if one.state == "waiting"), None)
+    return WorkloadPod(
+        ref=_ref(data),
+        ready=(conditions.get("Ready") or {}).get("status") == "True",
+        node_name=spec.get("nodeName") or _node_of_daemon(spec),
+        created_at=meta.get("creationTimestamp"),
+        unschedulable=scheduled.get("message") or ""
+        if scheduled.get("reason") in _NOT_SCHEDULED
+        else "",
+        waiting=waiting.reason if waiting is not None else "",
+        message=waiting.message if waiting is not None else "",
+    )
+
+
+def _node_of_daemon(spec: Json) -> str | None:
+    """Return the node that the DaemonSet controller chose for a pod.
+
+    It writes an affinity to it (pkg/controller/daemon/util/daemonset_util.go@v1.36.3,
+    ReplaceDaemonSetPodNodeNameNodeAffinity).
+    """
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    for term in node_terms(affinity):
+        for requirement in term:
+            if requirement.key == "metadata.name" and len(requirement.values) == 1:
+                return requirement.values[0]
+    return None
+
+
+def _served_by_default(container: Json) -> Iterator[str]:
+    """Yield the name that ceph-csi has without an argument (cmd/cephcsi.go@52fcb7b)."""
+    arguments = container.get("args") or ()
+    if "--type=rbd" in arguments and not any("drivername" in one for one in arguments):
+        yield _DEFAULT_DRIVER
+
+
 def _served(container: Json) -> Iterator[str]:
     words = " ".join((*(container.get("command") or ()), *(container.get("args") or ())))
     yield from (match["name"] for match in _SERVES.finditer(words))
@@ -511,6 +632,10 @@ def node(data: Json) -> Node:
         frozen=is_frozen(data),
         labels=_labels(data["metadata"]),
         unschedulable=bool(spec.get("unschedulable")),
+        taints=tuple(
+            Taint(key=taint["key"], effect=taint["effect"], value=taint.get("value") or "")
+            for taint in spec.get("taints") or ()
+        ),
     )
 
 

@@ -88,6 +88,7 @@ RBDAGENT_RULES: tuple[Json, ...] = (
         "resources": ["replicasets", "deployments", "statefulsets"],
         "verbs": ["get", "list"],
     },
+    {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list"]},
     {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "create", "patch"]},

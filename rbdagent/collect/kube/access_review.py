@@ -36,6 +36,7 @@ _LESS: Final = "the answer has fewer details, but no errors"
 _AGENT: Final = "only an agent needs it"
 _LESS_WHY: Final = "diagnose shows fewer reasons why a claim or a pod waits"
 _NO_SNAPSHOTS: Final = "images judges no image unclaimed"
+_NO_DRIVER: Final = "diagnose does not show why the CSI driver does not run"
 _OLD: Final = "reports of agents count as old, and no volume is free"
 _UNKNOWN_DRAIN: Final = "drain-check does not show which evictions a budget refuses"
 _SLOWER: Final = "an agent sees a change only in its next cycle"
@@ -58,6 +59,8 @@ _RIGHTS: Final = (
     _Right("get", "replicasets.apps", _LESS_WHY),
     _Right("get", "deployments.apps", _LESS_WHY),
     _Right("get", "statefulsets.apps", _LESS_WHY),
+    _Right("list", "deployments.apps", _NO_DRIVER),
+    _Right("list", "daemonsets.apps", _NO_DRIVER),
     _Right("list", "poddisruptionbudgets.policy", _UNKNOWN_DRAIN),
     _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
     _Right("get", "rbdnodes.rbdagent.dev", "an agent's conflicts with other nodes are probable"),

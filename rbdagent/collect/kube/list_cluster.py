@@ -17,6 +17,7 @@ from rbdagent.collect.kube.list_provisioning import (
     lifecycle_gaps,
     list_workloads,
     request_lifecycle,
+    with_driver_workloads,
     with_lifecycle,
     with_provisioners,
 )
@@ -117,18 +118,25 @@ def _request_all(
     attachments = listed(api, ATTACHMENTS, read.attachment)
     nodes = listed(api, NODES, read.node)
     csi_nodes = listed(api, CSI_NODES, read.csi_node)
-    life = request_lifecycle(api, also & ~CollectScope.WORKLOADS)
+    life = request_lifecycle(api, also & ~(CollectScope.WORKLOADS | CollectScope.DRIVER_WORKLOADS))
     workloads = list_workloads(api, namespace) if CollectScope.WORKLOADS in also else None
     published = begin_reports(api) if stored is None else stored.begin(api)
     found_pods, scope = pods()
     found_events, further = events()
-    found_claims, found_volumes = claims(), volumes()
+    found_claims, found_volumes, found_attachments = claims(), volumes(), attachments()
     lifecycle = life(TargetObjects((), (), ()))
     if workloads is not None:
         # The controllers of all pods are listed; no controller is requested by its name.
         lifecycle = lifecycle._replace(workloads=workloads())
     meant = TargetObjects((), _in_progress(found_claims), _in_progress(found_volumes))
     lifecycle = with_provisioners(api, lifecycle, meant, also)
+    every = TargetObjects(
+        tuple(pod for pod in observed_of(found_pods) if pod.claims or pod.inline_volumes),
+        observed_of(found_claims),
+        observed_of(found_volumes),
+        observed_of(found_attachments),
+    )
+    lifecycle = with_driver_workloads(api, lifecycle, every, also)
     view = KubeView(
         server=api.server,
         persistent_volumes=found_volumes,
@@ -136,7 +144,7 @@ def _request_all(
         pods=found_pods,
         nodes=nodes(),
         csi_nodes=csi_nodes(),
-        attachments=attachments(),
+        attachments=found_attachments,
         events=found_events,
         pods_scope=scope,
         # All lists were requested without a resourceVersion: quorum reads.

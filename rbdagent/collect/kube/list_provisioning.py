@@ -10,6 +10,11 @@ from msgspec.structs import replace
 
 from rbdagent.collect.failure import gaps_in
 from rbdagent.collect.kube.client import segment
+from rbdagent.collect.kube.list_drivers import (
+    NOTHING_WAITS_FOR_IT,
+    DriverWorkloads,
+    workloads_of_drivers,
+)
 from rbdagent.collect.kube.requests import (
     PODS,
     all_observed,
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
         PersistentVolumeClaim,
         Pod,
         StorageClass,
+        VolumeAttachment,
         Workload,
     )
 
@@ -78,6 +84,7 @@ class ProvisioningSources(NamedTuple):
     workloads: tuple[Workload, ...] | NotObserved
     version: str | NotObserved
     provisioners: Provisioners
+    of_drivers: DriverWorkloads = DriverWorkloads()
 
 
 class Provisioners(NamedTuple):
@@ -93,6 +100,7 @@ class TargetObjects(NamedTuple):
     pods: tuple[Pod, ...]
     claims: tuple[PersistentVolumeClaim, ...]
     volumes: tuple[PersistentVolume, ...]
+    attachments: tuple[VolumeAttachment, ...] = ()
 
 
 def with_lifecycle(view: KubeView, lifecycle: ProvisioningSources) -> KubeView:
@@ -105,6 +113,8 @@ def with_lifecycle(view: KubeView, lifecycle: ProvisioningSources) -> KubeView:
         version=lifecycle.version,
         leases=lifecycle.provisioners.leases,
         driver_pods=lifecycle.provisioners.pods,
+        node_plugins=lifecycle.of_drivers.node_plugins,
+        controllers=lifecycle.of_drivers.controllers,
     )
 
 
@@ -116,12 +126,14 @@ def lifecycle_gaps(view: KubeView) -> tuple[Gap, ...]:
         *gap("CSIDrivers", view.drivers),
         *gap("leases of controllers", view.leases),
         *gap("pods of provisioners", view.driver_pods),
+        *gap("DaemonSets of the driver", view.node_plugins),
+        *gap("Deployments of the driver", view.controllers),
     )
 
 
 def gap(fact: str, found: object) -> tuple[Gap, ...]:
     """Return a gap if a fact was requested but not observed."""
-    unasked = (NOTHING_WAITS, LIFECYCLE_NOT_REQUESTED)
+    unasked = (NOTHING_WAITS, NOTHING_WAITS_FOR_IT, LIFECYCLE_NOT_REQUESTED)
     return () if found in unasked else gaps_in([(fact, found)])
 
 
@@ -141,7 +153,8 @@ def request_lifecycle(
             CollectScope.WORKLOADS, also, lambda: lambda: workloads_of(api, meant.pods)
         )
         lifecycle = ProvisioningSources(found, drivers(), workloads(), version(), Provisioners())
-        return with_provisioners(api, lifecycle, meant, also)
+        lifecycle = with_provisioners(api, lifecycle, meant, also)
+        return with_driver_workloads(api, lifecycle, meant, also)
 
     return wait
 
@@ -172,6 +185,37 @@ def with_provisioners(
         return lifecycle
     names = _provisioners(meant, observed_of(lifecycle.storage_classes))
     return lifecycle._replace(provisioners=provisioners_of(api, names))
+
+
+def with_driver_workloads(
+    api: Api, lifecycle: ProvisioningSources, meant: TargetObjects, also: CollectScope
+) -> ProvisioningSources:
+    """Request the workloads of the drivers that the observed objects wait for."""
+    if CollectScope.DRIVER_WORKLOADS not in also:
+        unasked = LIFECYCLE_NOT_REQUESTED
+        return lifecycle._replace(of_drivers=DriverWorkloads(unasked, unasked))
+    if not _waits_for_driver(meant):
+        return lifecycle._replace(of_drivers=DriverWorkloads())
+    names = _provisioners(meant, observed_of(lifecycle.storage_classes))
+    names |= {attachment.attacher for attachment in meant.attachments}
+    waiting = [pod.node_name for pod in meant.pods if pod.phase == "Pending" and pod.node_name]
+    nodes = tuple(dict.fromkeys(waiting))
+    return lifecycle._replace(of_drivers=workloads_of_drivers(api, names, nodes))
+
+
+def _waits_for_driver(meant: TargetObjects) -> bool:
+    """Return whether a claim, a pod, an attachment or a growth waits for a part of the driver."""
+    has = {volume.name: volume.capacity_bytes or 0 for volume in meant.volumes}
+    return (
+        any(claim.phase == "Pending" for claim in meant.claims)
+        or any(pod.phase == "Pending" for pod in meant.pods)
+        or any(not one.attached or one.deleting_since for one in meant.attachments)
+        or any(
+            (claim.requested_bytes or 0) > has[claim.volume_name]
+            for claim in meant.claims
+            if claim.volume_name in has
+        )
+    )
 
 
 def _waits(meant: TargetObjects) -> bool:

@@ -189,7 +189,18 @@ class _TargetReader:
         )
 
         wait = request_lifecycle(self._api, also)
-        return lambda view, *objects: with_lifecycle(view, wait(TargetObjects(*objects)))
+
+        def with_answers(
+            view: KubeView,
+            pods: tuple[Pod, ...],
+            claims: tuple[PersistentVolumeClaim, ...],
+            volumes: tuple[PersistentVolume, ...],
+        ) -> KubeView:
+            attachments = _attachments_of(view, volumes)
+            meant = TargetObjects(pods, claims, volumes, attachments)
+            return with_lifecycle(view, wait(meant))
+
+        return with_answers
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
         listed = self._list(_NAMESPACES, _name_if_frozen)
@@ -346,6 +357,13 @@ class _TargetReader:
             for namespace, name in [*dict.fromkeys(subjects)][:_MOST_EVENT_SUBJECTS]
         ]
         return lambda: [wait() for wait in asked]
+
+
+def _attachments_of(
+    view: KubeView, volumes: tuple[PersistentVolume, ...]
+) -> tuple[VolumeAttachment, ...]:
+    names = {volume.name for volume in volumes}
+    return tuple(one for one in observed_of(view.attachments) if one.persistent_volume in names)
 
 
 _Volumes = Callable[[], tuple[PersistentVolume, ...] | NotObserved]
