@@ -54,6 +54,7 @@ _KMOD: Final = ("kmod", "30, 34.2")
 _ATTACH_DETACH: Final = "pkg/controller/volume/attachdetach/reconciler/reconciler.go"
 _GENERATOR: Final = "pkg/volume/util/operationexecutor/operation_generator.go"
 _POPULATOR: Final = "pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go"
+_QUOTA: Final = "apiserver/pkg/admission/plugin/resourcequota/controller.go"
 _BINDING: Final = "pkg/scheduler/framework/plugins/volumebinding"
 _STATUS: Final = Origin(*_GRPC, "internal/status/status.go, Error.Error")
 _GO_CEPH: Final = Origin(
@@ -1562,4 +1563,69 @@ class Recognised(Enum):
         r"blocked for more than",
         None,
         Origin("linux", "recording tests/fixtures/logs/hung.dmesg", "kernel/hung_task.c"),
+    )
+
+    # Why a controller cannot create its pods ------------------------------------------------------
+
+    POD_WITHOUT_ACCOUNT = (
+        None,
+        (
+            r"error looking up service account (?P<account>[\w.-]{1,253}/[\w.-]{1,253}): "
+            r'serviceaccounts? "[^"]{1,253}" not found'
+        ),
+        None,
+        Origin(*_KUBE, "plugin/pkg/admission/serviceaccount/admission.go, Validate"),
+    )
+    POD_OVER_QUOTA = (
+        None,
+        r"exceeded quota: (?P<quota>[\w.-]{1,253}), requested: ",
+        None,
+        Origin(*_KUBE, _QUOTA + ", CheckRequest"),
+    )
+    POD_OUTSIDE_QUOTA = (
+        None,
+        (
+            r"insufficient quota to match these scopes|status unknown for quota: "
+            r"|failed quota: "
+        ),
+        None,
+        Origin(*_KUBE, _QUOTA + ", CheckRequest"),
+    )
+    POD_INSECURE = (
+        None,
+        r'violates PodSecurity "(?P<level>[\w.:-]{1,64})"',
+        None,
+        Origin("pod-security-admission", "0.36.3", "admission/admission.go, Admission.EvaluatePod"),
+    )
+    POD_WITHOUT_CONSTRAINT = (
+        None,
+        r"unable to validate against any security context constraint",
+        None,
+        Origin(
+            "apiserver-library-go",
+            "rook#11347 (the event)",
+            "pkg/securitycontextconstraints/sccadmission/admission.go",
+        ),
+    )
+    POD_WITHOUT_PRIORITY = (
+        None,
+        r"no PriorityClass with name (?P<priority>[\w.-]{1,253}) was found",
+        None,
+        Origin(*_KUBE, "plugin/pkg/admission/priority/admission.go, getPriority"),
+    )
+    WEBHOOK_FAILS = (
+        None,
+        r'failed calling webhook "(?P<webhook>[\w.-]{1,253})"',
+        None,
+        Origin("apiserver", "0.36.3", "pkg/util/webhook/error.go, ErrCallingWebhook.Error"),
+    )
+    WEBHOOK_REFUSES = (
+        None,
+        r'admission webhook "(?P<webhook>[\w.-]{1,253})" denied the request',
+        None,
+        Origin(
+            "apiserver",
+            "0.36.3",
+            "pkg/admission/plugin/webhook/errors/statuserror.go, ToStatusErr",
+        ),
     )

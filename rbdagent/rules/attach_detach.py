@@ -49,6 +49,13 @@ from rbdagent.rules.context import (
     quoted,
 )
 from rbdagent.rules.csi_driver import is_not_installed
+from rbdagent.rules.driver_workloads import (
+    Outage,
+    controller_outage,
+    names_no_controller,
+    not_observed_lines,
+    outage_finding,
+)
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     ErrorText,
@@ -446,25 +453,44 @@ def _not_picked_up(
     if since is None or since < MOVING or is_not_installed(attachment.attacher, context):
         # RBD732 reports a driver that was never installed.
         return
+    outage = _attacher_outage(attachment, context)
+    if outage is not None:
+        yield outage_finding(
+            Code.ATTACH_NOT_PICKED_UP,
+            outage,
+            stated("{volume} is not attached.", volume=context.name),
+            waiting=(pod,),
+            evidence=(_attachment_line(attachment), "no attachError"),
+        )
+        return
     yield finding(
         Code.ATTACH_NOT_PICKED_UP,
         Subject.of_attachment(attachment.name),
         stated(
             "{pod} waits for {volume} to be attached to {node}: the attach was requested {age} "
             "ago, and external-attacher of {attacher} {}",
-            _what_attacher_did(attachment),
+            _what_attacher_did(attachment, context),
             pod=pod.ref,
             volume=context.name,
             node=pod.node_name,
             age=age_text(since),
             attacher=attachment.attacher,
         ),
-        evidence=(_attachment_line(attachment), "no attachError"),
+        evidence=(
+            _attachment_line(attachment),
+            "no attachError",
+            *not_observed_lines(context, of_nodes=False),
+        ),
         commands=(LIST_CONTROLLERS, describe_attachment(attachment)),
     )
 
 
-def _what_attacher_did(attachment: VolumeAttachment) -> str:
+def _attacher_outage(attachment: VolumeAttachment, context: RuleContext) -> Outage | None:
+    """Return why no external-attacher of the driver runs; None if one runs, or if it is unknown."""
+    return controller_outage(context, attachment.attacher, "attacher", ATTACHER)
+
+
+def _what_attacher_did(attachment: VolumeAttachment, context: RuleContext) -> str:
     """Return what the end of an attach lacks; the finalizer comes before the call to the driver.
 
     A driver without ControllerPublish, such as ceph-csi's, needs only the mark (trivial_handler.go
@@ -472,6 +498,8 @@ def _what_attacher_did(attachment: VolumeAttachment) -> str:
     """
     if attachment.finalizers:
         return "has begun with it and has not finished: its call to the driver has not returned."
+    if names_no_controller(context, attachment.attacher):
+        return "has not marked it as done: no Deployment of this cluster names that driver."
     return "has not marked it as done: it does not run, or it may not write it."
 
 
@@ -623,6 +651,17 @@ def _leaving(
     own = not attachment.finalizers or any(
         finalizer.startswith("external-attacher/") for finalizer in attachment.finalizers
     )
+    outage = _attacher_outage(attachment, context) if own else None
+    if outage is not None:
+        yield outage_finding(
+            Code.DETACH_NOT_PICKED_UP,
+            outage,
+            stated("{volume} is not detached.", volume=context.name),
+            waiting=waiting,
+            evidence=(_attachment_line(attachment), f"finalizers: {finalizers}", "no detachError"),
+            severity=None if waiting else Severity.WARNING,
+        )
+        return
     reason = (
         "external-attacher does not respond"
         if own
@@ -833,10 +872,10 @@ def _is_down(node: str, context: RuleContext) -> bool:
 RULES: Final = (
     Rule(400, stale_attachment),
     Rule(410, attachment_idle),
-    Rule(420, detach_fails),
+    Rule(420, detach_fails, CollectScope.DRIVER_WORKLOADS),
     Rule(430, two_attachments),
     Rule(460, attach_fails),
-    Rule(470, attach_waits, CollectScope.CSI_DRIVERS),
+    Rule(470, attach_waits, CollectScope.CSI_DRIVERS | CollectScope.DRIVER_WORKLOADS),
     Rule(497, attach_events),
     Rule(510, multi_attach),
 )

@@ -18,9 +18,11 @@ from rbdagent.model import (
     LifecycleStep,
     Node,
     NotObserved,
+    Pod,
     Recovery,
     Severity,
     Subject,
+    SubjectKind,
     VolumeAttachment,
     observed_of,
     stated,
@@ -30,6 +32,12 @@ from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import Rule, RuleContext, finding, list_pods_on
 from rbdagent.rules.controller_texts import NEEDED_FIELDS, NO_MONITORS_REMEDY
+from rbdagent.rules.driver_workloads import (
+    Outage,
+    not_observed_lines,
+    outage_finding,
+    plugin_outage,
+)
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import (
     CONFIG_MAPS,
@@ -292,9 +300,16 @@ _OF_RBD: Final = "rbd.csi.ceph.com"
 def driver_missing(context: RuleContext) -> Iterator[Finding]:
     """Report RBD731, RBD732: the node where a pod waits has no driver for its volume."""
     without = [pod for pod in waiters(context) if lacks_driver(pod.node_name, context)]
-    driver, pods = driver_of(context.volume), [pod.ref for pod in without]
+    driver = driver_of(context.volume)
     if not without or driver is None:
         return
+    outages = {str(pod.node_name): _plugin_outage(context, driver, pod) for pod in without}
+    for outage in dict.fromkeys(found for found in outages.values() if found is not None):
+        yield _of_workload(outage)
+    without = [pod for pod in without if outages[str(pod.node_name)] is None]
+    if not without:
+        return
+    pods = [pod.ref for pod in without]
     nodes = sorted({str(pod.node_name) for pod in without})
     if is_not_installed(driver, context):
         known = _known_drivers(context)
@@ -320,7 +335,10 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
         nodes=nodes,
         driver=driver,
     )
-    unlisted = tuple(f"CSINode {node} does not list {driver}" for node in nodes)
+    unlisted = (
+        *(f"CSINode {node} does not list {driver}" for node in nodes),
+        *not_observed_lines(context, of_nodes=True),
+    )
     elsewhere = _other_root(context) if nodes == [context.here_if_known] else ""
     if elsewhere:
         yield finding(
@@ -395,6 +413,26 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
             *(kubectl("describe node", node) for node in nodes),
         ),
     )
+
+
+def _plugin_outage(context: RuleContext, driver: str, pod: Pod) -> Outage | None:
+    """Return why the node plugin does not run where a pod waits; None if the rule knows more.
+
+    It knows more of a driver that is not installed, and of a plugin that cannot load the module.
+    """
+    outage = plugin_outage(context, driver, str(pod.node_name))
+    if outage is None:
+        return None
+    if outage.subject.kind is SubjectKind.CONTROLLER and is_not_installed(driver, context):
+        return None
+    is_here = pod.node_name == context.here_if_known
+    return None if outage.has_pod and is_here and _lacks_module(context) else outage
+
+
+def _of_workload(outage: Outage) -> Finding:
+    """Return RBD731 for the DaemonSet of the node plugin."""
+    then = "Without it, no pod there can use a volume of this driver."
+    return outage_finding(Code.DRIVER_DOWN_WHERE_WANTED, outage, then)
 
 
 _ROOT: Final = "/var/lib/kubelet"
@@ -499,6 +537,10 @@ def unregistered_driver(context: RuleContext) -> Iterator[Finding]:
     for pod in unscheduled(context):
         named = {match["driver"] for match in Recognised.NO_DRIVER.all_in(pod.unschedulable)}
         for driver in sorted(named if context.volume.persistent_volume is None else named & {own}):
+            outage = plugin_outage(context, driver, "")
+            if outage is not None:
+                yield _of_workload(outage)
+                continue
             yield finding(
                 Code.DRIVER_DOWN_WHERE_WANTED,
                 Subject.of_pod(pod.ref),
@@ -508,12 +550,12 @@ def unregistered_driver(context: RuleContext) -> Iterator[Finding]:
                     pod=pod.ref,
                     driver=driver,
                 ),
-                evidence=(scheduler_message(pod),),
+                evidence=(scheduler_message(pod), *not_observed_lines(context, of_nodes=True)),
                 commands=(kubectl("get csinodes"),),
             )
 
 
 RULES: Final = (
-    Rule(395, unregistered_driver),
-    Rule(450, driver_missing, CollectScope.CSI_DRIVERS),
+    Rule(395, unregistered_driver, CollectScope.DRIVER_WORKLOADS),
+    Rule(450, driver_missing, CollectScope.CSI_DRIVERS | CollectScope.DRIVER_WORKLOADS),
 )

@@ -16,6 +16,7 @@ from rbdagent.correlate.holders import runs
 from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.pv_matching import size_text
 from rbdagent.model import (
+    CollectScope,
     CsiSource,
     Finding,
     LifecycleStep,
@@ -37,6 +38,7 @@ from rbdagent.rules.context import (
     message_of,
     quoted,
 )
+from rbdagent.rules.driver_workloads import controller_outage, not_observed_lines, outage_finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import is_non_primary
 from rbdagent.rules.pod_events import is_of_pod, knows_every_user
@@ -215,21 +217,40 @@ def _behind_controller(
     if is_made_by_hand(volume):
         yield _static(context, claim, volume, (sizes, *newest_events(context, claim)))
         return
-    yield finding(
+    shown = (
+        sizes,
+        *((quoted(begun),) if begun is not None else ()),
+        *(quoted(event) for event in of_resizer[-1:]),
+        *(() if of_resizer else ("no event of external-resizer on the claim",)),
+    )
+    yield _no_resizer(context, claim, volume, age_text(waited), shown)
+
+
+def _no_resizer(
+    context: RuleContext,
+    claim: PersistentVolumeClaim,
+    volume: PersistentVolume,
+    ago: str,
+    evidence: tuple[str, ...],
+) -> Finding:
+    """Return RBD775, with what the Deployment of the driver shows."""
+    driver = volume.source.driver if isinstance(volume.source, CsiSource) else ""
+    outage = controller_outage(context, driver, "resizer", _RESIZER)
+    if outage is not None:
+        then = stated(
+            "Claim {claim} was enlarged {age} ago, and does not grow.", claim=claim.ref, age=ago
+        )
+        return outage_finding(Code.NO_RESIZER, outage, then, evidence=evidence)
+    return finding(
         Code.NO_RESIZER,
         Subject.of_claim(claim.ref),
         stated(
             "Claim {claim} was enlarged {age} ago, and no external-resizer for its driver acts on "
             "it.",
             claim=claim.ref,
-            age=age_text(waited),
+            age=ago,
         ),
-        evidence=(
-            sizes,
-            *((quoted(begun),) if begun is not None else ()),
-            *(quoted(event) for event in of_resizer[-1:]),
-            *(() if of_resizer else ("no event of external-resizer on the claim",)),
-        ),
+        evidence=(*evidence, *not_observed_lines(context, of_nodes=False)),
         commands=(kubectl("get deployments -A -o wide"), describe_claim(claim)),
     )
 
@@ -585,4 +606,4 @@ def _commands(
     return (*(device_log(device, node) for device in devices[:1]), describe_claim(claim))
 
 
-RULES: Final = (Rule(225, growth),)
+RULES: Final = (Rule(225, growth, CollectScope.DRIVER_WORKLOADS),)

@@ -38,6 +38,12 @@ from rbdagent.rules.class_parameters import class_fields
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, message_of, quoted
 from rbdagent.rules.controller_texts import PROVISIONING
 from rbdagent.rules.driver_version import driver_version
+from rbdagent.rules.driver_workloads import (
+    controller_outage,
+    names_no_controller,
+    not_observed_lines,
+    outage_finding,
+)
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.map_errors import being_flattened
 from rbdagent.rules.pod_events import decisive_event, is_about_hanging_call
@@ -778,15 +784,10 @@ def _unreported(
         provisioner=name,
     )
     seen = signs_of(context, name)
-    # A lease can be left from before leader election was turned off, so a ready pod counts.
-    if not any(pod.ready for pod in pods) and (pods or lapsed(lease, context)):
-        return finding(
-            Code.PROVISIONER_DOWN,
-            Subject.of_claim(claim.ref),
-            stated("{}, and {provisioner} does not run.", waits, provisioner=name),
-            evidence=(*seen, *newest_events(context, claim)),
-            commands=_log_commands(pods, lease),
-        )
+    down = _down(context, claim, name, asked)
+    if down is not None:
+        return down
+    nowhere = _is_nowhere(context, name)
     if lease is None and not pods and _is_missing(context, name):
         return finding(
             Code.PROVISIONER_MISSING,
@@ -813,6 +814,13 @@ def _unreported(
         return _begun_long_ago(context, claim, found, name)
     ago = stated(" for {age}", age=age_text(since(own[-1].last_seen, context))) if own else ""
     silence = stated("{provisioner} has reported nothing{}", ago, provisioner=name)
+    if nowhere:
+        silence = stated(
+            "{provisioner} has reported nothing{}: no lease, no pod and no Deployment of this "
+            "cluster shows that it runs",
+            ago,
+            provisioner=name,
+        )
     if not context.kube.coverage.events:
         silence = stated("What {provisioner} has reported was not observed", provisioner=name)
     differs = claim.provisioner not in (None, name)
@@ -822,10 +830,52 @@ def _unreported(
         stated("{}. {}.", waits, silence),
         evidence=(
             *seen,
+            *(("no Deployment of this cluster names it in an argument",) if nowhere else ()),
+            *not_observed_lines(context, of_nodes=False),
             *((f"the claim was handed to {claim.provisioner}",) if differs else ()),
             *newest_events(context, claim),
         ),
         commands=(*provisioner_log_commands(context, name), describe_claim(claim)),
+    )
+
+
+def _is_nowhere(context: RuleContext, name: str) -> bool:
+    """Return whether all objects that may show a provisioner were observed, and none does."""
+    kube = context.snapshot.kubernetes
+    if kube is None or first_unobserved((kube.leases, kube.driver_pods)) is not None:
+        return False
+    is_shown = _lease_of(context, name) is not None or _pods_of(context, name)
+    return not is_shown and names_no_controller(context, name)
+
+
+def _down(
+    context: RuleContext, claim: PersistentVolumeClaim, name: str, asked: str | None
+) -> Finding | None:
+    """Return RBD618 if the provisioner does not run, with what its Deployment shows."""
+    pods, lease = _pods_of(context, name), _lease_of(context, name)
+    if any(pod.ready for pod in pods):
+        # A lease can be left from before leader election was turned off, so a ready pod counts.
+        return None
+    waited = age_text(since(asked, context))
+    evidence = (*signs_of(context, name), *newest_events(context, claim))
+    outage = controller_outage(context, name, "provisioner", PROVISIONER)
+    if outage is not None:
+        then = stated("Claim {claim} has waited {age} for its volume.", claim=claim.ref, age=waited)
+        return outage_finding(Code.PROVISIONER_DOWN, outage, then, evidence=evidence)
+    if not pods and not lapsed(lease, context):
+        return None
+    return finding(
+        Code.PROVISIONER_DOWN,
+        Subject.of_claim(claim.ref),
+        stated(
+            "Claim {claim} has waited {age} for {provisioner} to create its volume, and "
+            "{provisioner} does not run.",
+            claim=claim.ref,
+            age=waited,
+            provisioner=name,
+        ),
+        evidence=(*evidence, *not_observed_lines(context, of_nodes=False)),
+        commands=_log_commands(pods, lease),
     )
 
 

@@ -893,6 +893,7 @@ RULES: Final = (
         unbound,
         CollectScope.STORAGE_CLASSES
         | CollectScope.PROVISIONERS
+        | CollectScope.DRIVER_WORKLOADS
         | CollectScope.VERSION
         | CollectScope.CSI_DRIVERS
         | CollectScope.WORKLOADS,

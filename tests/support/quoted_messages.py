@@ -1430,4 +1430,72 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
     Recognised.POOL_FULL_FOR_CLIENT: (Quote("libceph: pool 4 is full or reached quota", TOOL),),
     Recognised.SECRET_TOO_BIG: (Quote("libceph: secret too big 32", TOOL),),
     Recognised.TASK_HUNG: (Quote("blocked for more than", RECORDING, "logs/hung.dmesg"),),
+    Recognised.POD_WITHOUT_ACCOUNT: (
+        Quote(
+            'pods "csi-rbdplugin-provisioner-5dd69bb477-" is forbidden: error looking up service '
+            "account rook-ceph/rook-csi-rbd-provisioner-sa: serviceaccount "
+            '"rook-csi-rbd-provisioner-sa" not found',
+            SOURCE,
+        ),
+    ),
+    Recognised.POD_OVER_QUOTA: (
+        Quote(
+            'pods "csi-rbdplugin-" is forbidden: exceeded quota: storage, requested: pods=1, '
+            "used: pods=4, limited: pods=4",
+            SOURCE,
+        ),
+    ),
+    Recognised.POD_OUTSIDE_QUOTA: (
+        Quote(
+            "Error creating: insufficient quota to match these scopes: [{PriorityClass In "
+            "[system-node-critical system-cluster-critical]}]",
+            SOURCE,
+        ),
+        Quote(
+            'pods "csi-rbdplugin-" is forbidden: status unknown for quota: storage, resources: '
+            "pods",
+            SOURCE,
+        ),
+        Quote(
+            'pods "csi-rbdplugin-" is forbidden: failed quota: storage: must specify limits.cpu '
+            "for: csi-rbdplugin",
+            SOURCE,
+        ),
+    ),
+    Recognised.POD_INSECURE: (
+        Quote(
+            'pods "csi-rbdplugin-" is forbidden: violates PodSecurity "restricted:latest": host '
+            "namespaces (hostNetwork=true)",
+            SOURCE,
+        ),
+    ),
+    Recognised.POD_WITHOUT_CONSTRAINT: (
+        Quote(
+            'Error creating: pods "csi-cephfsplugin-provisioner-5b6959d889-" is forbidden: unable '
+            "to validate against any security context constraint: [spec.volumes[1]: Invalid "
+            'value: "hostPath": hostPath volumes are not allowed to be used]',
+            SOURCE,
+        ),
+    ),
+    Recognised.POD_WITHOUT_PRIORITY: (
+        Quote(
+            'pods "csi-rbdplugin-" is forbidden: no PriorityClass with name storage was found',
+            SOURCE,
+        ),
+    ),
+    Recognised.WEBHOOK_FAILS: (
+        Quote(
+            'Internal error occurred: failed calling webhook "validate.kyverno.svc-fail": failed '
+            'to call webhook: Post "https://kyverno-svc.kyverno.svc:443/validate/fail?'
+            'timeout=10s": context deadline exceeded',
+            SOURCE,
+        ),
+    ),
+    Recognised.WEBHOOK_REFUSES: (
+        Quote(
+            'admission webhook "validate.kyverno.svc-fail" denied the request: privileged '
+            "containers are not allowed",
+            SOURCE,
+        ),
+    ),
 }

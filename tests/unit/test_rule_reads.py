@@ -40,6 +40,8 @@ FIELDS: Final = (
     (KubeIndex, "workloads", CollectScope.WORKLOADS),
     (KubeView, "leases", CollectScope.PROVISIONERS),
     (KubeView, "driver_pods", CollectScope.PROVISIONERS),
+    (KubeView, "node_plugins", CollectScope.DRIVER_WORKLOADS),
+    (KubeView, "controllers", CollectScope.DRIVER_WORKLOADS),
     (NodeView, "logs", CollectScope.LOGS),
 )
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
