@@ -34,6 +34,7 @@ CAUSES: Final = {
     "kubernetes-70175": ("RBD405", "its reclaim policy (Retain) keeps the PV"),
     "kubernetes-89910": ("RBD701", "its claim shop/data-app-0 does not exist"),
     "rook-12923": ("RBD308", "worker-1 is on Ceph's blocklist by range"),
+    "rook-17644": ("RBD712", "the ServiceAccount rook-ceph/rbd-ctrlplugin-sa does not exist"),
     "rook-17651": ("RBD732", "is not installed in this cluster"),
     "rook-8728": ("RBD607", "is not ready"),
     "ceph-csi-858": ("RBD119", "No holder of"),
