@@ -69,6 +69,7 @@ _NOT_QUERIED_YET = Source(state=SourceState.SKIPPED, reason="not queried yet")
 _MOST_IMAGES = 500
 """Each of these images is opened, 32 at a time. An image with an unknown watcher is observed twice,
 a third of a second apart. Together, they take some seconds."""
+_OF_OPERATORS = CollectScope.MIGRATIONS | CollectScope.REPLICATIONS
 _EXTRA_S = 1.0
 """Extra time after the deadline, in which the process that queries Ceph reports its late requests.
 If the API does not answer, the node's logs may be the only source."""
@@ -168,10 +169,17 @@ def collect_snapshot(  # noqa: PLR0913 - each changes another step
             snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
         _check_target_exists(snapshot, images, settings)
         if index is not None:
-            return _with_needed(snapshot, index, stored)
-        # They begin here if Ceph was not queried.
-        found = begin_reports().of_all(snapshot, deadline)
-    return with_published(snapshot, found) if found else snapshot
+            snapshot = _with_needed(snapshot, index, stored)
+        else:
+            # They begin here if Ceph was not queried.
+            found = begin_reports().of_all(snapshot, deadline)
+            snapshot = with_published(snapshot, found) if found else snapshot
+    if connection is None or not also & _OF_OPERATORS:
+        return snapshot
+    from rbdagent.collect.kube.list_operators import with_operators
+
+    # Ceph may have used all the time.
+    return with_operators(snapshot, connection, also, max(deadline, time.monotonic() + _EXTRA_S))
 
 
 def _limit_of_api_s(settings: Settings) -> float:

@@ -25,6 +25,7 @@ from rbdagent.correlate.image_identity import (
 from rbdagent.correlate.names import handle_of, key_of, names_of_pv
 from rbdagent.correlate.pv_shortlist import VolumeShortlist
 from rbdagent.model import (
+    LIFECYCLE_NOT_REQUESTED,
     CephView,
     ClusterView,
     CSINode,
@@ -33,6 +34,7 @@ from rbdagent.model import (
     ImageView,
     KubeEvent,
     KubeView,
+    MachineMigration,
     Mapping,
     Node,
     NodeView,
@@ -45,7 +47,9 @@ from rbdagent.model import (
     PublishedNode,
     Snapshot,
     VolumeAttachment,
+    VolumeReplication,
     Workload,
+    derived,
     observed_of,
 )
 from rbdagent.parse.address import spelled
@@ -173,6 +177,8 @@ class KubeIndex:
         self._csi_nodes = () if view is None else observed_of(view.csi_nodes)
         self._events = () if view is None else observed_of(view.events)
         self._workloads = () if view is None else observed_of(view.workloads)
+        self._migrations = LIFECYCLE_NOT_REQUESTED if view is None else view.migrations
+        self._replications = LIFECYCLE_NOT_REQUESTED if view is None else view.replications
 
     # PersistentVolumes
 
@@ -413,6 +419,24 @@ class KubeIndex:
     def workloads(self) -> dict[Key, Workload]:
         """Workloads by namespace, and by kind and name as in the owners of a pod."""
         return {(workload.ref.namespace, workload.name): workload for workload in self._workloads}
+
+    # What operators add: KubeVirt, csi-addons
+
+    @cached_property
+    def migrations(self) -> dict[Key, list[MachineMigration]] | NotObserved:
+        """Migrations by namespace and name of the VirtualMachineInstance that they move."""
+        return derived(
+            self._migrations,
+            lambda found: by_each(((one.ref.namespace, one.machine), one) for one in found),
+        )
+
+    @cached_property
+    def replications(self) -> dict[Key, list[VolumeReplication]] | NotObserved:
+        """VolumeReplications by namespace, and by kind and name of what they replicate."""
+        return derived(
+            self._replications,
+            lambda found: by_each(((one.ref.namespace, one.source), one) for one in found),
+        )
 
 
 _NO_OBJECTS = KubeIndex(None)

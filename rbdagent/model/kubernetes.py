@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import ClassVar
 
 from rbdagent.model.common import (
     LIFECYCLE_NOT_REQUESTED,
@@ -164,6 +165,9 @@ class PersistentVolumeClaim(Stored, frozen=True, kw_only=True):
     """The step of a growth: ``NodeResizePending``. Empty without a growth, and before 1.32."""
     growth_conditions: tuple[ClaimCondition, ...] = ()
     attributes_class: str = ""
+    replication_group: str = ""
+    """The VolumeGroupReplication of csi-addons that it belongs to
+    (``replication.storage.openshift.io/volume-group-replication-name``)."""
 
 
 class ContainerState(Stored, frozen=True, kw_only=True):
@@ -532,6 +536,49 @@ class DriverWorkload(Stored, frozen=True, kw_only=True):
         return f"{self.kind} {self.ref}"
 
 
+class MachineMigration(Stored, frozen=True, kw_only=True):
+    """A VirtualMachineInstanceMigration of KubeVirt: one live migration, which may have ended."""
+
+    ref: ObjectRef
+    """Its uid is in the label ``kubevirt.io/migrationJobUID`` of the target pod."""
+    machine: str
+    """The VirtualMachineInstance that it moves, in its namespace."""
+    phase: str = ""
+    """``Running`` and others; after ``Succeeded`` or ``Failed`` nothing changes any more."""
+    ended_at: str | None = None
+    failure: str = ""
+    """Why it failed, as KubeVirt reports it."""
+
+    FINAL: ClassVar[frozenset[str]] = frozenset({"Succeeded", "Failed"})
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has succeeded or failed."""
+        return self.phase in self.FINAL
+
+
+class VolumeReplication(Stored, frozen=True, kw_only=True):
+    """A VolumeReplication of csi-addons: the role of the images of a claim, or of a group."""
+
+    ref: ObjectRef
+    source: str
+    """``PersistentVolumeClaim/data``, or ``VolumeGroupReplication/group``, in its namespace."""
+    wanted: str
+    """The role that it demands: ``primary``, ``secondary`` or ``resync``."""
+    state: str = ""
+    """The role that csi-addons reports: ``Primary``, ``Secondary`` or ``Unknown``."""
+    message: str = ""
+    """What csi-addons reports of its last attempt."""
+    failure: str = ""
+    """The reason of the condition Completed if it is False: ``FailedToPromote``."""
+    completed: bool = False
+    """Whether the condition Completed is True."""
+    is_current: bool = True
+    """Whether csi-addons has acted on the last change of its spec (``observedGeneration``)."""
+    owner: str = ""
+    """What made it: ``VolumeReplicationGroup/drpc``, from its owner or the labels of Ramen."""
+
+
 class KubeView(Stored, frozen=True, kw_only=True, dict=True):
     """The objects of the API; each kind may be missing independently (403 for one resource)."""
 
@@ -586,3 +633,7 @@ class KubeView(Stored, frozen=True, kw_only=True, dict=True):
         reason="not requested: only the check of a drain needs it"
     )
     """The PodDisruptionBudgets of all namespaces."""
+    migrations: tuple[MachineMigration, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
+    """Only in the namespaces in which two pods of one virtual machine use a volume."""
+    replications: tuple[VolumeReplication, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
+    """Only in the namespaces with claims of mirrored images."""

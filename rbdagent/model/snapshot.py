@@ -52,6 +52,10 @@ class CollectScope(Flag):
     DRIVER_WORKLOADS = auto()
     """The Deployments and DaemonSets of the driver that a claim, PV, pod or attachment waits for,
     and what keeps them from running."""
+    MIGRATIONS = auto()
+    """The live migrations of virtual machines, if two pods of one machine use a volume."""
+    REPLICATIONS = auto()
+    """What sets the role of the images of claims, if an image is mirrored."""
     BUDGETS = auto()
     """The PodDisruptionBudgets of all namespaces, which can forbid an eviction."""
     LOGS = auto()
@@ -61,7 +65,15 @@ class CollectScope(Flag):
     ALL_REPORTS = auto()
     """Every mapping that agents report, not only those that the objects to judge need."""
     LIFECYCLE = (
-        STORAGE_CLASSES | CSI_DRIVERS | VERSION | WORKLOADS | PROVISIONERS | DRIVER_WORKLOADS | LOGS
+        STORAGE_CLASSES
+        | CSI_DRIVERS
+        | VERSION
+        | WORKLOADS
+        | PROVISIONERS
+        | DRIVER_WORKLOADS
+        | MIGRATIONS
+        | REPLICATIONS
+        | LOGS
     )
     """What the lifecycle of the volume depends on: all that the rules declare (`Rule.reads`)."""
 

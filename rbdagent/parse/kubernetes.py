@@ -18,6 +18,7 @@ from rbdagent.model import (
     InTreeRbdSource,
     KubeEvent,
     Lease,
+    MachineMigration,
     Node,
     ObjectRef,
     OtherSource,
@@ -34,6 +35,7 @@ from rbdagent.model import (
     Toleration,
     Verdict,
     VolumeAttachment,
+    VolumeReplication,
     VolumeSource,
     Workload,
     WorkloadPod,
@@ -84,6 +86,12 @@ _DEFAULT_CLASS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
+_REPLICATION_GROUP: Final = "replication.storage.openshift.io/volume-group-replication-name"
+"""csi-addons writes the name of the group, and wrote ``NAME/NAMESPACE`` at first
+(internal/controller/replication.storage/pvc.go of kubernetes-csi-addons)."""
+_OWNER_OF_RAMEN: Final = "ramendr.openshift.io/owner-name"
+"""The label with the VolumeReplicationGroup, which has no owner reference if it is in the namespace
+of Ramen (createVR() in internal/controller/vrg_volrep.go)."""
 _NOT_SCHEDULED: Final = frozenset({"Unschedulable", "SchedulingGated", "SchedulerError"})
 SPEC_FIELDS: Final = frozenset(
     {
@@ -258,6 +266,7 @@ def claim(data: Json) -> PersistentVolumeClaim:
         has_data_source=bool(spec.get("dataSource") or spec.get("dataSourceRef")),
         populated_from=_populated_from(spec.get("dataSourceRef") or {}),
         attributes_class=spec.get("volumeAttributesClassName") or "",
+        replication_group=str(annotations.get(_REPLICATION_GROUP) or "").partition("/")[0],
         requested_at=max(
             _times_of(meta, "f:spec", "f:resources", "f:requests", "f:storage"), default=None
         ),
@@ -753,6 +762,56 @@ def disruption_budget(data: Json) -> DisruptionBudget:
         wanted=int(status.get("desiredHealthy") or 0),
         evicts_unhealthy=spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow",
     )
+
+
+def machine_migration(data: Json) -> MachineMigration:
+    """Read a VirtualMachineInstanceMigration of KubeVirt (api/core/v1/types.go)."""
+    status = data.get("status") or {}
+    state, phase = status.get("migrationState") or {}, _text(status.get("phase"))
+    times = {
+        _text(one.get("phase")): _text(one.get("phaseTransitionTimestamp"))
+        for one in status.get("phaseTransitionTimestamps") or ()
+    }
+    ended = times.get(phase) if phase in MachineMigration.FINAL else None
+    return MachineMigration(
+        ref=_ref(data),
+        machine=_text((data.get("spec") or {}).get("vmiName")),
+        phase=phase,
+        ended_at=ended or _text(state.get("endTimestamp")) or None,
+        failure=_text(state.get("failureReason")),
+    )
+
+
+def volume_replication(data: Json) -> VolumeReplication:
+    """Read a VolumeReplication of csi-addons (replication.storage.openshift.io/v1alpha1).
+
+    The condition Degraded counts for nothing: it is True of every copy until it is synchronised
+    (setDemotedCondition() in internal/controller/replication.storage/status.go).
+    """
+    meta, spec, status = data["metadata"], data.get("spec") or {}, data.get("status") or {}
+    source = spec.get("dataSource") or {}
+    completed: Json = next(
+        (one for one in status.get("conditions") or () if one.get("type") == "Completed"), {}
+    )
+    has_failed = completed.get("status") == "False"
+    observed = status.get("observedGeneration")
+    ramen = _text((meta.get("labels") or {}).get(_OWNER_OF_RAMEN))
+    return VolumeReplication(
+        ref=_ref(data),
+        source=f"{source.get('kind') or ''}/{source.get('name') or ''}",
+        wanted=_text(spec.get("replicationState")),
+        state=_text(status.get("state")),
+        message=_text(status.get("message")) or _text(completed.get("message")),
+        failure=(_text(completed.get("reason")) or "Failed") if has_failed else "",
+        completed=completed.get("status") == "True",
+        is_current=observed is not None and int(observed) >= int(meta.get("generation") or 0),
+        owner=next(iter(_owners(meta)), f"VolumeReplicationGroup/{ramen}" if ramen else ""),
+    )
+
+
+def _text(value: object) -> str:
+    """Return the text of a field that only a CustomResourceDefinition bounds."""
+    return without_keys(str(value or ""))[:_LONGEST_MESSAGE]
 
 
 def _owners(meta: Json) -> tuple[str, ...]:

@@ -173,6 +173,38 @@ _SNAPSHOT_CONTENT: Final = json.dumps(
         "status": {"snapshotHandle": "0001-0001-a-0000000000000001-u"},
     }
 )
+_MIGRATION: Final = json.dumps(
+    {
+        "metadata": {"namespace": "default", "name": "move", "uid": "m1"},
+        "spec": {"vmiName": "vm1"},
+        "status": {
+            "phase": "Failed",
+            "phaseTransitionTimestamps": [
+                {"phase": "Failed", "phaseTransitionTimestamp": "2026-11-21T02:01:00Z"}
+            ],
+            "migrationState": {"endTimestamp": None, "failureReason": "the target is gone"},
+        },
+    }
+)
+_REPLICATION: Final = json.dumps(
+    {
+        "metadata": {
+            "namespace": "default",
+            "name": "data",
+            "generation": 2,
+            "labels": {"ramendr.openshift.io/owner-name": "drpc"},
+        },
+        "spec": {
+            "replicationState": "primary",
+            "dataSource": {"kind": "PersistentVolumeClaim", "name": "data"},
+        },
+        "status": {
+            "state": "Unknown",
+            "observedGeneration": 2,
+            "conditions": [{"type": "Completed", "status": "False", "reason": "FailedToPromote"}],
+        },
+    }
+)
 _FILES: Final = {"persistentvolumes": "pv", "persistentvolumeclaims": "pvc"}
 
 _ADDRESSES: Final = Texts(
@@ -672,6 +704,8 @@ TARGETS: Final = (
     _of_object(kubernetes.storage_class, _CLASS),
     _of_object(_workload, _WORKLOAD),
     _of_object(kubernetes.disruption_budget, _BUDGET),
+    _of_object(kubernetes.machine_migration, _MIGRATION),
+    _of_object(kubernetes.volume_replication, _REPLICATION),
     _of_object(kubernetes.snapshot_content, _SNAPSHOT_CONTENT),
     _of_object(csi_config.parse_csi_config, _CSI_CONFIG),
     _target(documents.parse_documents, _MANIFESTS, _of_text(documents.parse_documents, file="f")),

@@ -672,6 +672,8 @@ READS: Final[tuple[Call, ...]] = tuple(
         "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents",
         *(f"{APPS}/{resource}" for resource in ("replicasets", "deployments", "statefulsets")),
         f"{APPS}/namespaces/default/deployments/absent",
+        "/apis/kubevirt.io/v1/virtualmachineinstancemigrations",
+        "/apis/replication.storage.openshift.io/v1alpha1/volumereplications",
         "/apis/policy/v1/poddisruptionbudgets",
         "/apis/coordination.k8s.io/v1/leases",
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",

@@ -89,6 +89,16 @@ RBDAGENT_RULES: tuple[Json, ...] = (
         "verbs": ["get", "list"],
     },
     {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list"]},
+    {
+        "apiGroups": ["kubevirt.io"],
+        "resources": ["virtualmachineinstancemigrations"],
+        "verbs": ["list"],
+    },
+    {
+        "apiGroups": ["replication.storage.openshift.io"],
+        "resources": ["volumereplications"],
+        "verbs": ["list"],
+    },
     {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "create", "patch"]},

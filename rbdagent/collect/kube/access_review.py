@@ -29,14 +29,21 @@ class _Right(NamedTuple):
 
 _OWN: Final = "rbdnodes.rbdagent.dev"
 _GROUP_NAME: Final = ".rbdagent.dev"
-_GROUP: Final = "/apis/rbdagent.dev/v1alpha1"
-"""Its discovery, which every authenticated user may read (system:discovery)."""
+_GROUPS: Final = (
+    (_GROUP_NAME, "/apis/rbdagent.dev/v1alpha1"),
+    (".kubevirt.io", "/apis/kubevirt.io"),
+    (".replication.storage.openshift.io", "/apis/replication.storage.openshift.io"),
+)
+"""Groups that a cluster may lack, and their discovery, which every authenticated user may read
+(system:discovery)."""
 _NEEDED: Final = "no answer is reliable without it"
 _LESS: Final = "the answer has fewer details, but no errors"
 _AGENT: Final = "only an agent needs it"
 _LESS_WHY: Final = "diagnose shows fewer reasons why a claim or a pod waits"
 _NO_SNAPSHOTS: Final = "images judges no image unclaimed"
 _NO_DRIVER: Final = "diagnose does not show why the CSI driver does not run"
+_MACHINES: Final = "diagnose does not show whether a live migration of a virtual machine is running"
+_ROLES: Final = "diagnose does not show what sets the role of a mirrored image"
 _OLD: Final = "reports of agents count as old, and no volume is free"
 _UNKNOWN_DRAIN: Final = "drain-check does not show which evictions a budget refuses"
 _SLOWER: Final = "an agent sees a change only in its next cycle"
@@ -54,6 +61,8 @@ _RIGHTS: Final = (
     _Right("list", "storageclasses.storage.k8s.io", _LESS_WHY),
     _Right("list", "csidrivers.storage.k8s.io", _LESS_WHY),
     _Right("list", "volumesnapshotcontents.snapshot.storage.k8s.io", _NO_SNAPSHOTS),
+    _Right("list", "virtualmachineinstancemigrations.kubevirt.io", _MACHINES),
+    _Right("list", "volumereplications.replication.storage.openshift.io", _ROLES),
     _Right("list", "leases.coordination.k8s.io", _OLD),
     _Right("get", "leases.coordination.k8s.io", _OLD),
     _Right("get", "replicasets.apps", _LESS_WHY),
@@ -115,41 +124,41 @@ def check_kube(
             detail=f"{api.server}, {version.get('gitVersion', '')}",
         )
     ]
-    group = api.ask(_GROUP)
+    groups = [(name, api.ask(path)) for name, path in _GROUPS]
     reviews = [(right, _review(api, right)) for right in _RIGHTS]
-    lacking = _lacks_resource(group)
+    missing = tuple(name for name, asked in groups if _is_missing(asked))
     results += [
-        _of_no_resource(right) if lacking and _GROUP_NAME in right.resource else _may(asked, right)
+        _of_no_resource(right) if right.resource.endswith(missing) else _may(asked, right)
         for right, asked in reviews
     ]
-    results += [lacking] if lacking else []
+    results += [_NO_RBDNODES] if _GROUP_NAME in missing else []
     results += _own_node(api, node_name, boot_id)
     return tuple(results)
 
 
-def _lacks_resource(group: PendingRequest) -> CheckResult | None:
-    """Return a warning if the API server has no RBDNodes; None if it has, or if not observed.
+def _is_missing(group: PendingRequest) -> bool:
+    """Return whether the API server has no resource of a group; False if it was not observed.
 
     A SelfSubjectAccessReview checks the RBAC rules only. It also allows resources that do not
-    exist.
+    exist, and a user needs no right to what does not exist.
     """
     try:
         group.answer()
     except StatusError as error:
-        if error.status != NOT_FOUND:
-            return None
+        return error.status == NOT_FOUND
     except SourceError:
-        return None
-    else:
-        return None
-    return CheckResult(
-        source="kubernetes",
-        sentence=f"the API server has {_OWN}",
-        failure=f"the API server has no {_OWN}",
-        state=CheckState.WARNING,
-        detail="no agent publishes, and holders on other nodes are only probable",
-        hint=f"{APPLY_RESOURCES}, and install the agents (docs/install.md)",
-    )
+        return False
+    return False
+
+
+_NO_RBDNODES: Final = CheckResult(
+    source="kubernetes",
+    sentence=f"the API server has {_OWN}",
+    failure=f"the API server has no {_OWN}",
+    state=CheckState.WARNING,
+    detail="no agent publishes, and holders on other nodes are only probable",
+    hint=f"{APPLY_RESOURCES}, and install the agents (docs/install.md)",
+)
 
 
 def _of_no_resource(right: _Right) -> CheckResult:
