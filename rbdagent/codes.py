@@ -46,6 +46,9 @@ class Code(StrEnum):
     MIRROR_SPLIT_BRAIN = "RBD133"
     TWO_PRIMARIES = "RBD134"
     MIRROR_NOT_COPIED = "RBD135"
+    LIVE_MIGRATION = "RBD136"
+    MACHINE_POD_LEFT = "RBD137"
+    REPLICATION_DIFFERS = "RBD138"
 
     # Nodes, drivers and processes -----------------------------------------------------------------
 

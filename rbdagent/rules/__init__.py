@@ -50,14 +50,18 @@ from rbdagent.rules import (
     pv_reclaim,
     pvc_lost,
     pvc_pending,
+    replication,
     rwo_contention,
     scheduling,
+    sharing,
     target_resolution,
     termination,
     undetermined,
     unused_mapping,
 )
 from rbdagent.rules.context import RuleContext
+from rbdagent.rules.replication import with_replications
+from rbdagent.rules.sharing import with_machines
 from rbdagent.verdicts.holder_verdict import judge
 from rbdagent.verdicts.timing import GRACE
 from rbdagent.verdicts.volume_verdict import target_verdict
@@ -98,8 +102,10 @@ _FAMILIES: Final = (
     pv_reclaim,
     pvc_lost,
     pvc_pending,
+    replication,
     rwo_contention,
     scheduling,
+    sharing,
     target_resolution,
     termination,
     undetermined,
@@ -139,9 +145,8 @@ def diagnose(volume: Volume, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
         volume=volume, snapshot=snapshot, holder_verdicts=holder_verdicts, verdict=verdict
     )
     found = dict.fromkeys(finding for rule in RULES for finding in rule.judge(context))
-    findings = _with_log_lines(
-        tuple(sorted(found, key=lambda finding: WEIGHT[finding.severity])), context
-    )
+    ordered = tuple(sorted(found, key=lambda finding: WEIGHT[finding.severity]))
+    findings = with_machines(with_replications(_with_log_lines(ordered, context), context), context)
     return Diagnosis(
         volume=volume,
         verdict=verdict,

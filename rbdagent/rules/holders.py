@@ -1,20 +1,16 @@
-"""RBD100, RBD114, RBD128: who uses the volume, and what agents of other nodes report of it."""
+"""RBD100: who uses the volume, and what agents of other nodes report of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.codes import Code
-from rbdagent.commands import kubectl
-from rbdagent.correlate.holders import have_containers_ended, runs
+from rbdagent.correlate.holders import have_containers_ended
 from rbdagent.model import (
     Finding,
     HolderVerdict,
-    LifecycleStep,
-    Pod,
     Recovery,
     Severity,
-    Subject,
     Verdict,
     stated,
 )
@@ -37,7 +33,7 @@ from rbdagent.rules.image_renamed import renamed
 from rbdagent.rules.undetermined import of_newer_agent
 from rbdagent.rules.unused_mapping import once_released, recovery_of_orphan
 from rbdagent.verdicts.evidence import evidence_of
-from rbdagent.verdicts.volume_verdict import NOT_BACKED, is_left_behind, sharing
+from rbdagent.verdicts.volume_verdict import NOT_BACKED, is_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,24 +45,6 @@ ENTRIES: Final = (
         "A pod uses the volume, and the volume is mapped on the pod's node as expected.",
         remedy="Nothing to do. To move the volume, delete or scale down the pod that uses it.",
         recovery=None,
-    ),
-    Entry(
-        Code.VOLUME_SHARED,
-        Severity.INFO,
-        "Several nodes hold the volume, and its access mode allows that.",
-        remedy="Nothing to do.",
-        recovery=None,
-    ),
-    # kubevirt#11375: a second machine starts on a ReadWriteMany disk without a word.
-    Entry(
-        Code.TWO_MACHINES_ON_ONE_DISK,
-        Severity.WARNING,
-        "Several virtual machines use one disk, and it is no migration of one machine.",
-        remedy="Stop one of the machines, and check the file system in the guest. If both guests "
-        "run a cluster file system, nothing is wrong: both machines then mark the disk as "
-        "shareable.",
-        recovery=Recovery(note="no controller stops a machine for its disk"),
-        step=LifecycleStep.USE,
     ),
 )
 
@@ -152,67 +130,6 @@ _ALSO_REPORTED: Final = frozenset(
 """Codes of a mapping that are shown beside the one that explains the verdict of its agent."""
 
 
-def shared(context: RuleContext) -> Iterator[Finding]:
-    """Yield RBD114 for several holders that the access mode allows."""
-    if context.verdict is not Verdict.SHARED:
-        return
-    nodes = sorted(
-        str(holder_verdict.holder.node) for holder_verdict in sharing(context.holder_verdicts)
-    )
-    volume = context.volume.persistent_volume
-    modes = stated("{modes}", modes=volume.access_modes) if volume is not None else "unknown"
-    machines = _machines(context)
-    if len(machines) > 1:
-        named = [f"{name} ({pod.placed})" for name, pod in machines.items()]
-        yield finding(
-            Code.TWO_MACHINES_ON_ONE_DISK,
-            Subject.of_volume(context.name),
-            stated(
-                "{count} virtual machines use one disk: {machines}. Only the migration of one "
-                "machine has two pods on its disk, and these are different machines: stop one of "
-                "them, unless both mark the disk as shareable.",
-                count=len(machines),
-                machines=named,
-            ),
-            evidence=tuple(f"pod {pod.ref} is of {name}" for name, pod in machines.items()),
-            commands=tuple(
-                kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
-                for pod in machines.values()
-            ),
-        )
-        return
-    yield finding(
-        Code.VOLUME_SHARED,
-        Subject.of_volume(context.name),
-        stated(
-            "{volume} is in use on {nodes}; its access mode ({}) allows that.",
-            modes,
-            volume=context.name,
-            nodes=nodes,
-        ),
-        evidence=tuple(
-            holder_verdict.reasons[0] for holder_verdict in sharing(context.holder_verdicts)
-        ),
-    )
-
-
-_MACHINE: Final = "VirtualMachineInstance/"
-
-
-def _machines(context: RuleContext) -> dict[str, Pod]:
-    """Return the virtual machines whose pods run with the volume, each with one of its pods."""
-    found: dict[str, Pod] = {}
-    for pod in context.volume.pods:
-        if _machine_of(pod) and runs(pod):
-            found.setdefault(f"{pod.ref.namespace}/{_machine_of(pod)}", pod)
-    return found
-
-
-def _machine_of(pod: Pod) -> str:
-    owners = (name for name in pod.owners if name.startswith(_MACHINE))
-    return next(owners, "").removeprefix(_MACHINE)
-
-
 def in_use(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD100 for a holder that a pod uses as expected."""
     for holder_verdict in context.observed_with(Verdict.IN_USE):
@@ -247,6 +164,5 @@ _OF_AN_ENDED_POD: Final = (
 
 RULES: Final = (
     Rule(145, reported),
-    Rule(640, shared),
     Rule(660, in_use),
 )

@@ -38,6 +38,8 @@ FIELDS: Final = (
     (KubeView, "drivers", CollectScope.CSI_DRIVERS),
     (KubeView, "version", CollectScope.VERSION),
     (KubeIndex, "workloads", CollectScope.WORKLOADS),
+    (KubeIndex, "migrations", CollectScope.MIGRATIONS),
+    (KubeIndex, "replications", CollectScope.REPLICATIONS),
     (KubeView, "leases", CollectScope.PROVISIONERS),
     (KubeView, "driver_pods", CollectScope.PROVISIONERS),
     (KubeView, "node_plugins", CollectScope.DRIVER_WORKLOADS),

@@ -1,5 +1,7 @@
 """Rows of the rules on holders, attachments, Ceph and coverage, by code: reported, or not."""
 
+# ruff: noqa: ANN401 - a builder takes any field of what it builds
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +19,7 @@ from rbdagent.model import (
     ImageSpec,
     InTreeRbdSource,
     LockHolder,
+    MachineMigration,
     MirrorSite,
     MirrorState,
     NbdState,
@@ -28,6 +31,7 @@ from rbdagent.model import (
     Sources,
     SourceState,
     TargetKind,
+    VolumeReplication,
 )
 from tests.support.snapshots import (
     ADDRESS,
@@ -36,6 +40,7 @@ from tests.support.snapshots import (
     HANDLE,
     JUST_NOW,
     LIBRBD_COOKIE,
+    LONG_AGO,
     NEIGHBOUR,
     OBSERVED,
     OTHER_FSID,
@@ -47,6 +52,7 @@ from tests.support.snapshots import (
     UNBACKED,
     UNSEEN,
     attachment,
+    claim,
     cluster,
     container,
     event,
@@ -75,7 +81,7 @@ from tests.support.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from rbdagent.model import Snapshot
+    from rbdagent.model import Pod, Snapshot
     from tests.support.rule_tables import Table
 
 MULTI_ATTACH: Final = event(
@@ -113,7 +119,7 @@ CSI: Final = CsiSource(driver=DRIVER, volume_handle="by-hand")
 PRIMARY: Final = "local image is primary"
 
 
-def site(description: str, **changes: Any) -> MirrorSite:  # noqa: ANN401 - fields of the site
+def site(description: str, **changes: Any) -> MirrorSite:
     """Return what an rbd-mirror daemon reports; of this cluster, and up and stopped by default."""
     reported = MirrorSite(
         is_local=True,
@@ -130,10 +136,75 @@ def mirrored(*sites: MirrorSite, primary: bool = False) -> Snapshot:
     return world(of_image={"mirrored": True, "primary": primary, "mirror_sites": sites})
 
 
+MANY: Final = volume(access_modes=("ReadWriteMany",), volume_mode="Block")
+
+
+def launcher(
+    suffix: str = "abcde", node_name: str = "worker-1", *, machine: str = "vm1", **changes: Any
+) -> Pod:
+    """Return a virt-launcher of a machine; ``made_by`` is the uid of its migration."""
+    name, made_by = f"virt-launcher-{machine}-{suffix}", changes.pop("made_by", "")
+    start = changes.pop("start", f"uid-of-{machine}")
+    labels = {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": start}
+    labels |= {"kubevirt.io/migrationJobUID": made_by} if made_by else {}
+    default = pod(
+        name,
+        node_name,
+        ref=ObjectRef(namespace="default", name=name, uid=f"uid-of-{name}"),
+        owners=(f"VirtualMachineInstance/{machine}",),
+        labels=tuple(labels.items()),
+    )
+    return replace(default, **changes)
+
+
+def migration(phase: str = "Running", uid: str = "m1", **changes: Any) -> MachineMigration:
+    """Return a migration of the machine vm1."""
+    default = MachineMigration(
+        ref=ObjectRef(namespace="default", name=f"migration-{uid}", uid=uid),
+        machine="vm1",
+        phase=phase,
+    )
+    return replace(default, **changes)
+
+
+TARGET_POD: Final = launcher("fghij", "worker-2", made_by="m1", created_at=JUST_NOW)
+
+
+def machines(*pods: Pod, **in_kube: Any) -> Snapshot:
+    """Return two nodes that have a raw block volume for many nodes mapped, for these pods."""
+    changes = {"persistent_volumes": (MANY,), "pods": pods, "migrations": (), **in_kube}
+    return world(of_image={"watchers": (watcher(), remote_watcher())}, in_kube=changes)
+
+
+def replication(**changes: Any) -> VolumeReplication:
+    """Return the VolumeReplication of the claim: it demands primary, and csi-addons is done."""
+    default = VolumeReplication(
+        ref=ObjectRef(namespace="default", name="data", uid="r1"),
+        source="PersistentVolumeClaim/data",
+        wanted="primary",
+        state="Primary",
+        message="volume is marked primary",
+        completed=True,
+    )
+    return replace(default, **changes)
+
+
+FAILED_PROMOTION: Final = replication(
+    state="Unknown", completed=False, failure="FailedToPromote", message="failed to promote volume"
+)
+COPY: Final = replication(wanted="secondary", state="Secondary", message="volume is degraded")
+
+
+def replicated(*found: VolumeReplication, primary: bool | None = False, **more: Any) -> Snapshot:
+    """Return a mirrored image that is not mapped, and the VolumeReplications of its claim."""
+    role = {"mirrored": True, "primary": primary, "watchers": (), "mirror_sites": ()}
+    return unmapped(of_image=role, in_kube={"replications": found, **more})
+
+
 DEPLOYMENT: Final = ("ReplicaSet/web-5d4f", "ReplicaSet/web-77aa")
 
 
-def waits(*events: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
+def waits(*events: Any) -> dict[str, Any]:
     return {"pods": (waiting_pod(),), "events": events}
 
 
@@ -243,18 +314,88 @@ REPORTED: Final[dict[str, Table]] = {
         ),
     },
     "RBD128": {
-        "two machines of KubeVirt": world(
-            of_image={"watchers": (watcher(), remote_watcher())},
-            in_kube={
-                "persistent_volumes": (
-                    volume(access_modes=("ReadWriteMany",), volume_mode="Block"),
-                ),
-                "pods": (
-                    pod(owners=("VirtualMachineInstance/vm1",)),
-                    pod("b", "worker-2", owners=("VirtualMachineInstance/vm2",)),
-                ),
-            },
-        )
+        "two machines of KubeVirt": machines(
+            launcher(), launcher("fghij", "worker-2", machine="vm2")
+        ),
+        "on one node, with a volume for one": world(
+            in_kube={"pods": (launcher(), launcher("fghij", machine="vm2"))}
+        ),
+        "a disk that was added to both": machines(
+            launcher(claims=()),
+            launcher("fghij", "worker-2", machine="vm2", claims=()),
+            pod("hp-volume-1", owners=("Pod/virt-launcher-vm1-abcde",)),
+            pod("hp-volume-2", "worker-2", owners=("Pod/virt-launcher-vm2-fghij",)),
+        ),
+    },
+    "RBD136": {
+        "a live migration": machines(launcher(), TARGET_POD, migrations=(migration(),)),
+        "of a disk that was added": machines(
+            launcher(claims=()),
+            replace(TARGET_POD, claims=()),
+            pod("hp-volume-1", owners=("Pod/virt-launcher-vm1-abcde",)),
+            pod("hp-volume-2", "worker-2", owners=("Pod/virt-launcher-vm1-fghij",)),
+            migrations=(migration("TargetReady"),),
+        ),
+        "the second one": machines(
+            launcher(made_by="m0"),
+            TARGET_POD,
+            migrations=(migration("Succeeded", "m0", ended_at=LONG_AGO), migration()),
+        ),
+        "the target waits for its volumes": machines(
+            launcher(), replace(TARGET_POD, phase="Pending"), migrations=(migration("Scheduling"),)
+        ),
+        "the migrations were refused": machines(launcher(), TARGET_POD, migrations=UNSEEN),
+        "it has just ended": machines(
+            launcher(), TARGET_POD, migrations=(migration("Succeeded", ended_at=JUST_NOW),)
+        ),
+        "it has just failed": machines(
+            launcher(), TARGET_POD, migrations=(migration("Failed", ended_at=JUST_NOW),)
+        ),
+        "its end has no time": machines(launcher(), TARGET_POD, migrations=(migration("Failed"),)),
+        "of an older KubeVirt, without the label": machines(
+            launcher(), launcher("fghij", "worker-2"), migrations=(migration(),)
+        ),
+    },
+    "RBD137": {
+        "the migration has failed": machines(
+            launcher(),
+            TARGET_POD,
+            migrations=(migration("Failed", ended_at=LONG_AGO, failure="the domain is paused"),),
+        ),
+        "it has succeeded, and the source runs": machines(
+            launcher(), TARGET_POD, migrations=(migration("Succeeded", ended_at=LONG_AGO),)
+        ),
+        "it was deleted": machines(launcher(), TARGET_POD),
+        "another one runs": machines(
+            launcher(), TARGET_POD, migrations=(migration("Running", "m2", machine="vm9"),)
+        ),
+        "a pod of an earlier start runs": machines(
+            launcher(start="uid-of-an-earlier-start"), launcher("fghij", "worker-2")
+        ),
+        "a pod of an earlier start does not end": machines(
+            launcher(
+                start="uid-of-an-earlier-start",
+                deleting_since=LONG_AGO,
+                containers=(ContainerState(name="compute", state="running"),),
+            ),
+            replace(launcher("fghij", "worker-2"), phase="Pending"),
+        ),
+    },
+    "RBD138": {
+        "csi-addons fails to promote": replicated(FAILED_PROMOTION),
+        "demoted by hand": replicated(replication()),
+        "promoted by hand": replicated(COPY, primary=True),
+        "not acted on yet": replicated(replication(is_current=False)),
+        "a resync fails": replicated(
+            replication(wanted="resync", completed=False, failure="FailedToResync")
+        ),
+        "of a group": replicated(
+            replace(FAILED_PROMOTION, source="VolumeGroupReplication/group"),
+            claims=(claim(replication_group="group"),),
+        ),
+        "made by Ramen": replicated(
+            replace(FAILED_PROMOTION, owner="VolumeReplicationGroup/shop-drpc")
+        ),
     },
     "RBD115": {
         "qemu": from_worker_2(
@@ -468,6 +609,59 @@ NOT_REPORTED: Final[dict[str, Table]] = {
             in_kube={
                 "pods": (pod(deleting_since=OBSERVED, containers=(crashing("CrashLoopBackOff"),)),)
             }
+        ),
+    },
+    "RBD128": {
+        "one is a CD-ROM of both": machines(
+            launcher(read_only_claims=("data",)),
+            launcher("fghij", "worker-2", machine="vm2", read_only_claims=("data",)),
+        ),
+        "the other has ended": machines(
+            launcher(), launcher("fghij", "worker-2", machine="vm2", phase="Succeeded")
+        ),
+        "the live migration of one": machines(launcher(), TARGET_POD, migrations=(migration(),)),
+        "a machine of each of two namespaces with the same claim name": machines(
+            launcher(),
+            launcher(
+                "fghij",
+                "worker-2",
+                ref=ObjectRef(namespace="other", name="virt-launcher-vm1-fghij", uid="o"),
+            ),
+        ),
+    },
+    "RBD136": {
+        "one pod": machines(launcher()),
+        "two machines": machines(launcher(), launcher("fghij", "worker-2", machine="vm2")),
+        "the source has ended": machines(
+            launcher(phase="Succeeded"), TARGET_POD, migrations=(migration("Succeeded"),)
+        ),
+        "two attachment pods of one virt-launcher": machines(
+            launcher(claims=()),
+            pod("hp-volume-1", owners=("Pod/virt-launcher-vm1-abcde",)),
+            pod("hp-volume-2", owners=("Pod/virt-launcher-vm1-abcde",)),
+        ),
+    },
+    "RBD137": {
+        "a live migration": machines(launcher(), TARGET_POD, migrations=(migration(),)),
+        "the migrations were refused": machines(launcher(), TARGET_POD, migrations=UNSEEN),
+        "an earlier start is ending": machines(
+            launcher(start="uid-of-an-earlier-start", deleting_since=JUST_NOW),
+            launcher("fghij", "worker-2", phase="Pending"),
+        ),
+        "a pod of no machine": machines(pod(), pod("b", "worker-2")),
+    },
+    "RBD138": {
+        "a copy that is not synchronised yet": replicated(COPY),
+        "primary as demanded": replicated(replication(), primary=True),
+        "the role was not observed": replicated(replication(), primary=None),
+        "no VolumeReplication": replicated(),
+        "they were refused": replicated(replications=UNSEEN),
+        "of another claim": replicated(
+            replace(FAILED_PROMOTION, source="PersistentVolumeClaim/other")
+        ),
+        "of another group": replicated(
+            replace(FAILED_PROMOTION, source="VolumeGroupReplication/other"),
+            claims=(claim(replication_group="group"),),
         ),
     },
     "RBD133": {

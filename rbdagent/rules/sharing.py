@@ -1,0 +1,397 @@
+"""RBD114, RBD128, RBD136, RBD137: several holders, and the virtual machines that use the volume.
+
+A live migration has two pods of one machine on one disk for a while: KubeVirt hands the disk over,
+and only one guest runs. Two machines on one disk are two guests, each with its own cache.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from rbdagent.codes import Code
+from rbdagent.commands import kubectl
+from rbdagent.correlate.holders import runs
+from rbdagent.correlate.machines import (
+    MachinePod,
+    filled_claim,
+    launchers_of,
+    machine_of,
+    machine_pods,
+)
+from rbdagent.model import (
+    CollectScope,
+    LifecycleStep,
+    NotObserved,
+    Recovery,
+    Severity,
+    Subject,
+    Verdict,
+    joined,
+    stated,
+)
+from rbdagent.parse.foreign import foreign, foreign_name
+from rbdagent.rules.context import Rule, finding
+from rbdagent.rules.entry import Entry
+from rbdagent.rules.pod_events import is_ending_in_time
+from rbdagent.verdicts.timing import LONG, is_young
+from rbdagent.verdicts.volume_verdict import is_read_only, sharing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.correlate.machines import Machine
+    from rbdagent.model import Command, Finding, MachineMigration, Pod, Statement
+    from rbdagent.rules.context import RuleContext
+
+ENTRIES: Final = (
+    Entry(
+        Code.VOLUME_SHARED,
+        Severity.INFO,
+        "Several nodes hold the volume, and its access mode allows that.",
+        remedy="Nothing to do.",
+        recovery=None,
+    ),
+    # kubevirt#11375: a second machine starts on a ReadWriteMany disk without a word.
+    Entry(
+        Code.TWO_MACHINES_ON_ONE_DISK,
+        Severity.WARNING,
+        "Several virtual machines use one disk, and it is no migration of one machine.",
+        remedy="Stop one of the machines, and check the file system in the guest. If both guests "
+        "run a cluster file system, nothing is wrong: both machines then mark the disk as "
+        "shareable.",
+        recovery=Recovery(note="no controller stops a machine for its disk"),
+        step=LifecycleStep.USE,
+    ),
+    Entry(
+        Code.LIVE_MIGRATION,
+        Severity.INFO,
+        "A virtual machine is being migrated: two pods of it use the volume until it has moved.",
+        remedy="Wait until the migration has ended. To cancel it, delete its "
+        "VirtualMachineInstanceMigration, never a pod.",
+        recovery=None,
+    ),
+    Entry(
+        Code.MACHINE_POD_LEFT,
+        Severity.WARNING,
+        "Two pods of one virtual machine use the volume, and no migration of it is running.",
+        remedy="Look where the machine runs: the node in the status of its VirtualMachineInstance "
+        "is right, and the pod on the other node is left. KubeVirt's virt-controller ends it: read "
+        "its log. Delete no pod before you know which of them is left.",
+        recovery=Recovery(actor="KubeVirt's virt-controller", condition="it works again"),
+        step=LifecycleStep.USE,
+    ),
+)
+
+
+def shared(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD114 for several holders that the access mode allows, or why they are several."""
+    of_machines = (*_several_machines(context), *_several_pods(context))
+    yield from of_machines
+    if of_machines or context.verdict is not Verdict.SHARED:
+        return
+    nodes = sorted(
+        str(holder_verdict.holder.node) for holder_verdict in sharing(context.holder_verdicts)
+    )
+    volume = context.volume.persistent_volume
+    modes = stated("{modes}", modes=volume.access_modes) if volume is not None else "unknown"
+    yield finding(
+        Code.VOLUME_SHARED,
+        Subject.of_volume(context.name),
+        stated(
+            "{volume} is in use on {nodes}; its access mode ({}) allows that.",
+            modes,
+            volume=context.name,
+            nodes=nodes,
+        ),
+        evidence=tuple(
+            holder_verdict.reasons[0] for holder_verdict in sharing(context.holder_verdicts)
+        ),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Virtual machines
+# --------------------------------------------------------------------------------------------------
+
+
+def _several_machines(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD128; RBD106 reports two writers of a volume for one node."""
+    if context.verdict is Verdict.CONFLICT or is_read_only(context.volume):
+        return
+    running = [one for one in _live(context) if runs(one.pod) and _writes(one.pod, context)]
+    machines = {one.machine.key: one for one in reversed(running)}
+    if len(machines) < 2:
+        return
+    ordered = [machines[key] for key in sorted(machines)]
+    yield finding(
+        Code.TWO_MACHINES_ON_ONE_DISK,
+        Subject.of_volume(context.name),
+        stated(
+            "{count} virtual machines use one disk: {machines}. Only the migration of one "
+            "machine has two pods on its disk, and these are different machines: stop one of "
+            "them, unless both mark the disk as shareable.",
+            count=len(ordered),
+            machines=[f"{_name(one.machine)} ({one.pod.placed})" for one in ordered],
+        ),
+        evidence=tuple(f"pod {one.pod.ref} is of {_name(one.machine)}" for one in ordered),
+        commands=tuple(_show(one.machine) for one in ordered),
+    )
+
+
+def _writes(pod: Pod, context: RuleContext) -> bool:
+    """Return whether a pod does not mount the volume as read-only: a CD-ROM may have many users."""
+    claim = context.volume.claim
+    return claim is None or claim.ref.name not in pod.read_only_claims
+
+
+def _several_pods(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD136 or RBD137 for a machine with several virt-launchers on the volume."""
+    for launchers in launchers_of(_live(context)).values():
+        pods = sorted(launchers.values(), key=lambda one: (one.pod.created_at or "", one.launcher))
+        if len(pods) < 2:
+            continue
+        if len({one.machine.uid for one in pods} - {""}) > 1:
+            yield from _earlier_start(pods, context)
+        else:
+            yield _of_one_start(pods, context)
+
+
+def _live(context: RuleContext) -> Iterator[MachinePod]:
+    return machine_pods(context.volume.pods, context.kube)
+
+
+def _earlier_start(pods: list[MachinePod], context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD137 for a pod of a start of the machine that is over, and that has not ended."""
+    current = pods[-1]
+    for old in pods[:-1]:
+        if old.machine.uid == current.machine.uid or is_ending_in_time(old.pod, context):
+            continue
+        are_two = runs(old.pod) and runs(current.pod)
+        yield finding(
+            Code.MACHINE_POD_LEFT,
+            Subject.of_pod(old.pod.ref),
+            stated(
+                "{old} is of an earlier start of virtual machine {machine} and has not ended, and "
+                "{current} is of the present start.{}",
+                " Both run: if each has a guest, two guests write to one disk." if are_two else "",
+                old=old.pod.placed,
+                machine=_name(current.machine),
+                current=current.pod.placed,
+            ),
+            evidence=tuple(map(_line, pods)),
+            commands=(_show(current.machine), _describe(old.pod)),
+            severity=Severity.ERROR if are_two else None,
+        )
+
+
+def _of_one_start(pods: list[MachinePod], context: RuleContext) -> Finding:
+    """Return what the migrations of the machine show about two pods of one start."""
+    known = context.kube.migrations
+    if isinstance(known, NotObserved):
+        return _unknown_migration(pods, known)
+    own = known.get(pods[0].machine.key, [])
+    made = [(one, found) for one in pods if (found := _made_by(one, own)) is not None]
+    for one, found in reversed(made):
+        if not found.is_over:
+            return _migrating(pods, one, found)
+    begun = [found for found in own if not found.is_over]
+    if begun and not any(one.migration for one in pods):
+        # Without the label on a pod, any migration that is running may have made it.
+        return _migrating(pods, pods[-1], begun[0])
+    if not made:
+        return _left(pods, stated("No VirtualMachineInstanceMigration has made either."), context)
+    target, last = made[-1]
+    if is_young(last.ended_at, context.snapshot.observed_at, LONG) is not False:
+        return _migrating(pods, target, last)
+    has_failed = last.phase == "Failed"
+    over = stated("Its migration has {}.", "failed" if has_failed else "succeeded")
+    if last.failure:
+        over = stated("Its migration has failed: {failure}.", failure=foreign(last.failure))
+    return _left(pods, over, context, last)
+
+
+def _made_by(one: MachinePod, migrations: list[MachineMigration]) -> MachineMigration | None:
+    """Return the migration whose target a pod is."""
+    return next(
+        (found for found in migrations if one.migration and found.ref.uid == one.migration), None
+    )
+
+
+def _migrating(pods: list[MachinePod], target: MachinePod, migration: MachineMigration) -> Finding:
+    """Return RBD136 for a migration that runs, or that has just ended."""
+    source = next(one for one in reversed(pods) if one is not target)
+    is_over = migration.is_over
+    return finding(
+        Code.LIVE_MIGRATION,
+        Subject.of_pod(target.pod.ref),
+        stated(
+            "Virtual machine {machine} {} from {source} to {target}: "
+            "VirtualMachineInstanceMigration {migration} is {phase}.{}",
+            "was being migrated" if is_over else "is being migrated",
+            " It has ended, and one of the two pods ends." if is_over else "",
+            machine=_name(source.machine),
+            source=source.pod.placed,
+            target=target.pod.placed,
+            migration=migration.ref,
+            phase=foreign_name(migration.phase) if migration.phase else "not begun",
+        ),
+        evidence=(*map(_line, pods), _migration_line(migration)),
+        commands=(_show(source.machine), _show_migrations(source.machine)),
+    )
+
+
+def _unknown_migration(pods: list[MachinePod], missing: NotObserved) -> Finding:
+    return finding(
+        Code.LIVE_MIGRATION,
+        Subject.of_pod(pods[-1].pod.ref),
+        stated(
+            "{count} pods of virtual machine {machine} use one disk, as in a live migration: "
+            "{pods}. Whether a migration of it is running was not observed.",
+            count=len(pods),
+            machine=_name(pods[0].machine),
+            pods=[one.pod.placed for one in pods],
+        ),
+        evidence=(
+            *map(_line, pods),
+            f"VirtualMachineInstanceMigrations not observed: {missing.reason}",
+        ),
+        commands=(_show(pods[0].machine), _show_migrations(pods[0].machine)),
+    )
+
+
+def _left(
+    pods: list[MachinePod],
+    state: Statement,
+    context: RuleContext,
+    migration: MachineMigration | None = None,
+) -> Finding:
+    """Return RBD137; INFO while one of the pods is being deleted, and not overdue."""
+    is_ending = any(is_ending_in_time(one.pod, context) for one in pods)
+    return finding(
+        Code.MACHINE_POD_LEFT,
+        Subject.of_pod(pods[-1].pod.ref),
+        stated(
+            "{count} pods of virtual machine {machine} use one disk, and no migration of it is "
+            "running: {pods}. {}",
+            state,
+            count=len(pods),
+            machine=_name(pods[0].machine),
+            pods=[one.pod.placed for one in pods],
+        ),
+        evidence=(*map(_line, pods), *(() if migration is None else (_migration_line(migration),))),
+        commands=(_show(pods[0].machine), _show_migrations(pods[0].machine)),
+        severity=Severity.INFO if is_ending else None,
+    )
+
+
+def _name(machine: Machine) -> str:
+    """Return a machine by namespace and name; any user who makes pods chooses that of an owner."""
+    return foreign_name("/".join(machine.key))
+
+
+def _line(one: MachinePod) -> str:
+    made = f", made by migration {foreign_name(one.migration)}" if one.migration else ""
+    start = f", uid {foreign_name(one.machine.uid)}" if one.machine.uid else ""
+    return f"pod {one.pod.placed} is of VirtualMachineInstance {_name(one.machine)}{start}{made}"
+
+
+def _migration_line(migration: MachineMigration) -> str:
+    ended = f", ended at {foreign_name(migration.ended_at)}" if migration.ended_at else ""
+    phase = foreign_name(migration.phase) if migration.phase else "no phase"
+    failure = f", {foreign(migration.failure)}" if migration.failure else ""
+    return f"VirtualMachineInstanceMigration {migration.ref}: {phase}{ended}{failure}"
+
+
+def _show(machine: Machine) -> Command:
+    return kubectl("get vmi", machine.name, namespace=machine.namespace, options=("-o", "wide"))
+
+
+def _show_migrations(machine: Machine) -> Command:
+    return kubectl("get virtualmachineinstancemigrations", namespace=machine.namespace)
+
+
+def _describe(pod: Pod) -> Command:
+    return kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
+
+
+# --------------------------------------------------------------------------------------------------
+# Other findings about the pods of a machine
+# --------------------------------------------------------------------------------------------------
+
+_OWN: Final = frozenset({Code.TWO_MACHINES_ON_ONE_DISK, Code.LIVE_MIGRATION, Code.MACHINE_POD_LEFT})
+_MOST_NAMED: Final = 3
+
+
+def with_machines(findings: tuple[Finding, ...], context: RuleContext) -> tuple[Finding, ...]:
+    """Return findings that name, beside each pod of a machine or of CDI, whose pod it is."""
+    about = {
+        str(pod.ref): (sentence, commands)
+        for pod in context.volume.pods
+        for sentence, commands in _of_owner(pod, context)
+    }
+    if not about:
+        return findings
+    stays = _not_migratable(context)
+    return tuple(_with_owners(item, about, stays) for item in findings)
+
+
+_About = dict[str, "tuple[Statement, tuple[Command, ...]]"]
+
+
+def _not_migratable(context: RuleContext) -> tuple[str, ...]:
+    """Return why KubeVirt does not migrate a machine with this claim live; empty if it may.
+
+    As checkVolumesForMigration() in pkg/virt-handler/vm.go: DisksNotLiveMigratable.
+    """
+    claim = context.volume.claim
+    if claim is None or "ReadWriteMany" in claim.access_modes:
+        return ()
+    modes = ", ".join(map(foreign_name, claim.access_modes))
+    rule = "KubeVirt migrates a machine live only if all its claims are ReadWriteMany"
+    return (f"claim {claim.ref} is {modes}: {rule}",)
+
+
+def _with_owners(item: Finding, about: _About, stays: tuple[str, ...]) -> Finding:
+    if item.code in _OWN:
+        return item
+    told = "\n".join((str(item.statement), *item.evidence, *(str(pod.ref) for pod in item.waiting)))
+    named = [name for name in about if _is_named(name, told)][:_MOST_NAMED]
+    if not named:
+        return item
+    shown = [one for name in named for one in about[name][1]]
+    return replace(
+        item,
+        statement=joined((item.statement, *(about[name][0] for name in named))),
+        evidence=(*item.evidence, *(stays if item.code == Code.IN_USE and shown else ())),
+        commands=tuple(dict.fromkeys((*shown, *item.commands))),
+    )
+
+
+def _is_named(name: str, text: str) -> bool:
+    return re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])", text) is not None
+
+
+def _of_owner(pod: Pod, context: RuleContext) -> Iterator[tuple[Statement, tuple[Command, ...]]]:
+    """Yield whose pod it is, as a sentence, with the command that shows the owner."""
+    machine = machine_of(pod, context.kube)
+    claim = filled_claim(pod, context.kube)
+    if machine is not None:
+        what = "holds a volume that was added to" if machine.is_hotplugged else "runs"
+        yield (
+            stated(
+                "{pod} {} virtual machine {machine} (VirtualMachineInstance {instance}).",
+                what,
+                pod=pod.ref,
+                machine=_name(machine),
+                instance=foreign_name(machine.name),
+            ),
+            (_show(machine),),
+        )
+    elif claim is not None:
+        yield stated("{pod} is of CDI, which fills claim {claim}.", pod=pod.ref, claim=claim), ()
+
+
+RULES: Final = (Rule(640, shared, CollectScope.MIGRATIONS),)
