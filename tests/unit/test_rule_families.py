@@ -29,6 +29,13 @@ COMPARED: Final = {
     },
     "log_evidence": {Code.BETWEEN_STEPS, Code.OPERATION_HANGS, Code.MULTI_ATTACH},
     "node_stage": {Code.DRIVER_DOWN_WHERE_WANTED, Code.CEPH_REFUSES_USER, Code.IMAGE_NOT_FOUND},
+    "replication": {
+        Code.IMAGE_NOT_PRIMARY,
+        Code.DEMOTED_WHILE_MAPPED,
+        Code.MIRROR_SPLIT_BRAIN,
+        Code.TWO_PRIMARIES,
+    },
+    "sharing": {Code.IN_USE},
     "termination": {Code.POD_LOST_BY_API, Code.CSI_DRIVER_DOWN, Code.KUBELET_DOWN},
 }
 """Codes of other families that a file only compares with those of a finding or of a report."""
