@@ -40,6 +40,7 @@ _CSI: Final = ("ceph-csi", "52fcb7b")
 _CSI_OF_OLD: Final = ("ceph-csi", "v1.2.2, v2.1.2, v3.2.2")
 _KUBE: Final = ("kubernetes", "1.36.3")
 _MOUNT_UTILS: Final = ("mount-utils", "0.36.3")
+_XFS_CHECK: Final = ("k8s.io/utils", "2020-01-16 to 2020-03-24, in ceph-csi v2.0.0 and v2.0.1")
 _PROVISIONER: Final = ("external-provisioner", "6.3.0")
 _PROVISIONER_OF_OLD: Final = ("external-provisioner", "1.6.1, 2.2.2, 3.6.0, 5.3.0")
 _ATTACHER: Final = ("external-attacher", "4.12.0")
@@ -632,11 +633,21 @@ class Recognised(Enum):
     FSCK_FAILED = (
         Code.FILE_SYSTEM_DAMAGED,
         (
-            r"'fsck' found errors on device (?P<device>\S+) but could not correct"
+            r"'(?:fsck|xfs_repair)' found errors on device (?P<device>\S+) but could not correct"
             r"(?:[\s\S]{0,2000}?(?P<beyond>Error reading block \d|physical size of the device))?"
         ),
         Rank.SYMPTOM,
         Origin(*_MOUNT_UTILS, "mount_linux.go, checkAndRepairFilesystem"),
+        Origin(*_XFS_CHECK, "mount_linux.go, checkAndRepairXfsFilesystem"),
+    )
+    XFS_LOG_NOT_REPLAYED = (
+        # xfs_repair does not replay a log: the kernel does, at a mount. Kubernetes removed this
+        # check because it refuses each file system whose node crashed (kubernetes/utils#141).
+        Code.WRONG_FILE_SYSTEM,
+        r"valuable metadata changes in a log which needs\s{1,20}to\s{1,20}be\s{1,20}replayed",
+        Rank.SPECIFIC,
+        Origin(*_XFSPROGS, "repair/phase2.c, zero_log"),
+        Origin(*_XFS_CHECK, "mount_linux.go, checkAndRepairXfsFilesystem, runs xfs_repair"),
     )
     UNMOUNT_REPORTED = (
         # A line of kubelet's log, at each try.

@@ -273,6 +273,19 @@ FILE_SYSTEM_TEXTS: Final = (
         causes=((is_cut_off, _CUT_OFF), (is_shrunk, _SMALLER_AND_DAMAGED)),
     ),
     ErrorText(
+        # ceph-csi v2.1.0 has no checkAndRepairXfsFilesystem any more (ceph-csi#859).
+        (Recognised.XFS_LOG_NOT_REPLAYED,),
+        Code.WRONG_FILE_SYSTEM,
+        "ceph-csi 2.0 checks an XFS file system with xfs_repair before it mounts it, and that "
+        "refuses one whose log has to be replayed, as after a crash of a node. A mount replays it: "
+        "this alone is no damage",
+        (template("rbdagent who-holds", "pv/{volume}"), NODE_PODS),
+        "Update ceph-csi: 2.1.0 and newer do not run xfs_repair. Or replay the log by hand: when "
+        "nothing else holds the image, map it on one node, mount it once, unmount it, and unmap "
+        "it. Do not run `xfs_repair -L`: it discards the last writes.",
+        retried("the log has been replayed, or a newer ceph-csi mounts it"),
+    ),
+    ErrorText(
         (Recognised.STRUCTURE_NEEDS_CLEANING,),
         Code.FILE_SYSTEM_DAMAGED,
         "the metadata of its file system ({fs_type}) is damaged (Structure needs cleaning)",

@@ -1097,6 +1097,19 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             RECORDING,
             "life/file_system_damaged.json",
         ),
+        of_stage(
+            "'xfs_repair' found errors on device /dev/rbd0 but could not correct them: Phase 1 - "
+            "find and verify superblock...\nSorry, could not find valid secondary superblock\n"
+        ),
+    ),
+    Recognised.XFS_LOG_NOT_REPLAYED: (
+        of_stage(
+            "'xfs_repair' found errors on device /dev/rbd0 but could not correct them: Phase 1 - "
+            "find and verify superblock...\nPhase 2 - using internal log\n        - zero log...\n"
+            "ERROR: The filesystem has valuable metadata changes in a log which needs to\nbe "
+            "replayed.  Mount the filesystem to replay the log, and unmount it before\n",
+            TOOL,
+        ),
     ),
     Recognised.UNFORMATTED: (
         Quote(

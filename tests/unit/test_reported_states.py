@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
     "ceph-csi-5306": ("RBD762", '"Failed to open key file". The log of the CSI node plugin'),
+    "ceph-csi-859": ("RBD753", "A mount replays it: this alone is no damage"),
     "ceph-csi-935": ("RBD776", "names no secret for it"),
     "fence-gone-plugin-not-restarted": ("RBD308", "stays refused after the entry is gone"),
     "hetzner-kube-84": ("RBD615", "no class is the default"),
@@ -252,6 +253,7 @@ def test_what_a_free_volume_waits_for_comes_before_its_holders(name: str) -> Non
 
 
 REMEDIES: Final = {
+    "ceph-csi-859": "Update ceph-csi: 2.1.0 and newer do not run xfs_repair",
     "ceph-csi-935": "Add controllerExpandSecretRef to the PV",
     "k8up-978": "Run the pod of the Job on worker-2 too",
     "rook-2517": "Start kubelet on worker-2",
