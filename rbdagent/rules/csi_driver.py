@@ -312,7 +312,7 @@ def driver_missing(context: RuleContext) -> Iterator[Finding]:
     pods = [pod.ref for pod in without]
     nodes = sorted({str(pod.node_name) for pod in without})
     if is_not_installed(driver, context):
-        known = _known_drivers(context)
+        known = known_drivers(context)
         yield finding(
             Code.DRIVER_NOT_INSTALLED,
             Subject.of_pod(without[0].ref),
@@ -518,7 +518,8 @@ def is_back(pod_event: PodEvent, context: RuleContext) -> bool:
     return _is_registered_by_now(pod_event.text, pod_event.event.last_seen, pod_event.node, context)
 
 
-def _known_drivers(context: RuleContext) -> tuple[str, ...]:
+def known_drivers(context: RuleContext) -> tuple[str, ...]:
+    """Return the names of the CSIDriver objects, sorted; none if they were not observed."""
     kube = context.snapshot.kubernetes
     return () if kube is None else tuple(sorted(observed_of(kube.drivers)))
 

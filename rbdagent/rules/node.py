@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.codes import Code
-from rbdagent.commands import command
+from rbdagent.commands import command, kubectl
 from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, same_image
 from rbdagent.correlate.index import kube_index, node_index
 from rbdagent.correlate.node_usage import kubelet_of, maps_in_flight
@@ -55,11 +55,13 @@ from rbdagent.rules.context import (
     subject_of,
     waiting_elsewhere,
 )
+from rbdagent.rules.csi_driver import is_not_installed, known_drivers
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import has_logged_no_cause, kernel_line, kernel_log
 from rbdagent.rules.pod_events import decisive_pod_event, does_a_pod_start, is_about_hanging_call
 from rbdagent.verdicts.evidence import Evidence, evidence_of, hung_requests, process_text
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young
+from rbdagent.verdicts.volume_verdict import driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,10 +153,13 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
             if hanging_pods
             else ""
         )
+        gone = _driver_gone(context, holder.node)
         yield finding(
             Code.CSI_DRIVER_DOWN,
             Subject.of_node(holder.node),
-            stated(
+            stated("{}{}", gone, stuck)
+            if gone
+            else stated(
                 "The CSI driver does not answer on {node}, so nothing can be unmounted there. "
                 "Bring its node plugin back: kubelet then continues automatically.{}",
                 stuck,
@@ -162,7 +167,8 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
             ),
             waiting=waiting_elsewhere(context, holder.node),
             evidence=holder_verdict.reasons,
-            commands=(list_pods_on(holder.node),),
+            remedy=_UNDER_ITS_NAME if gone else "",
+            commands=(kubectl("get csidriver"),) if gone else (list_pods_on(holder.node),),
             severity=None if _blocks(holder_verdict, context) else Severity.WARNING,
         )
 
@@ -170,6 +176,34 @@ def driver_down(context: RuleContext) -> Iterator[Finding]:
 def _uses_node(holder: Holder) -> bool:
     """Return whether the API shows a use of the volume on the holder's node."""
     return bool(observed_of(holder.pods)) or isinstance(holder.attachment, VolumeAttachment)
+
+
+_UNDER_ITS_NAME: Final = (
+    "Install the driver again under exactly the name that the PV has: kubelet asks the driver of "
+    "that name to unmount. Rook names it by CSI_DRIVER_NAME_PREFIX, or by the namespace of its "
+    "operator. PVs that name another installed driver still need that one. The driver of a PV "
+    "cannot be changed. Do not delete the claim to get rid of the pod: the data goes with it."
+)
+
+
+def _driver_gone(context: RuleContext, node: str) -> Words:
+    """Return that no driver of the PV's name is installed; "" if one is, or if it is not known.
+
+    Rook puts the namespace of its operator before the name: after a move of the operator, the
+    same plugin runs under another name (rook#6371).
+    """
+    driver = driver_of(context.volume)
+    if driver is None or not is_not_installed(driver, context):
+        return ""
+    known = known_drivers(context)
+    return stated(
+        "Nothing can be unmounted on {node}: {volume} names the CSI driver {driver}, which is not "
+        "installed in this cluster any more. Installed drivers: {}.",
+        stated("{drivers}", drivers=known) if known else "none",
+        node=node,
+        volume=context.name,
+        driver=driver,
+    )
 
 
 def down_elsewhere(context: RuleContext) -> Iterator[Finding]:
@@ -820,7 +854,7 @@ def _difference(mapping: Mapping, context: RuleContext) -> Words:
 
 RULES: Final = (
     Rule(105, down_elsewhere),
-    Rule(110, driver_down),
+    Rule(110, driver_down, CollectScope.CSI_DRIVERS),
     Rule(120, kubelet_down),
     Rule(240, hanging, CollectScope.LOGS),
     Rule(600, device_node_missing),

@@ -13,6 +13,7 @@ from rbdagent.model import (
     BlocklistEntry,
     CephView,
     ContainerState,
+    CSINode,
     CsiSource,
     HealthCheck,
     ImagePresence,
@@ -425,6 +426,16 @@ REPORTED: Final[dict[str, Table]] = {
         "plugin down (48)": world(mapped={"mounts": (mount(),)}, of_kubelet=PLUGIN_DOWN),
         "plugin down, the pod hangs": world(
             in_kube={"pods": (pod(deleting_since=JUST_NOW),)}, of_kubelet=PLUGIN_DOWN
+        ),
+        "the driver has another name now": world(
+            in_kube={
+                "pods": (pod(deleting_since=JUST_NOW),),
+                "drivers": ("rook-ceph.rbd.csi.ceph.com",),
+                "csi_nodes": (
+                    CSINode(node_name="worker-1", drivers=("rook-ceph.rbd.csi.ceph.com",)),
+                ),
+            },
+            of_kubelet={"sockets": ()},
         ),
     },
     "RBD202": {"kubelet down": world(of_kubelet={"process": None})},
