@@ -14,7 +14,7 @@ from rbdagent.correlate.holders import have_containers_ended, is_finished
 from rbdagent.correlate.image_identity import are_watchers_observed
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.names import key_of
-from rbdagent.correlate.volume_names import names_of, users_of
+from rbdagent.correlate.volume_names import names_of, node_named, users_of
 from rbdagent.model import (
     WEIGHT,
     DetachPath,
@@ -22,6 +22,7 @@ from rbdagent.model import (
     Finding,
     ImagePresence,
     ImageView,
+    InTreeRbdSource,
     Lifecycle,
     LifecycleStep,
     NotObserved,
@@ -33,7 +34,6 @@ from rbdagent.model import (
     SubjectKind,
     TargetKind,
     Volume,
-    VolumeAttachment,
     observed_of,
 )
 from rbdagent.rules import FINDINGS, diagnose, next_commands
@@ -128,7 +128,7 @@ def _attach_path(
         unseen = (_stage_of(step, StepState.NOT_OBSERVED, no_pods) for step in on_node)
         return (*stages, *unseen)
     node = pod.node_name if pod is not None else None
-    stages += [_attach(volume, node), _stage(diagnosis, node), _publish(pod)]
+    stages += [_attach(volume, node, snapshot), _stage(diagnosis, node), _publish(pod)]
     return tuple(stages)
 
 
@@ -213,7 +213,13 @@ def _schedule(pod: Pod | None, missing: str) -> StepStatus:
     return _stage_of(step, StepState.WAITING, f"pod {pod.ref} is not scheduled to a node")
 
 
-def _attach(volume: Volume, node: str | None) -> StepStatus:
+def _attach(volume: Volume, node: str | None, snapshot: Snapshot) -> StepStatus:
+    if node is not None and _is_attached_in_tree(volume):
+        return _listed(LifecycleStep.ATTACH, volume, node, snapshot)
+    return _attach_by_object(volume, node)
+
+
+def _attach_by_object(volume: Volume, node: str | None) -> StepStatus:
     step = LifecycleStep.ATTACH
     if node is None:
         return _stage_of(step, StepState.NOT_STARTED, "")
@@ -229,6 +235,37 @@ def _attach(volume: Volume, node: str | None) -> StepStatus:
     if not found.attached:
         return _stage_of(step, StepState.WAITING, f"{found.name}: not attached")
     return _stage_of(step, StepState.DONE, f"{found.name} to {node}")
+
+
+def _is_attached_in_tree(volume: Volume) -> bool:
+    """Return whether Kubernetes attaches it without a VolumeAttachment: in-tree, not migrated.
+
+    The migration of RBD was never enabled by default (CSIMigrationRBD), and Kubernetes 1.31 has
+    removed the plugin (kubernetes#124546).
+    """
+    of_image = pvs_of(volume)
+    return (
+        bool(of_image)
+        and all(
+            isinstance(persistent_volume.source, InTreeRbdSource)
+            and persistent_volume.migrated_to is None
+            for persistent_volume in of_image
+        )
+        and not observed_of(volume.attachments)
+    )
+
+
+def _listed(step: LifecycleStep, volume: Volume, name: str, snapshot: Snapshot) -> StepStatus:
+    """Return the step of an in-tree volume: the Node lists it in volumesAttached, or not."""
+    node = node_named(name, snapshot)
+    if isinstance(node, NotObserved):
+        return _stage_of(step, StepState.NOT_OBSERVED, node.reason)
+    names = names_of(volume.image, pvs_of(volume), snapshot).in_use_names
+    is_listed = node is not None and bool(names & node.names_attached)
+    is_done = is_listed is (step is LifecycleStep.ATTACH)
+    verb = "lists" if is_listed else "does not list"
+    detail = f"Node {name} {verb} it as attached"
+    return _stage_of(step, StepState.DONE if is_done else StepState.WAITING, detail)
 
 
 def _stage(diagnosis: Diagnosis, node: str | None) -> StepStatus:
@@ -322,7 +359,7 @@ def _detach_paths(
         DetachPath(
             node=node,
             stages=_with_findings(
-                _leaving(diagnosis, node, is_hidden=is_hidden(node, snapshot)),
+                _leaving(diagnosis, node, snapshot),
                 _without_others(diagnosis, node),
             ),
         )
@@ -354,13 +391,13 @@ def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
     )
 
 
-def _leaving(diagnosis: Diagnosis, node: str, *, is_hidden: bool) -> tuple[StepStatus, ...]:
+def _leaving(diagnosis: Diagnosis, node: str, snapshot: Snapshot) -> tuple[StepStatus, ...]:
     volume = diagnosis.volume
     held = [
         holder_verdict for holder_verdict in diagnosis.holders if holder_verdict.holder.node == node
     ]
-    detach = _detach(volume.attachments, node)
-    if not held and is_hidden:
+    detach = _detach(volume, node, snapshot)
+    if not held and is_hidden(node, snapshot):
         unseen = (
             _stage_of(step, StepState.NOT_OBSERVED, _NODE_UNSEEN)
             for step in (LifecycleStep.UNPUBLISH, LifecycleStep.UNSTAGE)
@@ -423,8 +460,10 @@ def _unstage(
     return _stage_of(step, StepState.WAITING, f"{what} still exists: {verdict}")
 
 
-def _detach(attachments: tuple[VolumeAttachment, ...] | NotObserved, node: str) -> StepStatus:
-    step = LifecycleStep.DETACH
+def _detach(volume: Volume, node: str, snapshot: Snapshot) -> StepStatus:
+    step, attachments = LifecycleStep.DETACH, volume.attachments
+    if _is_attached_in_tree(volume):
+        return _listed(step, volume, node, snapshot)
     if isinstance(attachments, NotObserved):
         return _stage_of(step, StepState.NOT_OBSERVED, attachments.reason)
     attached = next(

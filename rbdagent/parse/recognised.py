@@ -466,9 +466,14 @@ class Recognised(Enum):
         # kubelet adds it every two minutes to whatever else it reports. Before 1.28 the error was
         # "timed out waiting for the condition".
         None,
-        r"\AUnable to attach or mount volumes: unmounted volumes=",
+        (
+            r"\AUnable to attach or mount volumes: unmounted volumes="
+            r'|\AUnable to mount volumes for pod "[^"]{1,600}": timeout expired waiting for '
+            r"volumes to attach"
+        ),
         Rank.GENERAL,
         Origin(*_KUBE, "pkg/kubelet/volumemanager/volume_manager.go, WaitForAttachAndMount"),
+        Origin("kubernetes", "1.16 and older (github)", "pkg/kubelet/kubelet.go, syncPod"),
     )
     DRIVER_ANSWERED = (
         # kubelet makes the other two itself, if nothing listens or no answer comes in time.

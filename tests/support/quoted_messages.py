@@ -853,6 +853,12 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             "volumes=[data kube-api-access-x7k2p]: timed out waiting for the condition",
             SOURCE,
         ),
+        Quote(
+            'Unable to mount volumes for pod "web-1_default(8d0f1c1e-1111-4222-8333-444455556666)"'
+            ': timeout expired waiting for volumes to attach or mount for pod "default"/"web-1". '
+            "list of unmounted volumes=[data]. list of unattached volumes=[data]",
+            SOURCE,
+        ),
     ),
     Recognised.RPC_STATUS: (
         Quote(

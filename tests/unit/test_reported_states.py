@@ -201,6 +201,8 @@ CAUSES: Final = {
     "rook-8749": ("RBD619", "was never initialised"),
     "snapshot-larger-than-the-claim": ("RBD607", "its source data-snap has 10737418240"),
     "ceph-csi-2063": ("RBD607", "the client in ceph-csi 3.3.0 is too old for monitors"),
+    "external-storage-903": ("RBD113", "Ceph lists no watch of that node"),
+    "ocs-ci-8831": ("RBD113", "Ceph lists no watch of that node"),
     "external-resizer-316": ("RBD776", "is a static volume (staticVolume in its volumeAttributes)"),
     "rook-5311": ("RBD607", "is not bound to a VolumeSnapshotContent"),
     "primus-safe-730-no-plugin-pod": ("RBD731", "is not registered with kubelet there"),
@@ -278,6 +280,16 @@ def test_advice_is_shown_where_no_component_ends_the_state(name: str) -> None:
     snapshot = load_snapshot(path.read_text(), where=str(path))
     said = story(lifecycle_of(correlate(snapshot), snapshot), snapshot, Layout(width=100))
     assert REMEDIES[name] in " ".join(said.split())
+
+
+def test_in_tree_volume_has_no_volume_attachment() -> None:
+    """Its Node lists it as attached: external-storage#903 (Kubernetes 1.11)."""
+    path = FIXTURES / "external-storage-903.json"
+    seen = load_snapshot(path.read_text(), where=str(path))
+    steps = lifecycle_of(correlate(seen), seen)
+    assert "Node worker-1 does not list it as attached" in [one.detail for one in steps.attach_path]
+    (leaving,) = steps.detach_paths
+    assert "Node worker-2 lists it as attached" in [one.detail for one in leaving.stages]
 
 
 def test_kubelet_whose_call_has_not_returned_has_tried() -> None:
