@@ -11,6 +11,7 @@ from rbdagent.model import (
     Holder,
     HolderKind,
     LifecycleStep,
+    MirrorState,
     NotObserved,
     Recovery,
     Severity,
@@ -18,6 +19,7 @@ from rbdagent.model import (
     Verb,
     Verdict,
     Words,
+    observed_of,
     stated,
 )
 from rbdagent.rules.context import (
@@ -101,6 +103,27 @@ def client_on_two_nodes(context: RuleContext) -> Iterator[Finding]:
         )
 
 
+def _copies_into(holder: Holder, context: RuleContext) -> Words:
+    """Return that rbd-mirror writes to the image, which is a copy; "" if it is not known to."""
+    view = context.volume.image_view
+    if view is None or holder.kind is not HolderKind.MIRROR or view.primary is not False:
+        return ""
+    reported = next((site for site in observed_of(view.mirror_sites) if site.is_local), None)
+    is_copying = reported is not None and reported.is_up and reported.state in _COPYING
+    return stated(
+        ". It copies the image of another cluster into {image}, which is not primary here{}",
+        stated(", and reports the state {state}", state=reported.state)
+        if reported is not None and is_copying
+        else "",
+        image=view.spec,
+    )
+
+
+_COPYING: Final = frozenset(
+    {MirrorState.SYNCING, MirrorState.STARTING_REPLAY, MirrorState.REPLAYING}
+)
+
+
 def _client_name(holder: Holder) -> str:
     """Return the client of a holder: ``client.4154``."""
     known = (holder.mapping, holder.published)
@@ -128,7 +151,8 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
                 Code.CEPH_DAEMON_WATCHES,
                 subject_of(holder),
                 stated(
-                    "{holder} is {reason}: this is expected.",
+                    "{holder} is {reason}{}: this is expected.",
+                    _copies_into(holder, context),
                     holder=subject_of(holder),
                     reason=holder_verdict.reasons[0],
                 ),

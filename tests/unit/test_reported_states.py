@@ -67,6 +67,7 @@ CAUSES: Final = {
     "rook-3133": ("RBD779", "it was enlarged past Kubernetes"),
     "rook-3748": ("RBD601", "which does not exist. Existing storage classes"),
     "rook-4371": ("RBD113", "attached and is not Ready"),
+    "volume-replication-operator-101": ("RBD116", "and reports the state replaying"),
     "velero-2519": ("RBD631", "whether it exists decides what to do"),
     "ceph-csi-157": ("RBD643", "external-provisioner has not removed its finalizer"),
     "ceph-csi-684": ("RBD740", "does not support all features of the image"),

@@ -407,7 +407,17 @@ REPORTED: Final[dict[str, Table]] = {
         "mgr": unmapped(
             of_image={"watchers": (watcher(address=STRANGER_ADDRESS, client=3),)},
             in_ceph={"services": (ServiceAddress(kind="mgr", name="x", address=STRANGER_ADDRESS),)},
-        )
+        ),
+        "the copy of another cluster": unmapped(
+            of_image={
+                "watchers": (watcher(address=STRANGER_ADDRESS, client=3),),
+                "mirrored": True,
+                "primary": False,
+                "mirror_daemons": (
+                    ServiceAddress(kind="rbd-mirror", name="", address=STRANGER_ADDRESS, client=3),
+                ),
+            },
+        ),
     },
     "RBD117": {
         "a transient watch": unmapped(
