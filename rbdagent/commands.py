@@ -38,7 +38,7 @@ _READING: Final = {
             "image-meta list", "children", "ls", "namespace ls"),
     "rbdagent": ("check", "diagnose", "drain-check", "explain", "images", "lint", "list",
                  "who-holds"),
-    "rados": ("getomapval", "listwatchers", "ls"),
+    "rados": ("getomapval", "listwatchers", "ls", "stat"),
     "df": ("",), "ip": ("-br address",),
     "systemctl": ("status",),
     "crictl": ("pods",),

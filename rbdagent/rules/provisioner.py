@@ -11,6 +11,7 @@ from rbdagent.commands import command, filled, kubectl
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     Command,
+    CsiSource,
     DriverPod,
     Finding,
     KubeEvent,
@@ -508,21 +509,45 @@ def _hanging_call(
     )
 
 
-_ONE_OF_THREE: Final = (
+_IS_FULL: Final = (
     "`ceph health detail` names a pool that is full or at its quota (POOL_FULL), or a PG that is "
-    "inactive. `ceph osd pool ls detail` shows no application rbd for a pool that was never "
-    "initialised: run `rbd pool init`, and restart the provisioner's pod. If both are well, that "
-    "pod does not reach the monitors (3300, 6789) or the OSDs (6800 to 7568): test it from there. "
-    "It has the network of pods, not that of its node."
+    "inactive. "
+)
+_IS_NEW: Final = (
+    "A pool that was never initialised has no object rbd_info (`rados stat`): run `rbd pool init`, "
+    "and restart the provisioner's pod. The application rbd does not prove it: Rook enables it on "
+    "its own. "
+)
+_IS_OUT_OF_REACH: Final = (
+    "{} the provisioner's pod does not reach the monitors (3300, 6789) or the OSDs (6800 to 7568): "
+    "test it from there. It has the network of pods, not that of its node."
 )
 
 
 def _asks_ceph(context: RuleContext, found: StorageClass) -> tuple[Command, ...]:
-    """Return the commands that show more of Ceph; its health is known if it has nothing."""
-    pools = command("ceph osd pool ls detail")
-    if is_pool_well(context, found.pool, found.data_pool):
-        return (pools,)
-    return (command("ceph health detail"), pools)
+    """Return the commands that show more of Ceph; its health is known if it has nothing.
+
+    `rbd pool init` and the first image write the object (RBD_INFO in src/librbd/image/
+    ValidatePoolRequest.cc of Ceph). In rook#8749 the pool had the application, and not the object.
+    """
+    health = () if is_pool_well(context, found.pool, found.data_pool) else ("ceph health detail",)
+    asked = tuple(command(begin) for begin in health)
+    if not found.pool:
+        return (*asked, command("ceph osd pool ls detail"))
+    if _has_volume(context, found):
+        return asked
+    return (*asked, command("rados stat rbd_info", options=(f"--pool={found.pool}",)))
+
+
+def _has_volume(context: RuleContext, found: StorageClass) -> bool:
+    """Return whether its provisioner has made a volume in the pool of a class before."""
+    return bool(found.pool) and any(
+        isinstance(volume.source, CsiSource)
+        and volume.provisioner == volume.source.driver == found.provisioner
+        and volume.source.attribute("pool") == found.pool
+        and found.cluster_id in ("", volume.source.attribute("clusterID"))
+        for volume in context.kube.volumes
+    )
 
 
 _MEND_CEPH: Final = (
@@ -539,7 +564,12 @@ def blocking_of_class(context: RuleContext, found: StorageClass) -> Words:
 def _mended_by(context: RuleContext, found: StorageClass) -> str:
     if blocking_of_class(context, found):
         return _MEND_CEPH
-    return _ONE_OF_THREE if _does_ceph_answer(context) else ""
+    if not _does_ceph_answer(context):
+        return ""
+    full = "" if is_pool_well(context, found.pool, found.data_pool) else _IS_FULL
+    new = "" if _has_volume(context, found) else _IS_NEW
+    alone = "Otherwise" if full or new else "Most likely"
+    return full + new + _IS_OUT_OF_REACH.format(alone)
 
 
 def _what_it_waits_for(context: RuleContext, found: StorageClass) -> Statement:
@@ -549,10 +579,12 @@ def _what_it_waits_for(context: RuleContext, found: StorageClass) -> Statement:
     if not _does_ceph_answer(context):
         return stated(": it waits for Ceph.")
     full = "" if is_pool_well(context, found.pool, found.data_pool) else "the pool is full, "
+    new = "" if _has_volume(context, found) else "the pool was never initialised, "
+    causes = f"{full}{new}or " if full or new else "most likely "
     return stated(
-        ", although Ceph's monitors answer rbdagent: {}the pool was never initialised, or the "
-        "provisioner's pod does not reach the monitors or OSDs from its own network.",
-        full,
+        ", although Ceph's monitors answer rbdagent: {}the provisioner's pod does not reach the "
+        "monitors or OSDs from its own network.",
+        causes,
     )
 
 

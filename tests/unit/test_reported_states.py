@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
 from rbdagent.lifecycle.steps import lifecycle_of
-from rbdagent.model import LogEntry, LogExcerpt, NodeLogs
+from rbdagent.model import (
+    CsiSource,
+    LogEntry,
+    LogExcerpt,
+    NodeLogs,
+    PersistentVolume,
+    observed_of,
+)
 from rbdagent.report.snapshot import load_snapshot
 from rbdagent.report.text.layout import Layout
 from rbdagent.report.text.lifecycle import story
@@ -57,6 +64,7 @@ CAUSES: Final = {
     "structure-needs-cleaning": ("RBD752", "Structure needs cleaning"),
     "velero-5141": ("RBD624", "belongs to an older claim of the same name"),
     "ceph-csi-1240": ("RBD607", "the plugin's ConfigMap has no cluster"),
+    "ceph-csi-2301": ("RBD619", "the pool was never initialised, or the provisioner's pod"),
     "ceph-csi-3416": ("RBD302", "It still has 2 snapshots: it remains until they are gone"),
     "ceph-csi-3728": ("RBD607", "the VolumeSnapshot rbd-pvc-snapshot, is not bound"),
     "ceph-csi-4563": ("RBD607", "Ceph does not accept the key of the class's secret"),
@@ -266,6 +274,7 @@ REMEDIES: Final = {
     "kubernetes-93385": "Find the machine that has the address 10.132.29.1",
     "kubernetes-70175": "To use it again, write the name and namespace of the new claim",
     "kubernetes-89910": "Delete the pod: StatefulSet/app then creates the claim again",
+    "ceph-csi-2301": "rados stat rbd_info --pool=kubernetes",
     "ceph-csi-2063": "if they are equal, update ceph-csi to 3.3.1 or newer",
     "rook-5311": "Check that a Deployment snapshot-controller runs",
     "primus-safe-730-no-plugin-pod": "compare the node's taints and labels with its tolerations",
@@ -281,6 +290,24 @@ def test_advice_is_shown_where_no_component_ends_the_state(name: str) -> None:
     snapshot = load_snapshot(path.read_text(), where=str(path))
     said = story(lifecycle_of(correlate(snapshot), snapshot), snapshot, Layout(width=100))
     assert REMEDIES[name] in " ".join(said.split())
+
+
+def test_pool_with_a_volume_of_the_driver_was_initialised() -> None:
+    path = FIXTURES / "ceph-csi-2301.json"
+    seen = load_snapshot(path.read_text(), where=str(path))
+    assert seen.kubernetes is not None
+    (of_class,) = observed_of(seen.kubernetes.storage_classes)
+    source = CsiSource(
+        driver=of_class.provisioner, volume_handle="h", attributes=(("pool", of_class.pool),)
+    )
+    made = PersistentVolume(
+        name="pvc-1", phase="Bound", source=source, provisioner=of_class.provisioner
+    )
+    kube = replace(seen.kubernetes, persistent_volumes=(made,))
+    found = replace(seen, kubernetes=kube)
+    message = diagnose(correlate(found), found).findings[0].message
+    assert "most likely the provisioner's pod does not reach" in message
+    assert "initialised" not in message
 
 
 def test_in_tree_volume_has_no_volume_attachment() -> None:
