@@ -85,13 +85,18 @@ def launcher(api: Api, suffix: str, claim: str, labels: dict[str, str]) -> Json:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    labels = {"kubevirt.io": "virt-launcher", "vm.kubevirt.io/name": "vm1", **labels}
+    labels = {
+        "kubevirt.io": "virt-launcher",
+        "kubevirt.io/created-by": str(owner["uid"]),
+        "vm.kubevirt.io/name": "vm1",
+        **labels,
+    }
     return api.create(
         f"/api/v1/namespaces/{SPACE}/pods",
         {
             "metadata": {
                 "name": f"virt-launcher-vm1-{suffix}",
-                "labels": {"kubevirt.io/created-by": owner["uid"], **labels},
+                "labels": labels,
                 "ownerReferences": [owner],
                 "annotations": {"kubevirt.io/domain": "vm1"},
             },
