@@ -44,6 +44,12 @@ class Coverage:
         )
         self._has_nodes = view is not None and not isinstance(view.nodes, NotObserved)
         self._has_all_nodes = self._has_nodes and view is not None and view.nodes_complete
+        self.csi_nodes = (
+            view is not None
+            and not isinstance(view.csi_nodes, NotObserved)
+            and view.csi_nodes_complete
+        )
+        """Whether every CSINode was observed; only then, a driver that none lists is on no node."""
 
     def pods_on(self, node: str | None) -> bool:
         """Return whether every pod that is bound to a node was observed."""

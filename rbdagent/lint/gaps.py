@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rbdagent.commands import command, line_of
 from rbdagent.correlate.image_identity import volume_image
 from rbdagent.correlate.views import views_of
-from rbdagent.lint.handles import OF_VOLUME, Handle, cluster_of, handles
+from rbdagent.lint.handles import (
+    OF_VOLUME,
+    Handle,
+    cluster_of,
+    handles,
+    unregistered_drivers,
+)
 from rbdagent.model import Gap, NotObserved, SourceState
 from rbdagent.rules.scheduling import ties_of
 
@@ -54,6 +60,7 @@ def _of_kube(context: LintContext) -> Iterator[Gap]:
                 ("the claims of this cluster", view.claims),
                 ("the storage classes of this cluster", view.storage_classes),
                 ("the CSI drivers of this cluster", view.drivers),
+                ("the CSI drivers on the nodes of this cluster", unregistered_drivers(context)),
             )
         )
         if any(ties_of(volume) for _, volume in context.volumes()):

@@ -272,13 +272,11 @@ def drivers(context: LintContext) -> Iterator[Problem]:
     view = context.view
     if isinstance(view, NotObserved) or isinstance(view.drivers, NotObserved):
         return
+    if not context.kube_after.coverage.csi_nodes:
+        return
     known = {*view.drivers, *context.kube_after.registered_drivers}
-    wanted = [
-        *((item, "spec.csi.driver", _driver(volume)) for item, volume in context.volumes()),
-        *((item, "spec.driver", content.driver) for item, content in context.contents()),
-    ]
-    for item, field, driver in wanted:
-        if driver is not None and driver not in known:
+    for item, field, driver in _wanted_drivers(context):
+        if driver not in known:
             yield problem(
                 Code.DRIVER_NOT_INSTALLED,
                 item,
@@ -290,6 +288,30 @@ def drivers(context: LintContext) -> Iterator[Problem]:
                 remedy="Install the driver under exactly that name, or restore the PV with the "
                 "name of the driver that is installed: the driver of a PV cannot be changed later.",
             )
+
+
+def unregistered_drivers(context: LintContext) -> NotObserved | None:
+    """Return why it is unknown whether a driver is installed; None if it is known of each.
+
+    A driver needs no CSIDriver: without one, only the CSINodes show it.
+    """
+    view = context.view
+    if isinstance(view, NotObserved) or isinstance(view.drivers, NotObserved):
+        return None
+    if not isinstance(view.csi_nodes, NotObserved):
+        return None
+    is_unknown = any(driver not in view.drivers for _, _, driver in _wanted_drivers(context))
+    return view.csi_nodes if is_unknown else None
+
+
+def _wanted_drivers(context: LintContext) -> Iterator[tuple[Manifest, str, str]]:
+    """Yield each manifest that names a driver, with the field and the driver."""
+    for item, volume in context.volumes():
+        driver = _driver(volume)
+        if driver is not None:
+            yield item, "spec.csi.driver", driver
+    for item, content in context.contents():
+        yield item, "spec.driver", content.driver
 
 
 def _driver(volume: PersistentVolume) -> str | None:

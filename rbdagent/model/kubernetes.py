@@ -598,6 +598,8 @@ class KubeView(Stored, frozen=True, kw_only=True, dict=True):
     """False if VolumeAttachments were read only by name."""
     nodes_complete: bool = True
     """False if Nodes were read only by name."""
+    csi_nodes_complete: bool = True
+    """False if CSINodes were read only by name: a driver may be registered on other nodes."""
     searched: tuple[str, ...] = ()
     """Search terms for all objects of a kind that is incomplete here: images for their PVs,
     addresses of clients for their Nodes, names of VolumeAttachments and Nodes. If an object matches

@@ -525,9 +525,14 @@ def known_drivers(context: RuleContext) -> tuple[str, ...]:
 
 
 def is_not_installed(driver: str, context: RuleContext) -> bool:
-    """Return whether no CSI driver of that name is installed in this cluster."""
+    """Return whether no CSI driver of that name is installed in this cluster.
+
+    A driver needs no CSIDriver: only the CSINodes of all nodes show that it runs nowhere.
+    """
     kube = context.snapshot.kubernetes
     if kube is None or isinstance(kube.drivers, NotObserved) or not kube.nodes_complete:
+        return False
+    if not context.kube.coverage.csi_nodes:
         return False
     return driver not in kube.drivers and driver not in context.kube.registered_drivers
 

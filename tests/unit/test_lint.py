@@ -935,3 +935,21 @@ def test_each_of_many_volumes_of_one_handle_is_reported() -> None:
     found = linted(*many)
     names = {one.subject.name for one in found.problems if one.code == Code.DUPLICATE_HANDLE}
     assert len(names) == 20
+
+
+def test_driver_without_a_csidriver_is_unknown_where_csinodes_were_refused() -> None:
+    """A driver needs no CSIDriver: only the CSINodes show that it is registered nowhere."""
+    into = empty_cluster()
+    assert into.kubernetes is not None
+    refused = NotObserved(reason="csinodes is forbidden")
+    blind = replace(into, kubernetes=replace(into.kubernetes, csi_nodes=refused))
+    manifest = pv(csi={"driver": "other.example.org"})
+    assert "RBD732" in codes_of(linted(manifest, into=into))
+    found = linted(manifest, into=blind)
+    assert "RBD732" not in codes_of(found)
+    assert "the CSI drivers on the nodes of this cluster" in {
+        gap.fact for gap in found.not_observed
+    }
+    assert "the CSI drivers on the nodes of this cluster" not in {
+        gap.fact for gap in linted(pv(), into=blind).not_observed
+    }

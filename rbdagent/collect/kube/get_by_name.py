@@ -231,6 +231,7 @@ class NamedReader:
             volumes_complete=False,
             attachments_complete=False,
             nodes_complete=False,
+            csi_nodes_complete=False,
             searched=(
                 *sorted(self._searched),
                 *(

@@ -148,7 +148,7 @@ class _TargetReader:
         all_attachments = attachments()
         found_attachments = self._attachments(all_attachments, volumes, found_pods)
         names = _node_names(self._node_name, found_pods, found_attachments)
-        all_nodes, further = nodes(), more_claims()
+        all_nodes, all_csi_nodes, further = nodes(), csi_nodes(), more_claims()
         claims = derived(claims, lambda known: derived(further, lambda more: known + more))
         every_volume = every()
         view = KubeView(
@@ -158,20 +158,27 @@ class _TargetReader:
             claims=claims,
             pods=found_pods,
             nodes=self._named(all_nodes, NODES, names, read.node),
-            csi_nodes=self._named(csi_nodes(), CSI_NODES, names, read.csi_node),
+            csi_nodes=self._named(all_csi_nodes, CSI_NODES, names, read.csi_node),
             attachments=found_attachments,
             events=_all_events([*early(), *late()]),
             attachments_complete=isinstance(all_attachments, tuple),
             nodes_complete=isinstance(all_nodes, tuple),
+            csi_nodes_complete=isinstance(all_csi_nodes, tuple),
             pods_scope=scope,
             # All requests were sent without a resourceVersion: quorum reads.
             consistent=True,
             frozen_namespaces=_NOT_ASKED if frozen is None else frozen(),
         )
-        gaps = (
-            ()
-            if isinstance(volumes, NotObserved)
-            else gaps_in([("all PersistentVolumes", every_volume)])
+        # What was requested by name after a refused list is no proof that there is no more.
+        gaps = gaps_in(
+            (f"all {kind}", every)
+            for kind, every, found in (
+                ("PersistentVolumes", every_volume, volumes),
+                ("VolumeAttachments", all_attachments, found_attachments),
+                ("Nodes", all_nodes, view.nodes),
+                ("CSINodes", all_csi_nodes, view.csi_nodes),
+            )
+            if not isinstance(found, NotObserved)
         )
         if with_lifecycle is None:
             return view, gaps

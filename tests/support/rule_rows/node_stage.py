@@ -446,6 +446,15 @@ NOT_REPORTED: Final[NotReported] = {
             csi_nodes=WITHOUT[1:], drivers=("nfs.csi.k8s.io",), nodes_complete=False
         ),
         "it is registered somewhere": mounting(csi_nodes=WITHOUT, drivers=("nfs.csi.k8s.io",)),
+        "CSINodes were not observed: a driver needs no CSIDriver": mounting(
+            NOT_REGISTERED, csi_nodes=UNSEEN, drivers=("nfs.csi.k8s.io",)
+        ),
+        "CSINodes were read by name: it may be registered elsewhere": mounting(
+            NOT_REGISTERED,
+            csi_nodes=WITHOUT[1:],
+            csi_nodes_complete=False,
+            drivers=("nfs.csi.k8s.io",),
+        ),
     },
     "RBD733": {
         "another volume of the pod": mounting(ANOTHER),
