@@ -439,7 +439,7 @@ def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
         running = [pod for pod in evidence_of(holder).running if not is_terminated(pod)]
         if not running:
             continue
-        what = "no mapping of it" if holder.is_local else "no watch from that node"
+        what: Words = "no mapping of it" if holder.is_local else _no_watch(context)
         yield finding(
             Code.RUNNING_WITHOUT_MAPPING,
             Subject.of_node(holder.node),
@@ -455,6 +455,25 @@ def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
             commands=() if holder.is_local else (query_on_node(context, str(holder.node)),),
             severity=_severity_of_missing(holder, running, context),
         )
+
+
+_MOST_CLIENTS: Final = 3
+
+
+def _no_watch(context: RuleContext) -> Words:
+    """Return that the pod's node has no known watch; a client of no known node may be on it.
+
+    Its address leads to no Node if the node reaches Ceph from a second network, or if Nodes were
+    not observed.
+    """
+    watchers = (one.holder.watcher for one in _unplaced(context))
+    clients = [f"client.{watcher.client} at {watcher.address}" for watcher in watchers if watcher]
+    if not clients:
+        return "no watch from that node"
+    return stated(
+        "no watch that is known to be from that node ({clients} may be on it)",
+        clients=clients[:_MOST_CLIENTS],
+    )
 
 
 def _severity_of_missing(

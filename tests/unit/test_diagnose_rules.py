@@ -771,3 +771,13 @@ def test_mapping_on_the_waiting_node_is_used_by_the_next_retry(
     assert ("the next retry will succeed" in finding.message) is adopted
     assert (finding.remedy == "Wait for kubelet's next retry.") is adopted
     assert not (adopted and "Clear" in finding.message)
+
+
+def test_client_of_no_known_node_may_be_that_of_a_running_pod() -> None:
+    """A node may reach Ceph from an address that no Node lists, or Nodes were refused."""
+    seen = unmapped(
+        of_image={"watchers": (remote_watcher(),)},
+        in_kube={"pods": (pod("x", "worker-2"),), "nodes": UNSEEN},
+    )
+    message = found(seen, "RBD416").message
+    assert "no watch that is known to be from that node (client." in message
