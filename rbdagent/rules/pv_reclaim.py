@@ -442,13 +442,9 @@ def _to_be_deleted(context: RuleContext, volume: PersistentVolume) -> Finding:
         return _held(context, volume, event)
     foreign = _foreign_reason(context, volume)
     young = not is_over(SILENT if foreign else _DELETING, volume.phase_since, context)
-    blind = not context.kube.coverage.events
-    if young or blind:
-        unseen = (
-            ""
-            if young
-            else " Whether a provisioner is deleting it is unknown: events were not observed."
-        )
+    unknown = _unknown_of_deletion(context, volume)
+    if young or unknown:
+        unseen = "" if young else unknown
         return finding(
             Code.DELETION_UNDER_WAY,
             Subject.of_pv(volume.name),
@@ -463,6 +459,18 @@ def _to_be_deleted(context: RuleContext, volume: PersistentVolume) -> Finding:
             severity=Severity.WARNING if unseen else None,
         )
     return _not_deleted(context, volume, foreign, events)
+
+
+def _unknown_of_deletion(context: RuleContext, volume: PersistentVolume) -> str:
+    """Return what was not observed, as a sentence; empty if all that decides was."""
+    if not context.kube.coverage.events:
+        return " Whether a provisioner is deleting it is unknown: events were not observed."
+    if volume.deleting_since is not None and not context.kube.coverage.attachments():
+        return (
+            " Whether a VolumeAttachment keeps it (RBD651) is unknown: VolumeAttachments were not "
+            "observed."
+        )
+    return ""
 
 
 def _holders(context: RuleContext) -> list[str]:

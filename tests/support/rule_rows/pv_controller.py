@@ -526,6 +526,9 @@ REPORTED: Final[dict[str, Table]] = {
     "RBD640": {
         "just now": of_volume(phase_since=SECONDS_AGO),
         "events were refused": of_volume(in_kube={"events": UNSEEN}),
+        "an attachment may keep it": of_volume(
+            deleting_since=HALF_AN_HOUR_AGO, in_kube={"attachments": UNSEEN}
+        ),
     },
     "RBD641": {
         "an orphan holds it (42)": world(
@@ -880,6 +883,9 @@ NOT_REPORTED: Final[dict[str, Table]] = {
     "RBD643": {
         "two minutes old (4)": of_volume(phase_since="2026-11-21T02:58:00Z"),
         "events were refused (26)": of_volume(in_kube={"events": UNSEEN}),
+        "an attachment may keep it": of_volume(
+            deleting_since=HALF_AN_HOUR_AGO, in_kube={"attachments": UNSEEN}
+        ),
         "Retain": of_volume(reclaim_policy="Retain"),
     },
     "RBD644": {
