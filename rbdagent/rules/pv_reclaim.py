@@ -465,6 +465,8 @@ def _unknown_of_deletion(context: RuleContext, volume: PersistentVolume) -> str:
     """Return what was not observed, as a sentence; empty if all that decides was."""
     if not context.kube.coverage.events:
         return " Whether a provisioner is deleting it is unknown: events were not observed."
+    if not context.kube.coverage.claims:
+        return " Whether its claim is gone is unknown: claims were not observed."
     if volume.deleting_since is not None and not context.kube.coverage.attachments():
         return (
             " Whether a VolumeAttachment keeps it (RBD651) is unknown: VolumeAttachments were not "

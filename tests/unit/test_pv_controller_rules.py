@@ -111,7 +111,7 @@ def test_legitimate_or_transient_state_is_info_only(code: str, seen: Snapshot) -
 LESS: Final = frozenset({"RBD403", "RBD606", "RBD640"})
 """Codes that are reported if something was not observed."""
 OF_THE_REST: Final = {
-    "claims": {"RBD405", "RBD643"},
+    "claims": {"RBD405"},
     "pods": {"RBD603"},
     "csi_nodes": {"RBD607"},
 }

@@ -529,6 +529,7 @@ REPORTED: Final[dict[str, Table]] = {
         "an attachment may keep it": of_volume(
             deleting_since=HALF_AN_HOUR_AGO, in_kube={"attachments": UNSEEN}
         ),
+        "its claim may exist": of_volume(claims=UNSEEN),
     },
     "RBD641": {
         "an orphan holds it (42)": world(
@@ -886,6 +887,7 @@ NOT_REPORTED: Final[dict[str, Table]] = {
         "an attachment may keep it": of_volume(
             deleting_since=HALF_AN_HOUR_AGO, in_kube={"attachments": UNSEEN}
         ),
+        "its claim may exist": of_volume(claims=UNSEEN),
         "Retain": of_volume(reclaim_policy="Retain"),
     },
     "RBD644": {
