@@ -44,6 +44,7 @@ from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
 from tests.lab.parts import chosen_parts
 from tests.lab.processes import patience, wait_until
+from tests.support.recorded_ceph import record
 from tests.support.snapshots import AES256K_KEY, AES_KEY
 
 if TYPE_CHECKING:
@@ -454,9 +455,11 @@ def test_placement_group_and_osd_that_do_not_answer_are_named(ceph: CephCluster)
     ceph.create_image("k8s/placed")
     ceph.pause_osd()
     try:
-        before = _about_image(ceph, "k8s/placed")
+        (before,) = _unanswered(ceph, "k8s/placed")
+        record("osd-paused", ceph, "k8s/placed", "--ceph-timeout=2s")
         ceph.ceph("osd", "down", "0")
-        after = _about_image(ceph, "k8s/placed")
+        (after,) = _unanswered(ceph, "k8s/placed")
+        record("osd-down", ceph, "k8s/placed", "--ceph-timeout=2s")
     finally:
         ceph.resume_osd()
     wait_until(lambda: "placed" in ceph.rbd("ls", "k8s"), timeout_s=60, what="the OSD to go on")
@@ -464,10 +467,12 @@ def test_placement_group_and_osd_that_do_not_answer_are_named(ceph: CephCluster)
     assert ", whose primary is osd.0)" in before
     # The only OSD of the group is gone: it has no acting set any more.
     assert ", which no OSD serves)" in after
+    what = "the answer to be complete again"
+    wait_until(lambda: _unanswered(ceph, "k8s/placed") == [], timeout_s=60, what=what)
 
 
-def _about_image(ceph: CephCluster, image: str) -> str:
-    """Return the message of who-holds about an image for which Ceph does not answer."""
+def _unanswered(ceph: CephCluster, image: str) -> list[str]:
+    """Return what who-holds reports about an image for which Ceph does not answer."""
     done = subprocess.run(
         [sys.executable, "-m", "rbdagent", "who-holds", image, "--no-kube", "-o", "json",
          "--ceph-conf", ceph.conf, "--ceph-timeout", "2s", "--ceph-keyring",
@@ -475,7 +480,11 @@ def _about_image(ceph: CephCluster, image: str) -> str:
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     findings = json.loads(done.stdout)["findings"]
-    return str(next(found["message"] for found in findings if found["code"] == "RBD905"))
+    return [
+        str(found["message"])
+        for found in findings
+        if found["code"] == "RBD905" and " is in PG " in found["message"]
+    ]
 
 
 def test_two_clusters_with_equal_names_are_kept_separate(
