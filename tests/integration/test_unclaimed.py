@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 POOL: Final = "unclaimed"
 NAMES: Final = (
     "owned", "gone", "theirs", "snap", "source", "clone", "temp", "thrown", "held", "renamed",
-    "spaced", "migrated", "parent", "asked",
+    "spaced", "migrated", "parent", "asked", "parted",
 )  # fmt: skip
 UUIDS: Final = {
     name: f"{number:08d}-1111-2222-3333-{number:012d}" for number, name in enumerate(NAMES, start=1)
@@ -215,6 +215,22 @@ def test_clones_are_found_in_every_pool(world: World) -> None:
     items = world.judged(POOL)
     assert items[vol("source")]["facts"]["clones"] == [f"{POOL}/{vol('clone')}"]
     assert items[vol("parent")]["facts"]["clones"] == ["elsewhere/child"]
+
+
+def test_an_image_whose_clone_is_flattened_and_whose_snapshot_is_removed_is_no_source(
+    world: World,
+) -> None:
+    """A clone of the second format no longer needs the snapshot, nor the snapshot the image."""
+    ceph, source, clone = world.ceph, f"{POOL}/{vol('parted')}", "elsewhere/parted"
+    ceph.create_image(source)
+    ceph.rbd("snap", "create", "--no-progress", f"{source}@one")
+    ceph.rbd("clone", "--rbd-default-clone-format=2", f"{source}@one", clone)
+    assert world.judged(POOL)[vol("parted")]["verdict"] == "Source"
+    ceph.rbd("flatten", "--no-progress", clone)
+    ceph.rbd("snap", "rm", "--no-progress", f"{source}@one")
+    assert world.judged(POOL)[vol("parted")]["verdict"] == "Unclaimed"
+    ceph.rbd("rm", "--no-progress", source)
+    assert vol("parted") not in world.judged(POOL)
 
 
 def test_the_trash_has_its_times(world: World) -> None:
