@@ -202,6 +202,8 @@ class Lab:
         For each Python that runs it: the nodes can have another Python than this machine.
         """
         compileall.compile_dir(str(CHECKOUT / "rbdagent"), quiet=2)
+        if not self._names:
+            return
         root = self._tree.root
         if not root.is_own:
             output(*inside(root, ("python3", "-m", "compileall", "-qq", CHECKOUT / "rbdagent")))
