@@ -219,6 +219,9 @@ class Code(StrEnum):
     FILE_SYSTEM_NOT_GROWN = "RBD777"
     FILE_SYSTEM_GROWTH_WAITS = "RBD778"
     IMAGE_LARGER_THAN_VOLUME = "RBD779"
+    FILE_SYSTEM_BEHIND = "RBD780"
+    DEVICE_BEHIND = "RBD781"
+    GROWTH_NOT_CONFIRMED = "RBD782"
 
     # Manifests that are to be applied -------------------------------------------------------------
 

@@ -50,8 +50,10 @@ if TYPE_CHECKING:
 
     from rbdagent.collect.kube.list_reports import FoundMappings
     from rbdagent.collect.kube.stored_reports import StoredReports
+    from rbdagent.collect.node.file_system_sizes import SizeWorker
     from rbdagent.config import Settings
     from rbdagent.correlate.index import Index
+    from rbdagent.correlate.log_names import LogNames
     from rbdagent.model import Holder
     from rbdagent.parse.labels import Lookup
 
@@ -123,6 +125,7 @@ def collect_snapshot(  # noqa: PLR0913 - each changes another step
     with (
         _begin_ceph(settings, workers and workers.ceph) as ceph_begun,
         _begin_node(settings, workers and workers.node, deadline) as node_answer,
+        _begin_sizes(settings, also) as size_worker,
     ):
         stored = _begin_stored(also)
         connection = None if settings.kube is None else Connection(settings.kube)
@@ -151,7 +154,8 @@ def collect_snapshot(  # noqa: PLR0913 - each changes another step
         index = _indexed(seen, stored) if CollectScope.EVERYTHING in also else None
         seen = seen if index is None else index.snapshot
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
-        with_logs = _begin_logs(seen, settings, also, index)
+        calls = _log_names(seen, also, index)
+        with_logs = _begin_logs(seen, settings, also, calls)
         begin_reports = cache(partial(_begin_reports, seen, settings, also, connection, awaited))
 
         def while_ceph_answers() -> None:
@@ -167,6 +171,7 @@ def collect_snapshot(  # noqa: PLR0913 - each changes another step
             ceph_begun.finish()
         with awaiting(awaited, _LOGS, settings.timeout_s):
             snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
+        snapshot = _with_sizes(snapshot, calls, size_worker, deadline)
         _check_target_exists(snapshot, images, settings)
         if index is not None:
             snapshot = _with_needed(snapshot, index, stored)
@@ -293,22 +298,56 @@ def _with_identified(
     return snapshot if further is None else replace(snapshot, ceph=_joined(snapshot.ceph, further))
 
 
+def _log_names(seen: Snapshot, also: CollectScope, index: Index | None) -> tuple[LogNames, ...]:
+    """Return the names of the volumes whose logs, and whose file systems, are requested."""
+    if not (CollectScope.LOGS | CollectScope.FILE_SYSTEMS) & also or seen.node is None:
+        return ()
+    if index is None:
+        from rbdagent.correlate.log_names import log_names_in
+
+        return log_names_in(seen)
+    from rbdagent.questions import log_names_of_suspects
+
+    return log_names_of_suspects(index)
+
+
+def _begin_sizes(
+    settings: Settings, also: CollectScope
+) -> contextlib.AbstractContextManager[SizeWorker | None]:
+    """Start the process that asks file systems for their size, if that is requested."""
+    if CollectScope.FILE_SYSTEMS not in also or settings.roots is None:
+        return contextlib.nullcontext()
+    from rbdagent.collect.node.file_system_sizes import start_size_worker
+
+    return start_size_worker(settings.roots)
+
+
+def _with_sizes(
+    snapshot: Snapshot, calls: tuple[LogNames, ...], worker: SizeWorker | None, deadline: float
+) -> Snapshot:
+    """Return the snapshot with the sizes of the file systems of its volumes.
+
+    They are read after Ceph's answer: an image that has grown since is not larger there.
+    """
+    if worker is None or snapshot.node is None:
+        return snapshot
+    from rbdagent.collect.node.file_system_sizes import with_sizes
+
+    devices = frozenset(name for call in calls for name in call.kernel)
+    shortest = time.monotonic() + _EXTRA_S
+    node = with_sizes(snapshot.node, devices, worker, max(deadline, shortest))
+    return replace(snapshot, node=node)
+
+
 def _begin_logs(
-    seen: Snapshot, settings: Settings, also: CollectScope, index: Index | None
+    seen: Snapshot, settings: Settings, also: CollectScope, calls: tuple[LogNames, ...]
 ) -> Callable[[float], NodeView | None]:
     """Start to read the node's logs, if they are requested."""
     node, roots = seen.node, settings.roots
     if CollectScope.LOGS not in also or node is None or roots is None:
         return lambda _: node
     from rbdagent.collect.node.volume_logs import begin_logs
-    from rbdagent.correlate.log_names import log_names_in
 
-    if index is None:
-        calls = log_names_in(seen)
-    else:
-        from rbdagent.questions import log_names_of_suspects
-
-        calls = log_names_of_suspects(index)
     logs = begin_logs(roots, node, calls, now=seen.observed_at)
     shortest = time.monotonic() + _EXTRA_S
     return lambda deadline: replace(node, logs=logs(max(deadline, shortest)))

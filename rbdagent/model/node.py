@@ -139,6 +139,8 @@ class BlockHolder(Stored, frozen=True, kw_only=True):
     """dm name (``luks-rbd-<volume handle>``), or the backing file of a loop device."""
     of: str = ""
     """The kernel name of the device that is held open: ``rbd0``, ``rbd0p1``, ``dm-0``."""
+    size_bytes: Int64 | None = None
+    """The size of a LUKS device, which is smaller than the device below by its header."""
 
 
 class NbdState(Stored, frozen=True, kw_only=True):
@@ -175,6 +177,22 @@ class IoBytes(Stored, frozen=True, kw_only=True, tag=True):
     uptime_s: float
     """Seconds since boot, including suspension, when the counters were read: a rate needs the time
     of the counters, not that of the observation, which ends seconds later."""
+
+
+class FileSystemSize(Stored, frozen=True, kw_only=True, tag=True):
+    """The size of a mounted file system, and of the device that it is on, read at the same time."""
+
+    path: str
+    """The mount point, a staging path of kubelet."""
+    fs_type: str
+    device: str
+    """The kernel name of the mapping, or of a LUKS device on it."""
+    device_bytes: Int64
+    total_bytes: Int64
+    """What statfs(2) reports, as df does: the file system without the space for its own use (inode
+    tables and journal of ext4, log of XFS)."""
+    inodes: Int64
+    """Of ext4, as many as its inode tables have room for; of XFS, a limit."""
 
 
 class Mapping(Stored, frozen=True, kw_only=True):
@@ -221,6 +239,9 @@ class Mapping(Stored, frozen=True, kw_only=True):
     """Counters of the device, including its partitions and devices stacked on it."""
     io_bytes: IoBytes | NotObserved = NOT_REQUESTED
     """Bytes of the same reads and writes."""
+    file_system: FileSystemSize | NotObserved | None = NOT_REQUESTED
+    """The size of the file system that is staged; None if no file system of the device is mounted
+    on the host."""
     nbd: NbdState | None = None
 
     @property

@@ -60,6 +60,8 @@ class CollectScope(Flag):
     """The PodDisruptionBudgets of all namespaces, which can forbid an eviction."""
     LOGS = auto()
     """The lines of the node's logs that name the volume."""
+    FILE_SYSTEMS = auto()
+    """The sizes of the volume's file systems on the node, by statfs(2)."""
     EVERYTHING = auto()
     """All objects of the cluster or of the target's namespace, because no volume is named."""
     ALL_REPORTS = auto()
@@ -74,6 +76,7 @@ class CollectScope(Flag):
         | MIGRATIONS
         | REPLICATIONS
         | LOGS
+        | FILE_SYSTEMS
     )
     """What the lifecycle of the volume depends on: all that the rules declare (`Rule.reads`)."""
 

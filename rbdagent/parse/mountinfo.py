@@ -24,6 +24,17 @@ _STOPPED: Final = frozenset({b"ro", b"emergency_ro", b"shutdown"})
 Linux 6.18, `ro` before 6.1, and neither in between (measured on 5.10, 6.1, 6.12, 6.18 and 7.2)."""
 
 
+_QUOTAS_OF_PROJECTS: Final = (b"prjquota", b"pquota", b"prjjquota")
+"""Options of a super block whose project quotas are enforced (fs/ext4/super.c, fs/xfs/xfs_super.c):
+statfs(2) of a directory with a limited project then shows the limit."""
+
+
+def limits_projects(line: bytes) -> bool:
+    """Return whether a line of mountinfo is of a file system that enforces quotas of projects."""
+    options = line.rpartition(b" ")[2].split(b",")
+    return any(option.partition(b"=")[0] in _QUOTAS_OF_PROJECTS for option in options)
+
+
 class MountLine(Struct, frozen=True, kw_only=True):
     """One mount as a process sees it."""
 

@@ -1,4 +1,4 @@
-"""RBD775 to RBD779: a claim or an image that was enlarged, and the step that is behind.
+"""RBD775 to RBD779, RBD782: a claim or an image that was enlarged, and the step that is behind.
 
 The sizes decide, in the order of the steps: claim, PV, image, device, file system. An error is in
 an event of the claim (external-resizer) or of the pod alone (kubelet), which runs, and in a
@@ -41,6 +41,13 @@ from rbdagent.rules.context import (
 from rbdagent.rules.driver_workloads import controller_outage, not_observed_lines, outage_finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import is_non_primary
+from rbdagent.rules.growth_on_node import (
+    chains,
+    ends_before,
+    mebibytes,
+    shows_growth,
+    sizes_of,
+)
 from rbdagent.rules.pod_events import is_of_pod, knows_every_user
 from rbdagent.rules.pv_controller import describe_claim, events_of_claim, newest_events, since
 from rbdagent.verdicts.timing import RETRY_S, age_text
@@ -128,11 +135,22 @@ ENTRIES: Final = (
         recovery=Recovery(note="no component compares the image with its PV"),
         step=LifecycleStep.USE,
     ),
+    # MountVolume.NodeExpandVolume of kubelet refuses a read-only file system ("requested read-only
+    # file system"), after NodeStageVolume of ceph-csi has grown it.
+    Entry(
+        Code.GROWTH_NOT_CONFIRMED,
+        Severity.INFO,
+        "Image and file system have grown, and only the status of the claim has not.",
+        remedy="Nothing is missing for the pods. Start a pod that uses the claim read-write: "
+        "kubelet then sets the status. Do not enlarge the claim once more.",
+        recovery=Recovery(actor="kubelet", condition="a pod uses the claim read-write"),
+        step=LifecycleStep.USE,
+    ),
 )
 
 
 def growth(context: RuleContext) -> Iterator[Finding]:
-    """Report RBD775 to RBD779: the first step of a growth that is behind."""
+    """Report RBD775 to RBD779, RBD782: the first step of a growth that is behind."""
     claim, volume = context.volume.claim, context.volume.persistent_volume
     if claim is None or volume is None or claim.phase != "Bound":
         return
@@ -171,13 +189,31 @@ def _image_ahead(
             "The image of claim {claim} has {size}, and its PV and claim have {other_size}: it was "
             "enlarged past Kubernetes{} Request the size of the image in the claim: the rest then "
             "grows.",
-            "." if claim.volume_mode == "Block" else ", and its file system was most likely not.",
+            _beside_image(context, claim),
             claim=claim.ref,
             size=size_text(view.size_bytes),
             other_size=size_text(has),
         ),
-        evidence=(f"image {view.spec} has {view.size_bytes} bytes, {volume.name} has {has}",),
+        evidence=(
+            f"image {view.spec} has {view.size_bytes} bytes, {volume.name} has {has}",
+            *chains(context, claim),
+        ),
         commands=(describe_claim(claim),),
+    )
+
+
+def _beside_image(context: RuleContext, claim: PersistentVolumeClaim) -> Words:
+    """Return whether the file system has grown with its image, as far as that is known."""
+    if claim.volume_mode == "Block":
+        return "."
+    found = sizes_of(context)
+    if not found:
+        return ", and its file system was most likely not."
+    if not any(ends_before(size, size.device_bytes) for size in found):
+        return "."
+    return stated(
+        ", and its file system was not: it has room for {size}.",
+        size=mebibytes(min(size.total_bytes for size in found)),
     )
 
 
@@ -515,6 +551,9 @@ def _pending(
     writing = [pod for pod in running if claim.ref.name not in pod.read_only_claims]
     if writing and (waited is None or waited < _SYNCED):
         return
+    if running and shows_growth(context, claim):
+        yield _not_confirmed(context, claim, (writing or running)[0], is_read_only=not writing)
+        return
     if writing:
         why = stated(
             "the kubelet of {pod} has not grown it for {age}",
@@ -538,7 +577,30 @@ def _pending(
             "The image of claim {claim} has grown, and {} has not: {}.", what, why, claim=claim.ref
         ),
         severity=Severity.WARNING if running else None,
-        evidence=(_shown(claim, pending),),
+        evidence=(_shown(claim, pending), *chains(context, claim)),
+        commands=(describe_claim(claim),),
+    )
+
+
+def _not_confirmed(
+    context: RuleContext, claim: PersistentVolumeClaim, pod: Pod, *, is_read_only: bool
+) -> Finding:
+    """Return RBD782: statfs(2) shows more room than the former size of the claim."""
+    why = stated(
+        "{pod} mounts it read-only, and kubelet confirms a growth only for a pod that can write"
+        if is_read_only
+        else "the kubelet of {pod} has not confirmed the growth",
+        pod=pod.ref if is_read_only else pod.placed,
+    )
+    return finding(
+        Code.GROWTH_NOT_CONFIRMED,
+        Subject.of_claim(claim.ref),
+        stated(
+            "Image and file system of claim {claim} have grown, and only its status has not: {}.",
+            why,
+            claim=claim.ref,
+        ),
+        evidence=chains(context, claim),
         commands=(describe_claim(claim),),
     )
 
@@ -557,7 +619,7 @@ def _not_grown(
             pod=pod.ref,
             node=pod.node_name,
         ),
-        evidence=(evidence,),
+        evidence=(evidence, *chains(context, claim)),
         commands=_commands(context, pod.node_name, claim),
     )
 
@@ -606,4 +668,4 @@ def _commands(
     return (*(device_log(device, node) for device in devices[:1]), describe_claim(claim))
 
 
-RULES: Final = (Rule(225, growth, CollectScope.DRIVER_WORKLOADS),)
+RULES: Final = (Rule(225, growth, CollectScope.DRIVER_WORKLOADS | CollectScope.FILE_SYSTEMS),)

@@ -12,16 +12,40 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from rbdagent.model import StorageClass, Target, TargetKind
+from rbdagent.model import FileSystemSize, StorageClass, Target, TargetKind
 from rbdagent.parse import kubernetes as read
 from tests.support.rule_rows.pv_controller import CONTROLLERS, LEADS, PROVISIONER
-from tests.support.snapshots import DRIVER, ROOT, mapping, mount, watcher, world
+from tests.support.snapshots import DRIVER, ROOT, STAGING_PATH, mapping, mount, watcher, world
 from tests.support.snapshots import volume as volume_of_builders
 
 if TYPE_CHECKING:
     from rbdagent.model import Snapshot
 
 CLAIMS: Final = Path(__file__).parents[1] / "fixtures" / "claims"
+
+
+def _is_watched(found: dict[str, Any]) -> bool:
+    """Return whether a client watched the image; where that was not recorded, whether a pod ran."""
+    return bool(found.get("image", {}).get("watchers", "pod" in found))
+
+
+def _sizes(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the mapping: what sysfs and statfs showed on the node of the pod."""
+    seen = found.get("node")
+    if seen is None:
+        return {}
+    mapped: dict[str, Any] = {"size_bytes": seen["size"], "watch": _is_watched(found)}
+    if "blocks" not in seen:
+        return mapped
+    size = FileSystemSize(
+        path=STAGING_PATH,
+        fs_type=seen["fsType"],
+        device="rbd0",
+        device_bytes=seen["size"],
+        total_bytes=seen["blocks"] * seen["blockSize"],
+        inodes=seen["inodes"],
+    )
+    return {**mapped, "file_system": size}
 
 
 def recorded_claim(name: str, *, at: str | None = None, events: bool = True) -> Snapshot:
@@ -44,7 +68,7 @@ def recorded_claim(name: str, *, at: str | None = None, events: bool = True) -> 
         for pod in pods
         for volume in volumes
     ]
-    mapped = mapping(mounts=tuple(mount(path=path) for path in paths))
+    mapped = mapping(mounts=tuple(mount(path=path) for path in paths), **_sizes(found))
     now = at or max(event.last_seen or "" for event in words)
     return world(
         observed_at=now,
@@ -55,7 +79,10 @@ def recorded_claim(name: str, *, at: str | None = None, events: bool = True) -> 
             namespace=claim.ref.namespace,
         ),
         on_node={"mappings": (mapped,) if pods else ()},
-        of_image={"watchers": (watcher(),) if pods else ()},
+        of_image={
+            "watchers": (watcher(),) if _is_watched(found) else (),
+            "size_bytes": found.get("image", {}).get("size"),
+        },
         in_kube={
             "storage_classes": (StorageClass(name=claim.storage_class or "", provisioner=DRIVER),),
             "drivers": (DRIVER,),

@@ -1,4 +1,4 @@
-"""RBD775 to RBD777: claims that were enlarged, and the step that is behind."""
+"""RBD775 to RBD782: claims that were enlarged, and the step that is behind."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ from tests.support.rows import each_row
 from tests.support.rule_rows.growth import (
     CHECKSUM,
     DENIED,
+    GROWN,
     LARGE,
+    LARGE_EXT4,
+    LUKS_HEADER,
     MADE_BY_HAND,
     NOT_REPORTED,
     PANICKED,
     REFUSED,
     REPORTED,
+    SMALL,
     UNREADABLE,
+    file_system,
     node_fails,
+    on_luks,
+    resized,
+    settled,
     static,
     static_volume,
+    with_file_system,
 )
 from tests.support.rule_tables import not_reported_rows, problem_codes, reported_rows
 from tests.support.snapshots import (
@@ -178,3 +187,55 @@ def test_migrated_volume_is_not_static() -> None:
 )
 def test_error_of_the_tool_is_translated_or_quoted(text: str, words: str) -> None:
     assert words in found(node_fails(text), "RBD777").message
+
+
+def test_chain_has_each_size_from_the_claim_to_the_file_system() -> None:
+    seen = settled(**on_luks(LARGE - LUKS_HEADER), file_system=file_system(device="dm-0"))
+    (line,) = found(seen, "RBD780").evidence
+    assert line.startswith("sizes: claim 128Mi, PV 128Mi, image 128Mi, /dev/rbd0 128Mi, dm-0 112Mi")
+    assert line.endswith(f", ext4 at {STAGING_PATH} 54Mi")
+
+
+GROWTHS: Final = {
+    "ext4": (settled(file_system=file_system()), "resize2fs /dev/rbd0  # on worker-1"),
+    "ext4 on LUKS": (
+        settled(**on_luks(LARGE - LUKS_HEADER), file_system=file_system(device="dm-0")),
+        "resize2fs /dev/dm-0  # on worker-1",
+    ),
+    "xfs": (
+        settled(
+            mounts=(mount(fs_type="xfs"),), file_system=file_system((40 << 20, 9), fs_type="xfs")
+        ),
+        f"xfs_growfs {STAGING_PATH}  # on worker-1",
+    ),
+}
+
+
+@each_row("name", GROWTHS)
+def test_file_system_that_is_behind_is_grown_where_it_is_mounted(name: str) -> None:
+    seen, line = GROWTHS[name]
+    assert line in lines_of(found(seen, "RBD780").commands)
+
+
+def test_file_system_that_is_read_only_is_not_to_be_grown() -> None:
+    seen = settled(mounts=(mount(read_only=True),), file_system=file_system())
+    assert not [given for given in found(seen, "RBD780").commands if given.changes]
+
+
+@each_row(
+    ("mapped", "why"),
+    [
+        ({"watch": False}, "its client has lost its watch"),
+        ({"watch": False, "read_only": True}, "a mapping that is read-only has no watch"),
+        ({"watch": True}, "its kernel has not taken the new size over"),
+    ],
+)
+def test_device_that_is_behind_has_its_cause(mapped: dict[str, Any], why: str) -> None:
+    message = found(settled(size_bytes=SMALL, **mapped), "RBD781").message
+    assert why in message
+    assert "has 128Mi, and /dev/rbd0 on worker-1 has 64Mi" in message
+
+
+def test_image_that_was_enlarged_by_hand_has_the_size_of_its_file_system() -> None:
+    seen = with_file_system(resized(GROWN), file_system(LARGE_EXT4, GROWN))
+    assert "its file system was not: it has room for 114Mi." in found(seen, "RBD779").message

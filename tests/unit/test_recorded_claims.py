@@ -23,13 +23,14 @@ STATES: Final = {
     "claim-in-1.37-running": NOTHING,
     "claim-unused-but-mapped-1.37": NOTHING,
     "grow-block-done": NOTHING,
-    "grow-claim-done-image-larger-than-device": NOTHING,
+    "grow-claim-done-image-larger-than-device": ("RBD105", "its watch is gone"),
     "grow-controller-failed": ("RBD776", "rados: ret=-13, Permission denied"),
     "grow-controller-failed-request-lowered": ("RBD776", "rados: ret=-13, Permission denied"),
     "grow-controller-infeasible": ("RBD776", "not found"),
     "grow-controller-no-secret": ("RBD776", "the secret default/csi-rbd-secret that pvc-"),
     "grow-controller-timeout": ("RBD776", "DeadlineExceeded"),
     "grow-controller-working": NOTHING,
+    "grow-device-larger-than-file-system": ("RBD779", "file system was not: it has room for 114Mi"),
     "grow-done": NOTHING,
     "grow-done-larger-than-request": NOTHING,
     "grow-encrypted": NOTHING,
@@ -42,7 +43,7 @@ STATES: Final = {
     "grow-node-pending-pod-runs": NOTHING,
     "grow-node-pending-read-only-pod": ("RBD778", "default/grow-ro mounts it read-only"),
     "grow-node-working": NOTHING,
-    "grow-read-only-pod-started": ("RBD778", "default/grow-ro2 mounts it read-only"),
+    "grow-read-only-pod-started": ("RBD782", "default/grow-ro2 mounts it read-only"),
     "provisioning-badparam": ("RBD607", "does not accept the imageFeatures of its class"),
     "provisioning-clone": (
         "RBD607",
@@ -79,6 +80,13 @@ def test_recorded_claim_is_explained(name: str) -> None:
 @each_row("name", _WITHOUT_EVENTS)
 def test_status_of_a_claim_explains_its_growth_after_its_events_are_gone(name: str) -> None:
     _assert_first(recorded_claim(name, events=False), name)
+
+
+def test_device_that_missed_a_growth_is_named_although_its_claim_is_done() -> None:
+    seen = recorded_claim("grow-claim-done-image-larger-than-device")
+    missed = next(found for found in diagnosis_of(seen).findings if found.code == "RBD781")
+    assert "has 128Mi, and /dev/rbd0 on worker-1 has 64Mi" in missed.message
+    assert "claim 128Mi, PV 128Mi, image 128Mi, /dev/rbd0 64Mi, ext4 at" in missed.evidence[0]
 
 
 def test_kubelet_that_does_not_grow_a_file_system_is_reported_after_two_minutes() -> None:

@@ -18,7 +18,7 @@ from rbdagent.correlate import correlate
 from rbdagent.correlate.index import KubeIndex, index_of
 from rbdagent.lifecycle.targets import EVERYTHING
 from rbdagent.lifecycle.triage import targets_to_diagnose
-from rbdagent.model import CollectScope, KubeView, NodeView
+from rbdagent.model import CollectScope, KubeView, Mapping, NodeView
 from rbdagent.report.snapshot import load_snapshot
 from rbdagent.rules import RULES
 from rbdagent.rules.context import RuleContext
@@ -45,6 +45,7 @@ FIELDS: Final = (
     (KubeView, "node_plugins", CollectScope.DRIVER_WORKLOADS),
     (KubeView, "controllers", CollectScope.DRIVER_WORKLOADS),
     (NodeView, "logs", CollectScope.LOGS),
+    (Mapping, "file_system", CollectScope.FILE_SYSTEMS),
 )
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 

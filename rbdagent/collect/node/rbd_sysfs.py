@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from rbdagent.model import ProcessRef
 
-_SECTOR_BYTES: Final = 512
+SECTOR_BYTES: Final = 512
 _NBD: Final = re.compile(r"nbd[0-9]+")
 _DEBUGFS_CURE: Final = "mount debugfs (mount -t debugfs none /sys/kernel/debug) and run as root"
 
@@ -132,7 +132,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
     client = text.get("client_id")
     address = text.get("client_addr")
     snapshot = parse_snapshot(text.get("current_snap", "-"))
-    io_counters, io_bytes = _io(sysfs, kernel_name)
+    io_counters, io_bytes = read_io(sysfs, kernel_name)
     mapping = Mapping(
         kind=DeviceKind.KRBD,
         device_id=number,
@@ -177,7 +177,7 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
             # disconnect (nbd_start_device() and nbd_config_put() in drivers/block/nbd.c).
             continue
         size = text_or_none(sysfs / "block" / name / "size")
-        io_counters, io_bytes = _io(sysfs, name)
+        io_counters, io_bytes = read_io(sysfs, name)
         mapping = Mapping(
             kind=DeviceKind.NBD,
             device_id=int(name.removeprefix("nbd")),
@@ -188,7 +188,7 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
             pool_id=None,
             fsid=None,
             read_only=_read_only(sysfs, name),
-            size_bytes=int(size) * _SECTOR_BYTES if size and size.isdigit() else None,
+            size_bytes=int(size) * SECTOR_BYTES if size and size.isdigit() else None,
             device_node_present=_node_present(nodes, name),
             io_counters=io_counters,
             io_bytes=io_bytes,
@@ -236,7 +236,9 @@ def _read_only(sysfs: Path, kernel_name: str) -> bool | NotObserved:
     return text == "1"
 
 
-def _io(sysfs: Path, kernel_name: str) -> tuple[IoCounters | NotObserved, IoBytes | NotObserved]:
+def read_io(
+    sysfs: Path, kernel_name: str
+) -> tuple[IoCounters | NotObserved, IoBytes | NotObserved]:
     """Read the counters of completed I/O. Reading sysfs causes no I/O on the device."""
     text = _stat(sysfs, kernel_name)
     if isinstance(text, NotObserved):
@@ -355,7 +357,15 @@ def _holder(sysfs: Path, name: str, *, of: str) -> BlockHolder:
         kind = BlockHolderKind.MD
     else:
         kind = BlockHolderKind.OTHER
-    return BlockHolder(kind=kind, name=name, device=_number_of(sysfs, name), label=label, of=of)
+    size = text_or_none(directory / "size") if kind is BlockHolderKind.LUKS else None
+    return BlockHolder(
+        kind=kind,
+        name=name,
+        device=_number_of(sysfs, name),
+        label=label,
+        of=of,
+        size_bytes=int(size) * SECTOR_BYTES if size and size.isdigit() else None,
+    )
 
 
 def observe_loops(sysfs: Path) -> tuple[tuple[BlockHolder, str], ...]:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from rbdagent.model import (
     ClaimCondition,
     CsiSource,
+    DeviceNumber,
+    FileSystemSize,
     KubeEvent,
     ObjectRef,
     PersistentVolume,
     PersistentVolumeClaim,
     Snapshot,
+    observed_of,
 )
 from tests.support.rule_tables import NOTHING_ELSE, NotReported, Reported
 from tests.support.snapshots import (
@@ -19,9 +24,11 @@ from tests.support.snapshots import (
     NOW,
     PV,
     SPEC,
+    STAGING_PATH,
     UNSEEN,
     claim,
     event,
+    luks,
     mount,
     pod,
     volume,
@@ -129,7 +136,8 @@ def resized(size: int | None, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as 
         "pods": (pod(),),
         **in_kube,
     }
-    return world(mapped={"mounts": (mount(),)}, of_image={"size_bytes": size}, in_kube=parts)
+    mapped = {"mounts": (mount(),), "size_bytes": size}
+    return world(mapped=mapped, of_image={"size_bytes": size}, in_kube=parts)
 
 
 def node_fails(text: str, *more: KubeEvent) -> Snapshot:
@@ -149,6 +157,68 @@ def pending(
         growth_conditions=(waits,),
     )  # fmt: skip
     return grown(has=LARGE, **{"claims": (grows,), **in_kube})
+
+
+SMALL_EXT4, LARGE_EXT4 = (56037 << 10, 16384), (117203 << 10, 32768)
+"""What statfs(2) reports of an ext4 that fills 64 MiB, and of one that was grown to 128 MiB: its
+size and its inodes (recordings 31-grow-claim-done-image-larger-than-device, 31-grow-done)."""
+
+
+def file_system(
+    size: tuple[int, int] = SMALL_EXT4,
+    device_bytes: int = LARGE,
+    **overrides: Any,  # noqa: ANN401 - as the builders
+) -> FileSystemSize:
+    """Return the size of the file system that is staged on the mapping of the builders."""
+    total, inodes = size
+    fields = {
+        "path": STAGING_PATH, "fs_type": "ext4", "device": "rbd0", "device_bytes": device_bytes,
+        "total_bytes": total, "inodes": inodes,
+    }  # fmt: skip
+    return FileSystemSize(**{**fields, **overrides})
+
+
+def settled(
+    *,
+    image: int | None = LARGE,
+    in_kube: dict[str, Any] | None = None,
+    in_ceph: dict[str, Any] | None = None,
+    **mapped: Any,  # noqa: ANN401 - as the builders
+) -> Snapshot:
+    """Build a snapshot in which the growth of a claim to 128 MiB is done, with the sizes there."""
+    done = claim(requested_bytes=LARGE, capacity_bytes=LARGE, requested_at=MINUTES_AGO)
+    parts = {
+        "claims": (done,),
+        "persistent_volumes": (volume(capacity_bytes=LARGE),),
+        "pods": (pod(),),
+        **(in_kube or {}),
+    }
+    on_node = {"mounts": (mount(),), "size_bytes": LARGE, "watch": True, **mapped}
+    return world(mapped=on_node, of_image={"size_bytes": image, **(in_ceph or {})}, in_kube=parts)
+
+
+def on_luks(size: int) -> dict[str, Any]:
+    """Return the fields of a mapping with a LUKS device."""
+    device = DeviceNumber(major=253, minor=0)
+    return {
+        "holders": (luks(device=device, size_bytes=size),),
+        "mounts": (mount(device=device, source="/dev/mapper/luks-rbd"),),
+    }
+
+
+LUKS_HEADER: Final = 16 << 20
+
+
+def pending_on_node(size: tuple[int, int] = LARGE_EXT4, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Build a snapshot in which the status of a claim is behind, with the size on the node."""
+    return with_file_system(pending(**in_kube), file_system(size))
+
+
+def with_file_system(seen: Snapshot, found: FileSystemSize) -> Snapshot:
+    """Return a snapshot whose mapping was asked for the size of its file system."""
+    assert seen.node is not None
+    mapped = tuple(replace(one, file_system=found) for one in observed_of(seen.node.mappings))
+    return replace(seen, node=replace(seen.node, mappings=mapped))
 
 
 REPORTED: Final[Reported] = {
@@ -188,6 +258,64 @@ REPORTED: Final[Reported] = {
         "kubelet does not act": (pending(), NONE),
     },
     "RBD779": {"enlarged by hand": (resized(GROWN), NONE)},
+    "RBD780": {
+        "the claim is done": (settled(file_system=file_system()), NONE),
+        "an XFS": (
+            settled(
+                mounts=(mount(fs_type="xfs"),),
+                file_system=file_system((40 << 20, 1 << 20), fs_type="xfs"),
+            ),
+            NONE,
+        ),
+        "the size of the image was not observed": (
+            settled(image=None, file_system=file_system()),
+            NONE,
+        ),
+        "on a LUKS device": (
+            settled(
+                **on_luks(LARGE - LUKS_HEADER),
+                file_system=file_system(device="dm-0", device_bytes=LARGE - LUKS_HEADER),
+            ),
+            NONE,
+        ),
+        "a static PV": (
+            settled(
+                in_kube={"persistent_volumes": (volume(capacity_bytes=LARGE, provisioner=None),)},
+                file_system=file_system(),
+            ),
+            NONE,
+        ),
+    },
+    "RBD781": {
+        "its watch was lost": (
+            settled(
+                in_ceph={"watchers": ()},
+                size_bytes=SMALL,
+                watch=False,
+                file_system=file_system(device_bytes=SMALL),
+            ),
+            {"RBD105"},
+        ),
+        "a raw block volume": (
+            settled(
+                size_bytes=SMALL,
+                in_kube={
+                    "claims": (
+                        claim(requested_bytes=LARGE, capacity_bytes=LARGE, volume_mode="Block"),
+                    )
+                },
+            ),
+            NONE,
+        ),
+        "a LUKS device": (settled(**on_luks(SMALL - LUKS_HEADER)), NONE),
+    },
+    "RBD782": {
+        "a pod that only reads": (
+            pending_on_node(pods=(pod(read_only_claims=("data",)),)),
+            NONE,
+        ),
+        "kubelet does not act": (pending_on_node(), NONE),
+    },
 }
 NOT_REPORTED: Final[NotReported] = {
     "RBD775": {
@@ -268,5 +396,72 @@ NOT_REPORTED: Final[NotReported] = {
         "a raw block volume": pending(
             claims=(claim(requested_bytes=LARGE, capacity_bytes=SMALL, volume_mode="Block"),)
         ),
+    },
+    "RBD780": {
+        "the file system fills the device": settled(file_system=file_system(LARGE_EXT4)),
+        "a small volume": settled(
+            in_kube={
+                "claims": (claim(requested_bytes=8 << 20, capacity_bytes=8 << 20),),
+                "persistent_volumes": (volume(capacity_bytes=8 << 20),),
+            },
+            image=8 << 20,
+            size_bytes=8 << 20,
+            file_system=file_system((3746 << 10, 2048), 8 << 20),
+        ),
+        "an XFS of 300 MiB": settled(
+            in_kube={
+                "claims": (claim(requested_bytes=300 << 20, capacity_bytes=300 << 20),),
+                "persistent_volumes": (volume(capacity_bytes=300 << 20),),
+            },
+            image=300 << 20,
+            size_bytes=300 << 20,
+            file_system=file_system((236 << 20, 153600), 300 << 20, fs_type="xfs"),
+        ),
+        "the header of LUKS": settled(
+            **on_luks(LARGE - LUKS_HEADER),
+            file_system=file_system(
+                (101 << 20, 28672), device="dm-0", device_bytes=LARGE - LUKS_HEADER
+            ),
+        ),
+        "a growth is under way": with_file_system(pending(changed_at=NOW), file_system()),
+        "its size was not observed": settled(file_system=UNSEEN),
+        "its size was not requested": settled(),
+        "a static PV of the former size": settled(
+            in_kube={
+                "claims": (claim(requested_bytes=SMALL, capacity_bytes=SMALL),),
+                "persistent_volumes": (volume(capacity_bytes=SMALL, provisioner=None),),
+            },
+            file_system=file_system(),
+        ),
+        "enlarged past Kubernetes": with_file_system(
+            resized(GROWN), file_system(LARGE_EXT4, GROWN)
+        ),
+        "the other side of a mirror": settled(
+            in_ceph={"mirrored": True, "primary": False}, file_system=file_system()
+        ),
+    },
+    "RBD781": {
+        "the device follows the image": settled(file_system=file_system(LARGE_EXT4)),
+        "the header of LUKS": settled(**on_luks(LARGE - LUKS_HEADER)),
+        "LUKS that was made by hand": settled(
+            holders=(luks(label="backup", size_bytes=SMALL),), mounts=(mount(),)
+        ),
+        "a moment ago": settled(
+            size_bytes=SMALL,
+            in_kube={
+                "claims": (claim(requested_bytes=LARGE, capacity_bytes=LARGE, requested_at=NOW),)
+            },
+        ),
+        "a growth is under way": pending(changed_at=NOW),
+        "somebody enlarges the image now": settled(image=GROWN),
+        "a snapshot is mapped": settled(size_bytes=SMALL, snapshot="backup"),
+        "the size of the image was not observed": settled(image=None, size_bytes=SMALL),
+    },
+    "RBD782": {
+        "the file system was not grown": pending_on_node(
+            SMALL_EXT4, pods=(pod(read_only_claims=("data",)),)
+        ),
+        "its size was not observed": pending(pods=(pod(read_only_claims=("data",)),)),
+        "kubelet has two minutes": pending_on_node(changed_at=NOW),
     },
 }  # fmt: skip
