@@ -234,13 +234,13 @@ def _behind_controller(
         # Of an earlier growth.
         condition = None
     if failed is not None:
-        yield _refused(context, claim, volume, _error(failed), (sizes, quoted(failed)))
+        evidence = (sizes, quoted(failed))
+        yield _refused(context, claim, volume, _error(failed), evidence, asked_at)
         return
     if condition is not None:
         # The event is kept for an hour.
-        yield _refused(
-            context, claim, volume, _error_of(condition), (sizes, _shown(claim, condition))
-        )
+        evidence = (sizes, _shown(claim, condition))
+        yield _refused(context, claim, volume, _error_of(condition), evidence, asked_at)
         return
     if _is_alive(context, claim, of_resizer) or not context.kube.coverage.events:
         return
@@ -311,6 +311,7 @@ def _refused(
     volume: PersistentVolume,
     error: str,
     evidence: tuple[str, ...],
+    asked_at: str | None,
 ) -> Finding:
     if is_made_by_hand(volume) or Recognised.HANDLE_OF_NO_JOURNAL.is_in(error):
         # Whatever the error is: ceph-csi up to 52fcb7b panics instead of a refusal, because it
@@ -333,10 +334,13 @@ def _refused(
         remedy = _MAKE_IT
         show = kubectl("get secret", missing["name"], namespace=missing["namespace"])
         commands = (show, *commands)
+    # The condition Resizing is no age: each retry of external-resizer sets it again.
+    waited = since(asked_at, context)
+    ago = "" if waited is None else stated(" {age} ago", age=age_text(waited))
     return finding(
         Code.GROWTH_REFUSED,
         Subject.of_claim(claim.ref),
-        stated("Claim {claim} was enlarged, and the image is not: {}", why, claim=claim.ref),
+        stated("Claim {claim} was enlarged{}, and the image is not: {}", ago, why, claim=claim.ref),
         evidence=evidence,
         remedy=remedy,
         commands=commands,

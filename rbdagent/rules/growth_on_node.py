@@ -122,8 +122,8 @@ def behind_on_node(context: RuleContext) -> Iterator[Finding]:
     claim, volume = context.volume.claim, context.volume.persistent_volume
     if claim is None or volume is None or not _is_settled(claim, volume):
         return
+    # The primary cluster enlarges a mirrored image, and no pod can use it here.
     if is_non_primary(context, {}) or _has_just_begun(context, claim):
-        # The primary cluster enlarges the image; no pod can use it here.
         return
     for judged in context.holder_verdicts:
         mapping = judged.holder.mapping
@@ -248,8 +248,11 @@ def _small_luks(
 
 
 def _new_mapping(context: RuleContext, holder: Holder, mapping: Mapping) -> tuple[Command, ...]:
-    pods = map(delete_pod, _pods_on(context, holder.node))
-    return (device_log(mapping.kernel_name, holder.node), *pods)
+    log = device_log(mapping.kernel_name, holder.node)
+    if mapping.watch is False and mapping.read_only is not True:
+        # RBD105 has the order in which its pods may end.
+        return (log,)
+    return (log, *map(delete_pod, _pods_on(context, holder.node)))
 
 
 def _pods_on(context: RuleContext, node: str | None) -> tuple[Pod, ...]:

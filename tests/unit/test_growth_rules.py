@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from rbdagent.commands import lines_of
 from rbdagent.model import Recovery
+from tests.support.claims import recorded_claim
 from tests.support.rows import each_row
 from tests.support.rule_rows.growth import (
     CHECKSUM,
@@ -239,3 +241,14 @@ def test_device_that_is_behind_has_its_cause(mapped: dict[str, Any], why: str) -
 def test_image_that_was_enlarged_by_hand_has_the_size_of_its_file_system() -> None:
     seen = with_file_system(resized(GROWN), file_system(LARGE_EXT4, GROWN))
     assert "its file system was not: it has room for 114Mi." in found(seen, "RBD779").message
+
+
+def test_growth_that_fails_has_the_age_of_its_request() -> None:
+    for name in ("grow-controller-failed", "grow-controller-no-secret", "grow-controller-timeout"):
+        message = found(recorded_claim(name, at="2026-11-28T08:00:00Z"), "RBD776").message
+        assert re.search(r"was enlarged [34]h ago, and the image is not: ", message), message
+
+
+def test_node_that_lost_its_watch_is_left_to_its_own_finding() -> None:
+    seen = settled(size_bytes=SMALL, watch=False)
+    assert not [given for given in found(seen, "RBD781").commands if given.changes]
