@@ -1490,9 +1490,16 @@ class Recognised(Enum):
     )
     UNKNOWN_FEATURE = (
         None,
-        r"XFS \(\S{1,64}\): Superblock has unknown \S{1,20}(?: compatible)? features",
+        (
+            r"XFS \(\S{1,64}\): Superblock has unknown \S{1,20}(?: compatible)? features"
+            r"|EXT4-fs \(\S{1,64}\): [Cc]ouldn't mount (?:RDWR )?because of unsupported optional"
+        ),
         None,
-        Origin("linux", "5.10, 6.1", "fs/xfs/libxfs/xfs_sb.c, xfs_validate_sb_common"),
+        Origin(
+            "linux",
+            "5.10, 6.1, 6.18",
+            "fs/xfs/libxfs/xfs_sb.c, xfs_validate_sb_common; fs/ext4/super.c, ext4_feature_set_ok",
+        ),
     )
     FILE_SYSTEM_STOPPED = (
         # ext4 logs this in each version; its super block shows `ro` in 5.10 only.

@@ -58,6 +58,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_REPAIR: Final = (
+    "Scale the workload to zero, and take a snapshot of the image (`rbd snap create`). Repair a "
+    "clone of the snapshot first (`rbd clone`), and compare its files. Only then repair the image, "
+    "on one node. docs/repair.md has each command."
+)
 ENTRIES: Final = (
     Entry(
         Code.MKFS_FAILS,
@@ -72,8 +77,7 @@ ENTRIES: Final = (
         Code.FILE_SYSTEM_DAMAGED,
         Severity.ERROR,
         "The file system has errors that fsck does not correct automatically.",
-        remedy="Scale the workload to zero, take a snapshot of the image (`rbd snap create`), and "
-        "only then repair the file system by hand on one node.",
+        remedy=_REPAIR,
         recovery=Recovery(note="fsck leaves uncertain repairs to an administrator"),
         step=LifecycleStep.STAGE,
     ),
@@ -177,11 +181,11 @@ _SMALLER_AND_DAMAGED: Final = ErrorText(
     (
         IMAGE,
         template("kubectl get pv", "{volume}"),
-        template("rbd snap create", "{image}@before-fsck"),
+        template("rbd snap create", "{image}@before-repair"),
     ),
     "Compare the size of the file system with that of the image first (`dumpe2fs -h` on a "
     "read-only mapping). If the file system is larger, grow the image back before any repair. If "
-    "it is not, scale the workload to zero, take a snapshot of the image, and only then repair it.",
+    f"it is not, repair a clone first. {_REPAIR}",
 )
 _SMALLER: Final = ErrorText(
     (),
@@ -234,9 +238,9 @@ _DUPLICATE_UUID: Final = ErrorText(
 _NEWER_FEATURE: Final = ErrorText(
     (),
     Code.WRONG_FILE_SYSTEM,
-    "the XFS file system has features that this kernel does not know",
+    "the file system has features that this kernel does not know",
     (KERNEL_VERSION, _FS_LOG),
-    "A newer mkfs.xfs made the file system. Run the pod on a node with a newer kernel. The file "
+    "A newer mkfs made the file system. Run the pod on a node with a newer kernel. The file "
     "system is not damaged: do not repair it.",
     retried("the node has a newer kernel"),
 )
@@ -269,7 +273,7 @@ FILE_SYSTEM_TEXTS: Final = (
         (Recognised.FSCK_FAILED,),
         Code.FILE_SYSTEM_DAMAGED,
         "its file system has errors that fsck does not correct automatically",
-        (template("rbd snap create", "{image}@before-fsck"),),
+        (template("rbd snap create", "{image}@before-repair"),),
         causes=((is_cut_off, _CUT_OFF), (is_shrunk, _SMALLER_AND_DAMAGED)),
     ),
     ErrorText(
@@ -290,9 +294,9 @@ FILE_SYSTEM_TEXTS: Final = (
         Code.FILE_SYSTEM_DAMAGED,
         "the metadata of its file system ({fs_type}) is damaged (Structure needs cleaning)",
         (_FS_LOG, template("rbd snap create", "{image}@before-repair")),
-        "Scale the workload to zero, take a snapshot of the image, and only then repair the file "
-        "system by hand on one node: `xfs_repair -n` or `e2fsck -fn` shows what a repair would do. "
-        "`xfs_repair -L` discards the last writes: use it only if the log cannot be replayed.",
+        f"{_REPAIR} `xfs_repair -n` or `e2fsck -fn` shows what a repair would do. `xfs_repair -L` "
+        "discards the last writes: use it on the clone alone, and only if a mount cannot replay "
+        "the log.",
         causes=((is_shrunk, _SMALLER_AND_DAMAGED),),
     ),
     ErrorText(

@@ -698,6 +698,15 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
     ),
     Recognised.UNKNOWN_FEATURE: (
         Quote("XFS (rbd0): Superblock has unknown incompatible features (0xc0) enabled.", TOOL),
+        Quote(
+            "EXT4-fs (loop0): Couldn't mount because of unsupported optional features (2000000)",
+            TOOL,
+        ),
+        Quote(
+            "EXT4-fs (loop0): couldn't mount RDWR because of unsupported optional features "
+            "(2000000)",
+            TOOL,
+        ),
     ),
     Recognised.FILE_SYSTEM_STOPPED: (
         Quote("EXT4-fs (rbd1): Remounting filesystem read-only", TOOL),

@@ -245,6 +245,15 @@ DECIDED: Final = {
         "RBD753",
         "features that this kernel does not know",
     ),
+    "mount, a newer feature of ext4": (
+        with_kernel(
+            state(REFUSED, **of_type("ext4"), **HERE),
+            Recognised.UNKNOWN_FEATURE,
+            QUOTES[Recognised.UNKNOWN_FEATURE][1].text,
+        ),
+        "RBD753",
+        "features that this kernel does not know",
+    ),
     "mount, the log of another node": (
         with_kernel(state(REFUSED, **of_type("xfs")), Recognised.DUPLICATE_UUID),
         "RBD753",
@@ -315,7 +324,7 @@ def test_no_repair_is_advised_for_an_image_that_was_shrunk(name: str) -> None:
 
 def test_snapshot_comes_before_the_repair_of_a_smaller_image() -> None:
     finding = found(DECIDED["fsck, damaged and smaller"][0], "RBD752")
-    assert f"rbd snap create {SPEC}@before-fsck" in lines_of(finding.commands)
+    assert f"rbd snap create {SPEC}@before-repair" in lines_of(finding.commands)
 
 
 def test_second_mount_of_one_image_never_leads_to_nouuid() -> None:
