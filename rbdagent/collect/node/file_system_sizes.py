@@ -1,10 +1,10 @@
 """The sizes of file systems on mapped devices, for a question that needs them.
 
 statfs(2) reads counters in memory. But XFS of Linux 5.14 to 5.19 then waits for deletions that are
-under way (until commit 5e672cd69f0a, "xfs: introduce xfs_inodegc_push()"), and a path may lead to another
-file system meanwhile. So a separate process asks, which holds no lock of another process and can be
-left behind; only staging paths of kubelet are asked, only while the requests of the device end, and
-only after the file system at the path has shown the number of the device.
+under way (until commit 5e672cd69f0a, "xfs: introduce xfs_inodegc_push()"), and a path may lead to
+another file system meanwhile. So a separate process asks, which holds no lock of another process
+and can be left behind; only staging paths of kubelet are asked, only while the requests of the
+device end, and only after the file system at the path has shown the number of the device.
 """
 
 from __future__ import annotations
