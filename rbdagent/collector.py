@@ -169,8 +169,10 @@ def collect_snapshot(  # noqa: PLR0913 - each changes another step
             with_ceph = _with_identified(with_ceph, known, ceph_begun, deadline)
         if ceph_begun is not None:
             ceph_begun.finish()
+        with_networks = _begin_networks(with_ceph, settings, also)
         with awaiting(awaited, _LOGS, settings.timeout_s):
-            snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
+            node = with_networks(with_logs(deadline), deadline)
+            snapshot = replace(with_ceph, observed_at=now(), node=node)
         snapshot = _with_sizes(snapshot, calls, size_worker, deadline)
         _check_target_exists(snapshot, images, settings)
         if index is not None:
@@ -351,6 +353,29 @@ def _begin_logs(
     logs = begin_logs(roots, node, calls, now=seen.observed_at)
     shortest = time.monotonic() + _EXTRA_S
     return lambda deadline: replace(node, logs=logs(max(deadline, shortest)))
+
+
+def _begin_networks(
+    snapshot: Snapshot, settings: Settings, also: CollectScope
+) -> Callable[[NodeView | None, float], NodeView | None]:
+    """Start to read the network namespaces of Ceph's clients, if the node's logs are requested.
+
+    Ceph's answer names the monitors.
+    """
+    view, roots = snapshot.node, settings.roots
+    if CollectScope.LOGS not in also or view is None or roots is None:
+        return lambda node, _: node
+    from rbdagent.collect.node.networks import begin_networks
+    from rbdagent.correlate.ceph_peers import network_question
+
+    networks = begin_networks(roots, view, network_question(snapshot))
+    shortest = time.monotonic() + _EXTRA_S
+
+    def with_networks(node: NodeView | None, deadline: float) -> NodeView | None:
+        found = networks(max(deadline, shortest))
+        return None if node is None else replace(node, networks=found)
+
+    return with_networks
 
 
 def _begin_reports(

@@ -351,6 +351,64 @@ class UnbackedMount(Stored, frozen=True, kw_only=True):
     process: ProcessRef
 
 
+class RouteKind(StrEnum):
+    """What a network namespace does with packets for an address."""
+
+    FORWARDED = "forwarded"
+    REJECTED = "rejected"
+    """A route of type blackhole, unreachable or prohibit."""
+    NONE = "none"
+    """No route of any table covers the address."""
+
+
+class RouteTo(Stored, frozen=True, kw_only=True):
+    """The route of a network namespace to one address."""
+
+    ip: str
+    kind: RouteKind | NotObserved
+    interface: str = ""
+    is_direct: bool = False
+    """Whether the address is in a network of the namespace's own interfaces."""
+
+
+class ConnectionTo(Stored, frozen=True, kw_only=True):
+    """A TCP connection of a network namespace to a daemon of Ceph, or an attempt to make one."""
+
+    ip: str
+    port: Int64
+    established: bool
+    """False for an attempt: the peer has not answered yet (SYN_SENT)."""
+    retransmits: Int64
+    """How often the oldest packet without an answer was sent again; 0 after any answer."""
+
+
+class ProcessNetwork(Stored, frozen=True, kw_only=True):
+    """The network namespace of a process from which Ceph is used, as ``/proc/PID/net`` shows it."""
+
+    process: ProcessRef
+    is_plugin: bool = False
+    """Whether it is the CSI node plugin; else it maps an image, or has a client's address."""
+    is_host: bool | NotObserved
+    """Whether it is the network of the host: that of process 1."""
+    addresses: tuple[str, ...] | NotObserved
+    routes: tuple[RouteTo, ...]
+    """To monitors, to OSDs, and to the addresses of clients that wait."""
+    connections: tuple[ConnectionTo, ...] | NotObserved
+    """Those to the daemons of Ceph that are known."""
+
+
+class NodeNetworks(Stored, frozen=True, kw_only=True, tag=True):
+    """The network namespaces of the node from which Ceph is used."""
+
+    networks: tuple[ProcessNetwork, ...]
+    osds: tuple[tuple[str, str, Int64], ...] = ()
+    """(``osd.3``, IP address, port), as the kernel knows them: those for which requests wait, those
+    that are in a connection, and some more while an image is being mapped."""
+    absent: tuple[str, ...] | NotObserved = ()
+    """The addresses of the node's krbd clients that wait, and that no network namespace of a
+    process has."""
+
+
 class LogEntry(Stored, frozen=True, kw_only=True):
     """One warning or error in a log of the node: cleaned, truncated, without possible secrets."""
 
@@ -404,6 +462,7 @@ class NodeView(Stored, frozen=True, kw_only=True, dict=True):
     unbacked: tuple[UnbackedMount, ...] | NotObserved = ()
     processes: tuple[ProcessRef, ...] = ()
     """One process for each container whose pod uid is known."""
+    networks: NodeNetworks | NotObserved = LIFECYCLE_NOT_REQUESTED
     uptime_s: float | None = None
     """Seconds since boot, including suspension. Ages use it because the wall clock may jump."""
     # Snapshots that were taken before the field had its name are still read.

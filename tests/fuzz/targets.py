@@ -13,6 +13,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -43,6 +44,7 @@ from rbdagent.parse import (
     manifest,
     monitors,
     mountinfo,
+    network_namespace,
     node_networks,
     proc,
     quantity,
@@ -62,6 +64,7 @@ from rbdagent.report.snapshot import load_snapshot
 from rbdagent.rules import ERROR_TEXTS
 from tests.fuzz.inputs import Texts, Trees, small
 from tests.lab.install import CHECKOUT
+from tests.support import network_files
 from tests.support.manifests import content, listed, pv, pvc, storage_class
 from tests.support.rbd_nbd import SERVED
 
@@ -275,6 +278,12 @@ BACKOFFS
     )
 )
 """From recording 29: an OSD that hangs."""
+_FIB_TRIE: Final = Texts((network_files.FIB_TRIE,))
+_IPV4_ROUTES: Final = Texts((network_files.ROUTE,))
+_IPV6_ROUTES: Final = Texts((network_files.IPV6_ROUTE,))
+_TCP: Final = Texts((network_files.TCP, network_files.TCP6))
+_OSD_MAP: Final = Texts((network_files.OSDMAP,))
+_PEERS: Final = Texts(("10.77.0.1:6789,[fd00::1]:3300", "[v2:10.77.0.1:3300/0,v1:10.77.0.1:6789]"))
 _FILES_OF_KUBELET: Final = Trees(_found(r"(?m)^(\{.*\})$", "recordings/*/n1.json-files"))
 _FRAMES: Final = tuple(
     f"2026-11-21T00:46:43.130828123Z stderr {tag} {line}"
@@ -502,6 +511,20 @@ def _workload(data: dict[str, Any]) -> object:
     return kubernetes.workload(data, kind="Deployment")
 
 
+def _ways(text: str) -> object:
+    routes = network_namespace.parse_fib_trie(text)
+    return network_namespace.way_to(ip_address("10.77.0.1"), routes)
+
+
+def _ways_of_six(text: str) -> object:
+    routes = network_namespace.parse_ipv6_routes(text)
+    return network_namespace.way_to(ip_address("fd00:77::1"), routes)
+
+
+def _own_addresses(text: str) -> object:
+    return network_namespace.local_addresses(text, text)
+
+
 def _mapped(text: str) -> object:
     columns = proc.MapsColumns.of(
         frozenset({DeviceNumber(major=252, minor=0), DeviceNumber(major=252, minor=16)})
@@ -685,6 +708,21 @@ TARGETS: Final = (
     _target(krbd.parse_io_counters, _SYSFS, _of_text(krbd.parse_io_counters, where=_WHERE)),
     _target(krbd.parse_io_bytes, _SYSFS, _of_text(krbd.parse_io_bytes, where=_WHERE)),
     _target(krbd.parse_osdc, _OSDC, _of_text(_osdc)),
+    _target(network_namespace.parse_fib_trie, _FIB_TRIE, _of_text(_ways)),
+    _target(network_namespace.local_addresses, _FIB_TRIE, _of_text(_own_addresses)),
+    _target(
+        network_namespace.parse_ipv4_interfaces,
+        _IPV4_ROUTES,
+        _of_text(network_namespace.parse_ipv4_interfaces),
+    ),
+    _target(network_namespace.parse_ipv6_routes, _IPV6_ROUTES, _of_text(_ways_of_six)),
+    _target(network_namespace.parse_tcp, _TCP, _of_text(network_namespace.parse_tcp)),
+    _target(
+        network_namespace.parse_osd_addresses,
+        _OSD_MAP,
+        _of_text(network_namespace.parse_osd_addresses),
+    ),
+    _target(network_namespace.peers_in, _PEERS, _of_text(network_namespace.peers_in)),
     _target(
         kubelet.parse_volume_data,
         _FILES_OF_KUBELET,

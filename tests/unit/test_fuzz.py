@@ -32,6 +32,7 @@ READ_WITHIN_OTHERS: Final = {
     "in_tree_source",
     "is_frozen",
     "node_terms",
+    "peer_in",
     *("image_keys_in", "overlay_ips", "published_labels", "unmapped_keys_in"),
 }
 READ_NO_TEXT: Final = {
@@ -44,7 +45,7 @@ READ_NO_TEXT: Final = {
     ),  # compose names
     *("image_keys", "label_value", "mapping_name", "selectors"),  # compose names, too
     *("id_key", "image_label", "client_label", "devices_value", "mapping_keys", "volume_key"),
-    *("image_of", "is_made_by_hand", "meets"),  # read parsed values
+    *("image_of", "is_made_by_hand", "meets", "way_to"),  # read parsed values
     *("fault_of", "iso_time"),  # read a number
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -73,6 +72,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.command_line import flag_value
+from rbdagent.parse.network_namespace import local_addresses
 from rbdagent.parse.rbd_nbd import NBD_SERVER, is_server
 from rbdagent.parse.shown import all_as_unicode
 
@@ -458,17 +458,12 @@ def _addresses(procfs: Path) -> tuple[str, ...] | NotObserved:
     hidden = first_unobserved((trie, six))
     if hidden is not None:
         return hidden
-    found = set()
-    previous = ""
-    for line in trie.splitlines() if isinstance(trie, str) else ():
-        words = line.split()
-        if words[:1] == ["/32"] and "LOCAL" in words:
-            found.add(previous)
-        if len(words) > 1 and words[0] == "|--":
-            previous = words[1]
-    for line in six.splitlines() if isinstance(six, str) else ():
-        found.add(str(ipaddress.IPv6Address(int(line.split()[0], 16))))
-    return tuple(sorted(found))
+    try:
+        return local_addresses(
+            trie if isinstance(trie, str) else "", six if isinstance(six, str) else ""
+        )
+    except ParseError as error:
+        return NotObserved(reason=str(error))
 
 
 def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, ...]:
