@@ -59,6 +59,9 @@ class Code(StrEnum):
     POD_DIRECTORY_LEFT = "RBD205"
     STAGING_WITHOUT_VOLUME_DATA = "RBD206"
     SAME_NAME_ELSEWHERE = "RBD207"
+    CLIENT_NETWORK_GONE = "RBD211"
+    NO_ROUTE_TO_CEPH = "RBD212"
+    CEPH_OUT_OF_REACH = "RBD213"
 
     # Images, locks and blocklists in Ceph ---------------------------------------------------------
 

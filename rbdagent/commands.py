@@ -39,14 +39,14 @@ _READING: Final = {
     "rbdagent": ("check", "diagnose", "drain-check", "explain", "images", "lint", "list",
                  "who-holds"),
     "rados": ("getomapval", "listwatchers", "ls", "stat"),
-    "df": ("",), "ip": ("-br address",),
+    "df": ("",), "ip": ("-br address", "route get"),
     "systemctl": ("status",),
     "crictl": ("pods",),
     "dmsetup": ("info",),
     "losetup": ("--list",),
     "swapon": ("--show",),
     "cat": ("",), "findmnt": ("",), "grep": ("",), "journalctl": ("",), "ls": ("",), "lsblk": ("",),
-    "ps": ("",),
+    "ps": ("",), "ss": ("-tno",),
 }  # fmt: skip
 """The beginnings of the read-only commands of each program."""
 
@@ -104,6 +104,12 @@ def over_ssh(node: str, inner: Command) -> Command:
     inside = inner.argv if text == " ".join(inner.argv) else (text,)
     ends = ("--",) if node.startswith("-") else ()
     return Command(argv=("ssh", *ends, node, *inside), changes=inner.changes)
+
+
+def inside_network(pid: int, inner: Command) -> Command:
+    """Return a command that runs another one of the host in the network namespace of a process."""
+    words = ("nsenter", "--target", str(pid), "--net")
+    return replace(inner, argv=(*words, *inner.argv))
 
 
 def with_note(given: Command, note: str) -> Command:

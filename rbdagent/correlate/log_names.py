@@ -38,6 +38,8 @@ _CLIENT_LINES: Final = (
     Recognised.FEATURE_SET_MISMATCH,
     Recognised.OTHER_CLUSTER_ANSWERS,
     Recognised.CONNECTION_LOST,
+    Recognised.CONNECT_REFUSED_HERE,
+    Recognised.FORMER_PROTOCOL_TO_MSGR2,
     Recognised.UNKNOWN_MAP_OPTION,
     Recognised.TOO_MANY_PARENTS,
     Recognised.POOL_FULL_FOR_CLIENT,

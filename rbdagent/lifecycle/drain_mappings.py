@@ -70,6 +70,9 @@ _STEPS: Final = {
     # A drain evicts through the API, which does not have the pod.
     Code.POD_LOST_BY_API: DrainStep.PINNED,
     Code.OPERATION_HANGS: DrainStep.HANGING_CALL,
+    Code.NO_ROUTE_TO_CEPH: DrainStep.HANGING_CALL,
+    Code.CEPH_OUT_OF_REACH: DrainStep.HANGING_CALL,
+    Code.CLIENT_NETWORK_GONE: DrainStep.HANGING_REQUEST,
     Code.UNMOUNT_FAILS: DrainStep.HANGING_CALL,
     Code.CLIENT_BLOCKLISTED: DrainStep.LOST_CLIENT,
     Code.NBD_PROCESS_GONE: DrainStep.LOST_CLIENT,

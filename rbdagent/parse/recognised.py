@@ -1549,6 +1549,27 @@ class Recognised(Enum):
         None,
         Origin("linux", "6.12", "net/ceph/messenger.c, con_fault"),
     )
+    CONNECT_REFUSED_HERE = (
+        # The node's own kernel refuses to send: 101 no route, 113 and 13 a route of type
+        # unreachable or prohibit, 22 blackhole. `connect error` of the monitor or OSD follows.
+        None,
+        (
+            r"\Alibceph: connect (?:\([12]\))?(?P<peer>[0-9a-f.:\[\]]{3,64}) error "
+            r"-(?P<number>101|113|22|13)\b"
+        ),
+        None,
+        Origin("linux", "5.10, 6.12", "net/ceph/messenger.c, ceph_tcp_connect"),
+    )
+    FORMER_PROTOCOL_TO_MSGR2 = (
+        # The kernel sends the banner of v1 to the port of msgr2, whose monitor closes (rook#8464).
+        None,
+        (
+            r"\Alibceph: mon\d{1,9} (?:\(1\))?(?P<peer>\S{1,64}:3300) socket closed "
+            r"\(con state (?:V1_BANNER|CONNECTING)\)"
+        ),
+        None,
+        Origin("linux", "5.4, 6.12", "net/ceph/messenger.c, con_sock_closed and con_fault"),
+    )
     UNKNOWN_MAP_OPTION = (
         # libceph up to 5.5, rbd later.
         None,

@@ -233,16 +233,39 @@ def cluster_of_image(context: RuleContext) -> ClusterView | None:
 
 def needs_ms_mode(context: RuleContext, _named: dict[str, str]) -> bool:
     """Return whether all monitors have the port of msgr2 only, and the PV names no ms_mode."""
-    cluster, volume = cluster_of_image(context), context.volume.persistent_volume
-    if cluster is None or volume is None or not isinstance(volume.source, CsiSource):
-        return False
-    ports = {monitor.address.port for monitor in observed_of(cluster.monitors)}
-    options = volume.source.attribute("mapOptions") or ""
-    return ports == {_MSGR2} and "ms_mode" not in options
+    options = _map_options(context)
+    is_left_out = options is not None and "ms_mode" not in options
+    return is_left_out and _ports_of_monitors(context) == {_MSGR2}
+
+
+def has_no_msgr2(context: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether all monitors have the port of v1 only, and the PV asks for msgr2.
+
+    Each ms_mode but legacy needs an address of msgr2, prefer-crc and prefer-secure too
+    (ceph_parse_param() in net/ceph/ceph_common.c).
+    """
+    options = _map_options(context) or ""
+    asks = "ms_mode=" in options and "ms_mode=legacy" not in options
+    return asks and _ports_of_monitors(context) == {_V1}
+
+
+def _ports_of_monitors(context: RuleContext) -> set[int]:
+    cluster = cluster_of_image(context)
+    monitors = () if cluster is None else observed_of(cluster.monitors)
+    return {monitor.address.port for monitor in monitors}
+
+
+def _map_options(context: RuleContext) -> str | None:
+    """Return the mapOptions of the PV; None if no PV of a CSI driver is known."""
+    volume = context.volume.persistent_volume
+    if volume is None or not isinstance(volume.source, CsiSource):
+        return None
+    return volume.source.attribute("mapOptions") or ""
 
 
 _MSGR2: Final = 3300
-"""CEPH_MON_PORT_IANA; the port of the former protocol is 6789 (src/include/msgr.h)."""
+_V1: Final = 6789
+"""CEPH_MON_PORT_IANA and CEPH_MON_PORT_LEGACY (src/include/msgr.h)."""
 
 
 def is_other_cluster(context: RuleContext, named: dict[str, str]) -> bool:

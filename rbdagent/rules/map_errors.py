@@ -40,6 +40,7 @@ from rbdagent.rules.error_texts import (
 )
 from rbdagent.rules.facts import (
     has_lock_by_hand,
+    has_no_msgr2,
     is_being_flattened,
     is_locked,
     is_migrating,
@@ -53,6 +54,7 @@ from rbdagent.rules.facts import (
     kernel_says,
     needs_ms_mode,
 )
+from rbdagent.rules.networks import BY_NETWORKS, NO_ROUTE
 from rbdagent.rules.pod_events import PodEvent, decisive_pod_event, pod_event_evidence
 from rbdagent.verdicts.timing import RETRY_S
 
@@ -242,10 +244,27 @@ _NOT_REACHED: Final = ErrorText(
     "its kernel does not reach Ceph: its connections to the monitors or OSDs fail",
     (KERNEL_LOG, _MONITORS),
     "Test the addresses and ports that the kernel's lines name from that node: 3300 and 6789 of "
-    "the monitors, 6800 and above of the OSDs. Compare them with `ceph mon dump`.",
+    "the monitors, 6800 and above of the OSDs. Compare them with `ceph mon dump`. A connection "
+    "that is closed in the state V1_BANNER, V2_BANNER_PREFIX or CONNECTING was refused (nothing "
+    "listens there, or a firewall rejects it), or no machine has the address: packets that are "
+    "only dropped leave no such line.",
     retried("the node reaches Ceph"),
 )
+_FORMER_PROTOCOL: Final = ErrorText(
+    (),
+    Code.MONITOR_ADDRESS_MISSING,
+    "its kernel uses the former protocol (v1), and the driver's configuration lists monitors at "
+    "port 3300, where they accept msgr2 only",
+    (KERNEL_LOG, _MONITORS, *CONFIG_MAPS, _DEFAULT_MAP_OPTIONS),
+    "Either list the monitors with port 6789 in ceph-csi's ConfigMap, if `ceph mon dump` shows v1 "
+    "addresses; or add ms_mode=prefer-crc to the option rbd_default_map_options of Ceph's clients "
+    "(`ceph config set client`), and for new volumes to mapOptions of the StorageClass (kernel "
+    "5.11 or later). The mapOptions of a PV cannot be changed.",
+)
 _NO_SESSION: Final = (
+    BY_NETWORKS,
+    (kernel_says(Recognised.FORMER_PROTOCOL_TO_MSGR2), _FORMER_PROTOCOL),
+    (kernel_says(Recognised.CONNECT_REFUSED_HERE), NO_ROUTE),
     (kernel_says(Recognised.FEATURE_SET_MISMATCH), _KERNEL_TOO_OLD),
     (is_other_cluster, _OTHER_CLUSTER),
     (kernel_says(Recognised.CONNECTION_LOST), _NOT_REACHED),
@@ -457,6 +476,19 @@ MAP_TEXTS: Final = (
                     "mapOptions of a PV cannot be changed.",
                 ),
             ),
+            (
+                has_no_msgr2,
+                ErrorText(
+                    (),
+                    Code.MONITOR_ADDRESS_MISSING,
+                    "all monitors have port 6789 only (v1), and the mapOptions of the PV ask for "
+                    "msgr2 with their ms_mode",
+                    (_MONITORS, _MAP_OPTIONS),
+                    "Let the monitors use msgr2 too (`ceph mon enable-msgr2`, port 3300), and list "
+                    "them in ceph-csi's ConfigMap. For new volumes, ms_mode may be left out of "
+                    "mapOptions of the StorageClass. The mapOptions of a PV cannot be changed.",
+                ),
+            ),
         ),
     ),
     ErrorText(
@@ -476,7 +508,7 @@ MAP_TEXTS: Final = (
         "the CSI node plugin there got no answer from Ceph in time (110): its monitors or OSDs are "
         "not reached from the network of the plugin's pod, or do not answer",
         (_MONITORS, template("ceph health detail"), NODE_PODS),
-        causes=((is_other_cluster, _OTHER_CLUSTER),),
+        causes=(BY_NETWORKS, (is_other_cluster, _OTHER_CLUSTER)),
     ),
     ErrorText(
         failed_calls(Fault.DENIED, Call.CONNECT),

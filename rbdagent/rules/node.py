@@ -43,6 +43,7 @@ from rbdagent.model import (
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.krbd import KEEP_ALIVE
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules import networks
 from rbdagent.rules.ceph_health import SlowOsds, blocking, is_health_known, slow_osds
 from rbdagent.rules.context import (
     Rule,
@@ -339,6 +340,8 @@ def hanging(context: RuleContext) -> Iterator[Finding]:
     event, hang = _hanging_event(context), _hang_here(context)
     if event is None and not hang.asleep and not hang.requests:
         return
+    if networks.is_explained(context):
+        return
     stuck = _stuck_tasks(context) if hang.requests else ()
     is_certain = event is not None or hang.is_certain or bool(stuck)
     side = _side(context, hang, stuck)
@@ -522,10 +525,9 @@ def _kernel_log(context: RuleContext) -> Command:
 
 def _of_strange_address(context: RuleContext, hangs: Statement, hang: _Hang) -> _Side:
     message = stated(
-        "{} {clients} has the address {addresses}, which {node} does not have: the image was "
-        "mapped from the network of a pod (a CSI node plugin without hostNetwork), which is "
-        "gone if that pod was replaced, or addresses are translated on the way to Ceph.",
+        "{} {clients} has the address {addresses}, which {node} does not have: {}.",
         hangs,
+        networks.whose_address(hang.strange, context),
         clients=hang.clients,
         addresses=hang.strange,
         node=context.here,

@@ -1448,6 +1448,15 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
         Quote("libceph: mon0 (1)10.77.0.1:6789 socket closed (con state V1_BANNER)", SOURCE),
         Quote("libceph: osd7 (1)10.77.0.7:6801 connect error", SOURCE),
     ),
+    Recognised.CONNECT_REFUSED_HERE: (
+        Quote("libceph: connect (1)10.77.0.1:6789 error -101", SOURCE),
+        Quote("libceph: connect (2)[fd00:77::1]:3300 error -113", SOURCE),
+        Quote("libceph: connect 10.77.0.1:6789 error -22", SOURCE),
+    ),
+    Recognised.FORMER_PROTOCOL_TO_MSGR2: (
+        Quote("libceph: mon0 (1)10.77.0.1:3300 socket closed (con state V1_BANNER)", SOURCE),
+        Quote("libceph: mon0 172.17.0.1:3300 socket closed (con state CONNECTING)", SOURCE),
+    ),
     Recognised.UNKNOWN_MAP_OPTION: (
         Quote("libceph: bad option at 'ms_mode=legacy'", SOURCE),
         Quote("rbd: Unknown parameter 'ms_mode'", SOURCE),

@@ -203,6 +203,7 @@ CAUSES: Final = {
     "newest-event-is-general": ("RBD733", "shop/csi-rbd-secret"),
     "osds-out-of-reach-of-this-node": ("RBD203", "this node does not reach that OSD"),
     "plugin-cannot-load-the-module": ("RBD731", "has not loaded the module rbd"),
+    "plugin-network-without-its-osds": ("RBD213", "to osd.0 (198.51.100.20:6801) get no answer"),
     "plugin-without-its-ceph-network": ("RBD203", "network namespace of the plugin's pod"),
     "resize-at-stage-device-busy": ("RBD761", "forbids writes to a device that is mounted"),
     "rook-5379": ("RBD776", "names no secret for it"),

@@ -46,6 +46,7 @@ FIELDS: Final = (
     (KubeView, "controllers", CollectScope.DRIVER_WORKLOADS),
     (NodeView, "logs", CollectScope.LOGS),
     (Mapping, "file_system", CollectScope.FILE_SYSTEMS),
+    (NodeView, "networks", CollectScope.LOGS),
 )
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 

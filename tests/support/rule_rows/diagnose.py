@@ -12,6 +12,7 @@ from rbdagent.correlate.machine import without_other_machine
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
+    ConnectionTo,
     ContainerState,
     CSINode,
     CsiSource,
@@ -24,15 +25,22 @@ from rbdagent.model import (
     MirrorSite,
     MirrorState,
     NbdState,
+    NodeNetworks,
     NotObserved,
     ObjectRef,
     OtherSource,
+    ProcessNetwork,
+    ProcessRef,
+    RouteKind,
+    RouteTo,
     ServiceAddress,
+    Snapshot,
     Source,
     Sources,
     SourceState,
     TargetKind,
     VolumeReplication,
+    observed_of,
 )
 from tests.support.snapshots import (
     ADDRESS,
@@ -82,7 +90,7 @@ from tests.support.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from rbdagent.model import Pod, Snapshot
+    from rbdagent.model import Pod
     from tests.support.rule_tables import Table
 
 MULTI_ATTACH: Final = event(
@@ -207,6 +215,109 @@ DEPLOYMENT: Final = ("ReplicaSet/web-5d4f", "ReplicaSet/web-77aa")
 
 def waits(*events: Any) -> dict[str, Any]:
     return {"pods": (waiting_pod(),), "events": events}
+
+
+def unanswered(ip: str, port: int) -> ConnectionTo:
+    """Return an attempt to connect that was sent four times."""
+    return ConnectionTo(ip=ip, port=port, established=False, retransmits=3)
+
+
+def network_of_map(
+    *,
+    monitors: str = "192.0.2.10:3300",
+    routes: tuple[RouteTo, ...] = (RouteTo(ip="192.0.2.10", kind=RouteKind.FORWARDED),),
+    connections: tuple[ConnectionTo, ...] = (),
+) -> ProcessNetwork:
+    """Return the network namespace of a process of rbd that maps the image."""
+    return ProcessNetwork(
+        process=ProcessRef(
+            pid=9000,
+            command=f"rbd --id csi -m {monitors} map {SPEC} --options noudev",
+            started_at="2026-11-21T02:00:00Z",
+            state="S",
+        ),
+        is_host=False,
+        addresses=("10.244.1.7",),
+        routes=routes,
+        connections=connections,
+    )
+
+
+def in_networks(network: ProcessNetwork) -> Snapshot:
+    """Return a snapshot in which that process has been mapping the image for long."""
+    flight = in_flight("rbd", "rbd map", process=network.process, names=(str(SPEC),))
+    return unmapped(
+        on_node={"in_flight": (flight,), "networks": NodeNetworks(networks=(network,))},
+        in_kube={"pods": (waiting_pod(node="worker-1"),), "events": (EXISTS,)},
+    )
+
+
+CUT_OFF: Final = in_networks(
+    network_of_map(routes=(RouteTo(ip="192.0.2.10", kind=RouteKind.NONE),))
+)
+"""Nothing leads from the network of a map to the monitor."""
+
+
+def osd_lost(
+    route: RouteKind, *connections: ConnectionTo, hung: tuple[str, ...] = ("read rbd_data.1",)
+) -> Snapshot:
+    """Return a snapshot in which requests wait for an OSD, in the network of the node."""
+    network = ProcessNetwork(
+        process=ProcessRef(pid=1, command="systemd"),
+        is_host=True,
+        addresses=(ADDRESS.ip,),
+        routes=(RouteTo(ip="10.77.0.1", kind=route),),
+        connections=connections,
+    )
+    networks = NodeNetworks(networks=(network,), osds=(("osd.0", "10.77.0.1", 6801),))
+    return world(
+        mapped={"hung_requests": hung, "hung_at": ("PG 1.6 on osd.0",)},
+        on_node={"networks": networks},
+    )
+
+
+def with_networks(
+    seen: Snapshot,
+    *,
+    absent: tuple[str, ...] | NotObserved | None = None,
+    mapped: dict[str, Any] | None = None,
+) -> Snapshot:
+    """Return the snapshot with other facts of its networks, or of its mapping."""
+    node_seen = seen.node
+    assert node_seen is not None
+    assert isinstance(node_seen.networks, NodeNetworks)
+    mappings = tuple(replace(one, **(mapped or {})) for one in observed_of(node_seen.mappings))
+    networks = replace(node_seen.networks, absent=absent or node_seen.networks.absent)
+    return replace(seen, node=replace(node_seen, mappings=mappings, networks=networks))
+
+
+GONE: Final = world(
+    mapped={"hung_requests": ("write rbd_data.1",), "client_address": STRANGER_ADDRESS},
+    of_image={"watchers": (watcher(address=STRANGER_ADDRESS),)},
+    on_node={
+        "networks": NodeNetworks(
+            networks=(
+                ProcessNetwork(
+                    process=ProcessRef(pid=812, command="/usr/local/bin/cephcsi …"),
+                    is_plugin=True,
+                    is_host=False,
+                    addresses=("192.0.2.8",),
+                    routes=(
+                        RouteTo(
+                            ip=STRANGER_ADDRESS.ip,
+                            kind=RouteKind.FORWARDED,
+                            interface="net1",
+                            is_direct=True,
+                        ),
+                    ),
+                    connections=(),
+                ),
+            ),
+            absent=(STRANGER_ADDRESS.ip,),
+        )
+    },
+)
+"""Today's pod of the plugin is in the network of the one that mapped the image."""
 
 
 def crashing(reason: str) -> ContainerState:
@@ -466,6 +577,16 @@ REPORTED: Final[dict[str, Table]] = {
             mapped={"hung_requests": ("watch-ping rbd_header.1", "write rbd_data.1")},
             in_kube={"pods": (pod(),)},
         ),
+    },
+    "RBD211": {"its pod was replaced": GONE},
+    "RBD212": {
+        "of a map": CUT_OFF,
+        "of the node, to an OSD": osd_lost(RouteKind.NONE),
+        "a blackhole, to an OSD": osd_lost(RouteKind.REJECTED),
+    },
+    "RBD213": {
+        "a monitor": in_networks(network_of_map(connections=(unanswered("192.0.2.10", 3300),))),
+        "an OSD": osd_lost(RouteKind.FORWARDED, unanswered("10.77.0.1", 6801)),
     },
     "RBD204": {"no udev (13)": world(mapped={"device_node_present": False})},
     "RBD205": {"litter (11)": world(of_kubelet={"pod_volumes": (pod_directory(),)})},
@@ -786,6 +907,18 @@ NOT_REPORTED: Final[dict[str, Table]] = {
             mapped={"hung_requests": ("write rbd_data.1",)},
             on_node={"in_flight": (in_flight("mkfs.ext4", "mkfs.ext4 /dev/rbd0"),)},
         ),
+    },
+    "RBD211": {
+        "no request waits": with_networks(GONE, mapped={"hung_requests": ()}),
+        "namespaces are not all known": with_networks(GONE, absent=UNSEEN),
+    },
+    "RBD212": {
+        "a route": in_networks(network_of_map()),
+        "an OSD, and no request waits": osd_lost(RouteKind.NONE, hung=()),
+    },
+    "RBD213": {
+        "it answers": in_networks(network_of_map()),
+        "another OSD": osd_lost(RouteKind.FORWARDED, unanswered("10.77.0.9", 6801)),
     },
     "RBD401": {
         "no pod waits any more": world(in_kube={"events": (MULTI_ATTACH,)}),
