@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -109,7 +109,7 @@ def test_device_without_a_file_system_on_the_host_has_none(node: Node) -> None:
     assert [node.size(mounts=()), node.size(mounts=binds)] == [None, None]
 
 
-NOT_ASKED = {
+NOT_ASKED: Final[dict[str, dict[str, Any]]] = {
     "elsewhere": {"path": "/mnt"},
     "below the directory of a pod": {"path": "/var/lib/kubelet/pods/u/volumes/x/mount"},
     "hidden by another mount": {"covered": True},
