@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from rbdagent.model import Snapshot
 
 GIB: Final = 1 << 30
+NO_ANSWER: Final = stage(MAP.format(number=110, text="Connection timed out"))
 BY_HAND: Final = LockHolder(client=CLIENT, address=None, lock_id="maintenance")
 TAKEN: Final = LockHolder(
     client=remote_watcher().client,
@@ -178,6 +179,29 @@ DECIDED: Final = {
     "ms_mode, unseen": (monitored(), "RBD748", "for the ms_mode of the map"),
     "ms_mode, named": (
         monitored(3300, mapOptions="krbd:ms_mode=legacy"), "RBD748", "for the ms_mode of the map"
+    ),
+    "ms_mode, v1 only": (
+        monitored(6789, mapOptions="krbd:ms_mode=prefer-crc"), "RBD748", "have port 6789 only (v1)"
+    ),
+    "ms_mode, v1 and msgr2": (
+        monitored(6789, 3300, mapOptions="krbd:ms_mode=prefer-crc"),
+        "RBD748",
+        "for the ms_mode of the map",
+    ),
+    "110, no route of the kernel": (
+        with_kernel(state(NO_ANSWER, **HERE), Recognised.CONNECT_REFUSED_HERE),
+        "RBD212",
+        "has no route to Ceph",
+    ),
+    "110, v1 to the port of msgr2": (
+        with_kernel(state(NO_ANSWER, **HERE), Recognised.FORMER_PROTOCOL_TO_MSGR2),
+        "RBD748",
+        "uses the former protocol (v1)",
+    ),
+    "110, refused": (
+        with_kernel(state(NO_ANSWER, **HERE), Recognised.CONNECTION_LOST),
+        "RBD735",
+        "does not reach Ceph",
     ),
     "fsck, behind the end": (state(NO_FSCK, TEN, **SHRUNK), "RBD752", "the image was shrunk"),
     "fsck, damaged and smaller": (
