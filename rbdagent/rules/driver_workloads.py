@@ -654,6 +654,7 @@ def _through_owner(workload: DriverWorkload) -> str:
 
 
 def _describe(workload: DriverWorkload) -> Command:
-    return kubectl(
-        f"describe {workload.kind.lower()}", workload.ref.name, namespace=workload.ref.namespace
-    )
+    name, namespace = workload.ref.name, workload.ref.namespace
+    if workload.kind == "DaemonSet":
+        return kubectl("describe daemonset", name, namespace=namespace)
+    return kubectl("describe deployment", name, namespace=namespace)

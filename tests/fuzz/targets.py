@@ -453,6 +453,24 @@ _DRIVER_POD: Final = (
     '["--drivername=rbd.csi.ceph.com"], "env": [{"name": "PROVISIONER_NAME", "value": "v"}]}]}, '
     '"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}'
 )
+_DRIVER_WORKLOAD: Final = (
+    f'{{{_META}, "spec": {{"replicas": 2, "strategy": {{"type": "RollingUpdate"}}, "selector": '
+    '{"matchLabels": {"app": "csi"}}, "template": {"spec": {"nodeSelector": {"csi": "yes"}, '
+    '"tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}], "affinity": '
+    '{"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": '
+    '[{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}}}, '
+    '"containers": [{"name": "csi-rbdplugin", "image": "i", "args": '
+    '["--drivername=rbd.csi.ceph.com", "--type=rbd"]}]}}}, "status": {"replicas": 1, '
+    '"readyReplicas": 1, "desiredNumberScheduled": 2, "currentNumberScheduled": 1, "conditions": '
+    '[{"type": "ReplicaFailure", "status": "True", "message": "no"}]}}'
+)
+_WORKLOAD_POD: Final = (
+    f'{{{_META}, "spec": {{"affinity": {{"nodeAffinity": '
+    '{"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": '
+    '[{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}}, "status": {"conditions": '
+    '[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}], '
+    '"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "ErrImagePull"}}}]}}'
+)
 _RBD_NODE: Final = (
     '{"metadata": {"name": "a", "labels": {"image.rbdagent.dev/0123456789ab": "rbd0"}}, "status": '
     '{"observedAt": "2026-11-21T00:46:43Z", "bootID": "x", "mapped": 1, '
@@ -509,6 +527,10 @@ def _interfaces(text: str) -> object:
 
 def _workload(data: dict[str, Any]) -> object:
     return kubernetes.workload(data, kind="Deployment")
+
+
+def _driver_workload(data: dict[str, Any]) -> object:
+    return [kubernetes.driver_workload(data, kind=kind) for kind in ("Deployment", "DaemonSet")]
 
 
 def _ways(text: str) -> object:
@@ -741,6 +763,8 @@ TARGETS: Final = (
     _of_object(kubernetes.lease, _LEASE),
     _of_object(kubernetes.storage_class, _CLASS),
     _of_object(_workload, _WORKLOAD),
+    _of_object(_driver_workload, _DRIVER_WORKLOAD),
+    _of_object(kubernetes.workload_pod, _WORKLOAD_POD),
     _of_object(kubernetes.disruption_budget, _BUDGET),
     _of_object(kubernetes.machine_migration, _MIGRATION),
     _of_object(kubernetes.volume_replication, _REPLICATION),
@@ -800,6 +824,7 @@ TARGETS: Final = (
         _of_bytes(mountinfo.parse_mount_line, where=_WHERE),
         mountinfo.unescape,
     ),
+    _target(mountinfo.limits_projects, _MOUNTS, _of_bytes(mountinfo.limits_projects)),
     _target(proc.parse_stat, _STATS, _of_bytes(proc.parse_stat)),
     _target(proc.parse_boot_time, _STATS, _of_bytes(proc.parse_boot_time)),
     _target(proc.parse_cgroup, _CGROUPS, _of_bytes(proc.parse_cgroup)),

@@ -264,7 +264,7 @@ def test_no_process_of_this_machine_is_needed(roots: NodeRoots) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@each_row("name, code", [("missing-route", "RBD212"), ("dropped-packets", "RBD213")])
+@each_row(("name", "code"), [("missing-route", "RBD212"), ("dropped-packets", "RBD213")])
 def test_recorded_network_is_named(name: str, code: str) -> None:
     """Recorded by tests/integration/test_ceph_networks.py: rbd in a namespace, on Linux 6.18."""
     path = CHECKOUT / "tests" / "fixtures" / "networks" / f"{name}.json"
