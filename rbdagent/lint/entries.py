@@ -157,7 +157,7 @@ ENTRIES: Final = (
         Severity.ERROR,
         "An object of that name is being deleted: what is applied to it goes away with it.",
         remedy="Wait until the object is gone, then apply. What it waits for: its finalizers, and "
-        "for a claim the pods that use it (`rbdagent diagnose` explains it). Set Retain on its PV "
+        "for a claim the pods that use it. Set Retain on its PV "
         "first.",
         recovery=None,
     ),

@@ -690,7 +690,7 @@ def _down_holders(context: RuleContext) -> Iterator[Finding]:
             message = stated(
                 "{node} is not Ready, but its watch on {volume} is alive{}: that machine runs "
                 "and may write. Do not detach by force. Prove that it is off first.",
-                ", by the address of the client" if holder.is_node_by_address else "",
+                ", by its address" if holder.is_node_by_address else "",
                 node=node,
                 volume=context.name,
             )

@@ -49,7 +49,6 @@ _FROM_THREADS: Final = {
     "rbd resize",
     "rbd mirror image status",
     "RBD image has snapshots (error deleting image from trash)",
-    "serviceaccount … not found",
     "device or resource busy",
     "libceph: … socket error on write",
     "Lost",
