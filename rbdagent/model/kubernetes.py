@@ -489,8 +489,10 @@ class WorkloadPod(Stored, frozen=True, kw_only=True):
     created_at: str | None = None
     unschedulable: str = ""
     """Why the scheduler finds no node, as in :class:`Pod`."""
+    container: str = ""
+    """The name of its first container that waits."""
     waiting: str = ""
-    """Why its first container that does not run waits: ``ImagePullBackOff``."""
+    """Why that container waits: ``ImagePullBackOff``."""
     message: str = ""
     """What kubelet reports about that container."""
 

@@ -505,6 +505,7 @@ def workload_pod(data: Json) -> WorkloadPod | None:
         unschedulable=scheduled.get("message") or ""
         if scheduled.get("reason") in _NOT_SCHEDULED
         else "",
+        container=waiting.name if waiting is not None else "",
         waiting=waiting.reason if waiting is not None else "",
         message=waiting.message if waiting is not None else "",
     )

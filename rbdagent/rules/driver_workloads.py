@@ -510,8 +510,9 @@ def _not_running(pod: WorkloadPod, workload: DriverWorkload, context: RuleContex
             subject,
             "",
             stated(
-                "has the pod {plugin_pod}, whose container does not run ({reason})",
+                "has the pod {plugin_pod}, whose container {container} does not run ({reason})",
                 plugin_pod=name,
+                container=foreign_name(pod.container),
                 reason=foreign_name(pod.waiting),
             ),
             (*((foreign(pod.message),) if pod.message else ()), *seen),

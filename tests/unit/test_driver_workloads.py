@@ -83,7 +83,9 @@ NO_NODE_HAS_IT: Final = (
     CSINode(node_name="worker-2", drivers=()),
 )
 NODE_PLUGIN: Final = "DaemonSet rook-ceph/csi-rbdplugin, the node plugin of rbd.csi.ceph.com, "
-NOT_READY: Final = plugin_pod(waiting="CrashLoopBackOff", message="back-off 5m0s")
+NOT_READY: Final = plugin_pod(
+    container="csi-rbdplugin", waiting="CrashLoopBackOff", message="back-off 5m0s"
+)
 OF_NODE: Final[dict[str, tuple[Snapshot, str]]] = {
     "its ServiceAccount is missing": (
         without(not_created(NO_ACCOUNT)),
@@ -174,7 +176,7 @@ OF_NODE: Final[dict[str, tuple[Snapshot, str]]] = {
     ),
     "a crash": (
         without(one_missing(NOT_READY)),
-        "csi-rbdplugin-x7k2p, whose container does not run (CrashLoopBackOff)",
+        "csi-rbdplugin-x7k2p, whose container csi-rbdplugin does not run (CrashLoopBackOff)",
     ),
     "a ConfigMap": (
         without(

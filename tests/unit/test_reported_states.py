@@ -60,7 +60,7 @@ CAUSES: Final = {
     "ceph-csi-3593": ("RBD302", "It still has 10 snapshots: it remains until they are gone"),
     "ceph-csi-4242": ("RBD642", "Ceph refuses the user of the secret that the PV names"),
     "kubevirt-3908": ("RBD100", "used by pod default/virt-launcher-vmapp-x8d4k on worker-1"),
-    "rook-12394": ("RBD618", "does not run"),
+    "rook-12394": ("RBD618", "whose container csi-rbdplugin does not run (CrashLoopBackOff)"),
     "rook-14278": ("RBD203", "placement groups of pool replicapool serve no I/O"),
     "rook-4772": ("RBD402", "client.844113 at 10.77.0.12:0/3052741168 (worker-2)"),
     "rook-6639": ("RBD775", "no external-resizer for its driver acts on it"),
