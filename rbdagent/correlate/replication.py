@@ -35,7 +35,7 @@ def replications_of(
 def namespaces_of_replications(snapshot: Snapshot) -> frozenset[str]:
     """Return the namespaces of the claims whose image is mirrored.
 
-    Without an answer of Ceph, an event of a pod says that the image is not primary.
+    Without an answer of Ceph, an event of a pod reports that the image is not primary.
     """
     if snapshot.kubernetes is None:
         return frozenset()

@@ -53,7 +53,7 @@ class Difference(NamedTuple):
     """A field that a manifest would change, and that cannot be changed."""
 
     field: str
-    """``spec.csi``: the part of the object that the API server compares as a whole."""
+    """``spec.csi``: the part of the object that the API server compares."""
     text: str
     """The field in it that differs, with both values."""
     refusal: str
@@ -173,7 +173,7 @@ def _text(value: object) -> str:
 
 
 def _last_applied(stored: Json) -> Json:
-    """Return what the last `kubectl apply` had; an annotation, which anyone may write."""
+    """Return what the last `kubectl apply` had; an annotation that every user may write."""
     annotations = (stored.get("metadata") or {}).get("annotations") or {}
     try:
         found = msgspec.json.decode(annotations.get(_LAST_APPLIED) or "{}")

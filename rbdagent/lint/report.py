@@ -88,7 +88,7 @@ _OF_NEW: Final = frozenset(
 
 
 def _with_doubt(one: Problem, item: Manifest, context: LintContext) -> Problem:
-    """Return a problem that says if it is unknown whether its object is new."""
+    """Return a problem that states if it is unknown whether its object is new."""
     if one.code not in _OF_NEW or not context.is_unread(item):
         return one
     doubt = f"Whether {subject_of(item)} exists here as it is was not observed."

@@ -142,7 +142,7 @@ ENTRIES: Final = (
         Severity.INFO,
         "Image and file system have grown, and only the status of the claim has not.",
         remedy="Nothing is missing for the pods. Start a pod that uses the claim read-write: "
-        "kubelet then sets the status. Do not enlarge the claim once more.",
+        "kubelet then sets the status. Do not enlarge the claim again.",
         recovery=Recovery(actor="kubelet", condition="a pod uses the claim read-write"),
         step=LifecycleStep.USE,
     ),

@@ -55,7 +55,7 @@ ENTRIES: Final = (
         remedy="Grow the file system on that node, while it is mounted: `resize2fs` of the device "
         "for ext4, `xfs_growfs` of the mount point for xfs. Or end all pods with the volume on "
         "that node: ceph-csi grows the file system when the node next stages the volume. Do not "
-        "enlarge the claim once more.",
+        "enlarge the claim again.",
         recovery=Recovery(
             actor="the CSI node plugin", condition="the node stages the volume again"
         ),
@@ -68,7 +68,7 @@ ENTRIES: Final = (
         remedy="End all pods with the volume on that node, so that it unmaps the image: the next "
         "mapping has the new size, and ceph-csi then grows what is on it. Until then, neither "
         "resize nor snapshot the image: a mapping without a watch does not see that either.",
-        recovery=Recovery(note="a mapping that was not told of the new size keeps the old one"),
+        recovery=Recovery(note="a mapping that has not got the new size keeps the old one"),
         step=LifecycleStep.USE,
     ),
 )
@@ -162,7 +162,7 @@ def _device_behind(
     if image is not None and mapping.size_bytes is not None and mapping.size_bytes < image:
         if mapping.size_bytes < has or mapping.watch is False:
             return [_small_device(context, claim, judged, mapping, image)]
-        # Somebody enlarges the image at this moment: the node was observed before Ceph.
+        # The image is being enlarged at this moment: the node was observed before Ceph.
         return []
     for holder in observed_of(mapping.holders):
         if _is_small(holder, mapping, has):
@@ -193,9 +193,9 @@ def _small_device(
     image: int,
 ) -> Finding:
     if mapping.read_only is True:
-        why = "a mapping that is read-only has no watch, and is not told of a new size"
+        why = "a mapping that is read-only has no watch, and gets no new size"
     elif mapping.watch is False:
-        why = "its client has lost its watch, and was not told of the new size"
+        why = "its client has lost its watch, and has not got the new size"
     else:
         why = "its kernel has not taken the new size over"
     return finding(
@@ -298,7 +298,7 @@ _ROUNDED: Final = 64 << 20
 
 
 def chains(context: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
-    """Return the line of evidence for each mapping whose file system was asked for its size."""
+    """Return the line of evidence for each mapping whose file system has a known size."""
     holders = (judged.holder for judged in context.holder_verdicts)
     return tuple(chain(context, claim, holder) for holder in holders if size_of(holder))
 

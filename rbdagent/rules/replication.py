@@ -1,7 +1,7 @@
 """RBD138: what sets the role of a mirrored image, and whether the image has that role.
 
 csi-addons promotes and demotes the image of a claim as its VolumeReplication demands, and Ramen
-makes those of a protected application. Whoever changes the role by hand works against them.
+makes those of a protected application. A change of the role by hand works against them.
 """
 
 from __future__ import annotations

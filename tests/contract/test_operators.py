@@ -116,7 +116,7 @@ REQUESTED: Final = {
     ),
     "a mirrored image": (replicated(), [REPLICATIONS]),
     "an image that is not mirrored": (world(), []),
-    "an event says that the image is not primary": (NOT_PRIMARY, [REPLICATIONS]),
+    "an event reports that the image is not primary": (NOT_PRIMARY, [REPLICATIONS]),
     "a mirrored image that no PV of this cluster has": (
         world(of_image={"mirrored": True}, in_kube={"persistent_volumes": ()}),
         [],

@@ -1,4 +1,4 @@
-"""What `lint` says that an apply is refused for: a real API server and kubectl refuse it."""
+"""What an apply is refused for, according to `lint`: a real API server and kubectl refuse it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The objects of operators, as a real API server has them: its paths, its rights, a missing CRD.
 
 KubeVirt, csi-addons and Ramen do not run here: this test writes the objects that they would write,
-under CustomResourceDefinitions of its own with the names and versions of theirs. So this proves how
+under its own CustomResourceDefinitions with the names and versions of theirs. So this proves how
 rbdagent reads them, and not what these controllers do. The rules that judge them are tested in
 tests/unit/test_diagnose_rules.py. RBDAGENT_RECORD=1 writes tests/fixtures/operators again.
 """

@@ -275,7 +275,7 @@ def test_rolling_update_is_no_error(workload: DriverWorkload) -> None:
 def test_update_that_does_not_end_is_an_error() -> None:
     seen = without(ROLLING["the old pod there is gone"])
     assert found(seen, "RBD731").severity is Severity.ERROR
-    # With OnDelete, the pods of the old template stay until someone deletes them.
+    # With OnDelete, the pods of the old template stay until they are deleted.
     seen = without(
         plugin(ready=1, current=1, updated=1, rolls=False),
         pods=(waiting_pod(created_at=JUST_NOW),),

@@ -123,7 +123,7 @@ def test_only_a_known_file_system_at_a_staging_path_is_asked(name: str, tmp_path
     node = Node(tmp_path / name)
     found = node.size(mounts=(node.mount(**NOT_ASKED[name]),))
     assert isinstance(found, NotObserved)
-    assert "only ext4 and XFS at a staging path" in found.reason
+    assert "only of ext4 and XFS at a staging path" in found.reason
 
 
 def test_mounts_that_were_not_observed_are_the_reason(node: Node) -> None:

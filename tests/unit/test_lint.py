@@ -527,7 +527,7 @@ def test_code_is_reported_with_its_field(row: Row) -> None:
 
 
 def test_every_code_of_its_own_has_a_row() -> None:
-    # The namespace of -n is no object: it has a test of its own.
+    # The namespace of -n is no object: it has its own test.
     codes = {row.code for row in ROWS.values()} | {Code.OTHER_NAMESPACE}
     assert {entry.code for entry in ENTRIES} <= codes
 

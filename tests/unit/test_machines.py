@@ -1,4 +1,4 @@
-"""What findings say beside a pod of a virtual machine, and beside the role of a mirrored image."""
+"""What findings state beside a pod of a virtual machine, and beside a mirrored image's role."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ LEGITIMATE: Final = {
     "before the target has its volumes": machines(
         LAUNCHER, replace(TARGET_POD, phase="Pending"), migrations=(migration("Scheduling"),)
     ),
-    "a migration that nobody may list": machines(LAUNCHER, TARGET_POD, migrations=UNSEEN),
+    "a migration that was refused": machines(LAUNCHER, TARGET_POD, migrations=UNSEEN),
     "a migration that who-holds does not request": machines(
         LAUNCHER, TARGET_POD, migrations=LIFECYCLE_NOT_REQUESTED
     ),
@@ -193,7 +193,7 @@ def test_legitimate_state_of_a_machine_is_no_alarm(name: str) -> None:
 
 
 def test_unknown_migration_is_not_claimed_to_be_running() -> None:
-    item = found(LEGITIMATE["a migration that nobody may list"], "RBD136")
+    item = found(LEGITIMATE["a migration that was refused"], "RBD136")
     assert "Whether a migration of it is running was not observed." in item.message
     assert f"VirtualMachineInstanceMigrations not observed: {UNSEEN.reason}" in item.evidence
 

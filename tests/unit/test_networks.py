@@ -161,7 +161,7 @@ def add_process(procfs: Path, pid: int, namespace: str | None, **files: str) -> 
 
 @pytest.fixture
 def roots(tmp_path: Path) -> NodeRoots:
-    """Return a host with process 1 and process 20, which is in a namespace of its own."""
+    """Return a host with process 1 and process 20, which is in its own namespace."""
     procfs = tmp_path / "proc"
     empty = {"fib_trie": "Main:\n", "route": "Iface\n", "if_inet6": "", "tcp": "h\n", "tcp6": "h\n"}
     add_process(procfs, 1, HOST, **empty)

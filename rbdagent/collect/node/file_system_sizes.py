@@ -133,8 +133,8 @@ def size_on(mapping: Mapping, kubelet_roots: tuple[str, ...], roots: NodeRoots) 
     staged = next((mount for mount in on_host if _is_askable(mount, kubelet_roots)), None)
     if staged is None:
         return NotObserved(
-            reason=f"{mapping.device}: only ext4 and XFS at a staging path of kubelet are asked for"
-            " their size"
+            reason=f"{mapping.device}: the size is requested only of ext4 and XFS at a"
+            " staging path of kubelet"
         )
     return _waits(mapping, roots.sysfs) or _size_at(staged, mapping, roots)
 
@@ -176,7 +176,7 @@ def _waits(mapping: Mapping, sysfs: Path) -> NotObserved | None:
         return None
     return NotObserved(
         reason=f"{mapping.device} has {now.in_flight} requests in flight and completes none: its "
-        "file system is not asked for its size"
+        "size of its file system is not requested"
     )
 
 

@@ -215,7 +215,7 @@ def pending_on_node(size: tuple[int, int] = LARGE_EXT4, **in_kube: Any) -> Snaps
 
 
 def with_file_system(seen: Snapshot, found: FileSystemSize) -> Snapshot:
-    """Return a snapshot whose mapping was asked for the size of its file system."""
+    """Return a snapshot with the size of the file system of its mapping."""
     assert seen.node is not None
     mapped = tuple(replace(one, file_system=found) for one in observed_of(seen.node.mappings))
     return replace(seen, node=replace(seen.node, mappings=mapped))
@@ -453,7 +453,7 @@ NOT_REPORTED: Final[NotReported] = {
             },
         ),
         "a growth is under way": pending(changed_at=NOW),
-        "somebody enlarges the image now": settled(image=GROWN),
+        "the image is being enlarged now": settled(image=GROWN),
         "a snapshot is mapped": settled(size_bytes=SMALL, snapshot="backup"),
         "the size of the image was not observed": settled(image=None, size_bytes=SMALL),
     },
