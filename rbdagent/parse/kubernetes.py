@@ -79,6 +79,7 @@ _OLD_PROVISIONER: Final = "volume.beta.kubernetes.io/storage-provisioner"
 _OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 """The annotation has precedence over the field (GetPersistentVolumeClaimClass)."""
 _SERVES: Final = re.compile(r"--?(?:drivername|provisioner)[= ](?P<name>\S+)")
+_VARIABLE: Final = re.compile(r"\$\((?P<name>[^()]+)\)")
 _DEFAULT_DRIVER: Final = "rbd.csi.ceph.com"
 _SERVES_BY_NAME: Final = "PROVISIONER_NAME"
 """The variable from which the provisioners of external-storage read their name."""
@@ -486,10 +487,11 @@ def _replica_failure(status: Json) -> str:
 
 
 def workload_pod(data: Json) -> WorkloadPod | None:
-    """Parse a pod of a driver's workload; None if it is being deleted."""
+    """Parse a pod of a driver's workload; None if it is being deleted, or has ended."""
     meta, spec, status = data["metadata"], data["spec"], data.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
-    if meta.get("deletionTimestamp"):
+    # A Deployment leaves pods that were evicted.
+    if meta.get("deletionTimestamp") or status.get("phase") in {"Failed", "Succeeded"}:
         return None
     scheduled = conditions.get("PodScheduled") or {}
     statuses = (
@@ -529,13 +531,26 @@ def _node_of_daemon(spec: Json) -> str | None:
 
 def _served_by_default(container: Json) -> Iterator[str]:
     """Yield the name that ceph-csi has without an argument (cmd/cephcsi.go@52fcb7b)."""
-    arguments = container.get("args") or ()
-    if "--type=rbd" in arguments and not any("drivername" in one for one in arguments):
+    words = _words_of(container)
+    if "--type=rbd" in words and not any("drivername" in one for one in words):
         yield _DEFAULT_DRIVER
 
 
+def _words_of(container: Json) -> list[str]:
+    """Return command and arguments; kubelet puts the value of a variable in place of `$(NAME)`.
+
+    The chart of ceph-csi names the driver so (templates/nodeplugin-daemonset.yaml). A variable
+    whose value is elsewhere stays as it is.
+    """
+    values = {one["name"]: one["value"] for one in container.get("env") or () if one.get("value")}
+    return [
+        _VARIABLE.sub(lambda match: values.get(match["name"], match[0]), word)
+        for word in (*(container.get("command") or ()), *(container.get("args") or ()))
+    ]
+
+
 def _served(container: Json) -> Iterator[str]:
-    words = " ".join((*(container.get("command") or ()), *(container.get("args") or ())))
+    words = " ".join(_words_of(container))
     yield from (match["name"] for match in _SERVES.finditer(words))
     for variable in container.get("env") or ():
         if variable["name"] == _SERVES_BY_NAME and variable.get("value"):

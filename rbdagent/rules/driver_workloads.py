@@ -7,6 +7,7 @@ and the words name no volume, pod or node that waits: all that wait for it have 
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import kubectl
@@ -186,6 +187,10 @@ _CAUSES: Final = (
     ),
 )
 _PULLS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName"})
+_RETRIED: Final = timedelta(minutes=20)
+"""An older failure is over: the controllers try again after 1000 s at most, and each attempt counts
+(DefaultTypedControllerRateLimiter of client-go; failedPodsBackoff of the DaemonSet controller ends
+at 15 minutes)."""
 _STARTS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -214,7 +219,8 @@ def plugin_outage(context: RuleContext, driver: str, node: str) -> Outage | None
 
 def _no_node_plugin(context: RuleContext, driver: str) -> Outage | None:
     """Return that no DaemonSet names the driver, if the driver is on no node."""
-    if driver in context.kube.registered_drivers or not context.kube.coverage.nodes():
+    coverage = context.kube.coverage
+    if driver in context.kube.registered_drivers or not (coverage.nodes() and coverage.csi_nodes):
         return None
     return Outage(
         Subject.of_controller(f"{NODE_PLUGIN.removeprefix('the ')} of {driver}"),
@@ -393,10 +399,10 @@ def _outage_of(
         return None
     outage = (
         _scaled_to_none(workload)
-        or _not_created(workload, here)
+        or _not_created(workload, here, context.snapshot.observed_at)
         or next((found for pod in here if (found := _not_running(pod, workload, context))), None)
         or _rolling(workload, context, node)
-        or _too_few(workload)
+        or _too_few(workload, is_elsewhere=bool(node) and not here)
     )
     if outage is None:
         return None
@@ -431,11 +437,11 @@ def _scaled_to_none(workload: DriverWorkload) -> Outage | None:
     )
 
 
-def _not_created(workload: DriverWorkload, here: Iterable[WorkloadPod]) -> Outage | None:
+def _not_created(workload: DriverWorkload, here: Iterable[WorkloadPod], now: str) -> Outage | None:
     """Return that the pods are not created, if the one that matters does not exist."""
     if workload.current >= workload.desired or any(here):
         return None
-    event = _newest_failure(workload)
+    event = _newest_failure(workload, now)
     text = workload.failure or ("" if event is None else message_of(event))
     if not text:
         return None
@@ -443,11 +449,13 @@ def _not_created(workload: DriverWorkload, here: Iterable[WorkloadPod]) -> Outag
     return _for_text(workload, text, evidence)
 
 
-def _newest_failure(workload: DriverWorkload) -> KubeEvent | None:
+def _newest_failure(workload: DriverWorkload, now: str) -> KubeEvent | None:
     own = [
         event
         for event in observed_of(workload.events)
-        if event.kind == workload.kind and event.reason == _FAILED_CREATE
+        if event.kind == workload.kind
+        and event.reason == _FAILED_CREATE
+        and is_young(event.last_seen, now, _RETRIED) is not False
     ]
     return max(own, key=lambda event: event.last_seen or "", default=None)
 
@@ -528,7 +536,7 @@ def _not_running(pod: WorkloadPod, workload: DriverWorkload, context: RuleContex
             ),
             has_pod=True,
         )
-    if warning is not None:
+    if warning is not None and pod.waiting:
         return Outage(
             subject,
             "",
@@ -546,7 +554,7 @@ def _not_running(pod: WorkloadPod, workload: DriverWorkload, context: RuleContex
         subject,
         "",
         stated(
-            "has the pod {plugin_pod}, which is not Ready since it was created {age} ago",
+            "has the pod {plugin_pod}, which is not Ready; it was created {age} ago",
             plugin_pod=name,
             age=age_text(age(pod.created_at, now)),
         ),
@@ -569,7 +577,9 @@ def _warning_of(pod: WorkloadPod, workload: DriverWorkload) -> KubeEvent | None:
 
 def _rolling(workload: DriverWorkload, context: RuleContext, node: str | None) -> Outage | None:
     """Return that a DaemonSet replaces its pods: the one of a node is gone for a moment."""
-    if node is None or not workload.rolls or workload.updated >= workload.desired:
+    if not node or not workload.rolls or workload.updated >= workload.desired:
+        return None
+    if workload.ready >= workload.desired or isinstance(workload.pods, NotObserved):
         return None
     if has_any_waited(waiters(context), context.snapshot, LONG):
         return None
@@ -583,13 +593,16 @@ def _rolling(workload: DriverWorkload, context: RuleContext, node: str | None) -
     )
 
 
-def _too_few(workload: DriverWorkload) -> Outage | None:
-    """Return that a workload has too few pods, for a reason that was not observed."""
-    if workload.ready >= workload.desired:
-        return None
+def _too_few(workload: DriverWorkload, *, is_elsewhere: bool) -> Outage | None:
+    """Return that a workload has too few pods, for a reason that was not observed.
+
+    Pods that lack on other nodes explain nothing here.
+    """
     unseen = next(
         (one for one in (workload.pods, workload.events) if isinstance(one, NotObserved)), None
     )
+    if workload.ready >= workload.desired or (is_elsewhere and unseen is None):
+        return None
     return Outage(
         _subject(workload),
         "",

@@ -290,11 +290,19 @@ def _cut(context: RuleContext) -> _Cut | None:
     maps = {entry.process.pid for entry in maps_in_flight(context.volume.image, context.snapshot)}
     does_a_pod_wait = any(pod.node_name == context.here for pod in context.volume.waiting_pods)
     for network in networks.networks:
-        is_of_map = network.process.pid in maps
-        if is_of_map or (network.is_plugin and (does_a_pod_wait or maps)):
+        if network.process.pid in maps:
             found = _to_monitors(network, context) or _to_any_osd(network, networks)
             if found is not None:
                 return found
+    if does_a_pod_wait or maps:
+        found = _of_plugins(networks, context, is_mapping=bool(maps))
+        if found is not None:
+            return found
+    return _of_mappings(networks, context)
+
+
+def _of_mappings(networks: NodeNetworks, context: RuleContext) -> _Cut | None:
+    """Return the OSDs that the network of a mapping of the volume does not reach."""
     for holder_verdict in context.holder_verdicts:
         mapping = holder_verdict.holder.mapping
         for network in networks.networks if mapping is not None else ():
@@ -303,6 +311,17 @@ def _cut(context: RuleContext) -> _Cut | None:
                 if found is not None:
                     return found
     return None
+
+
+def _of_plugins(networks: NodeNetworks, context: RuleContext, *, is_mapping: bool) -> _Cut | None:
+    """Return what the plugins do not reach: all of them, because one may serve another driver."""
+    cuts = [
+        _to_monitors(network, context) or (_to_any_osd(network, networks) if is_mapping else None)
+        for network in networks.networks
+        if network.is_plugin
+    ]
+    found = [cut for cut in cuts if cut is not None]
+    return found[0] if found and len(found) == len(cuts) else None
 
 
 def _networks(context: RuleContext) -> NodeNetworks | None:

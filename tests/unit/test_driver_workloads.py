@@ -20,6 +20,7 @@ from rbdagent.model import (
     Taint,
     Toleration,
 )
+from rbdagent.parse.kubernetes import driver_workload, workload_pod
 from tests.support.driver_workloads import (
     EVERY_TAINT,
     NO_ACCOUNT,
@@ -240,6 +241,11 @@ HEALTHY: Final[dict[str, Snapshot]] = {
     "its pod there is Ready, and another one is not": without(
         one_missing(plugin_pod(ready=True), current=1, events=(failed_create(NO_ACCOUNT),))
     ),
+    "a failure that is over": without(
+        plugin(ready=1, current=1, events=(failed_create(NO_ACCOUNT, last_seen=LONG_AGO),))
+    ),
+    "an update with each pod Ready": without(plugin(updated=1)),
+    "a pod is missing on another node": without(plugin(ready=1, current=1)),
     "a second DaemonSet serves the node": on_node(
         plugin(node_selector=(("storage", "ceph"),)), plugin()
     ),
@@ -403,7 +409,7 @@ def test_pod_and_event_cannot_end_the_sentence() -> None:
 def test_long_ago_is_not_young() -> None:
     finding = found(without(one_missing(plugin_pod(created_at=LONG_AGO))), "RBD731")
     assert finding.severity is Severity.ERROR
-    assert "is not Ready since it was created" in finding.message
+    assert "is not Ready; it was created" in finding.message
     assert DRIVER in finding.message
 
 
@@ -430,3 +436,27 @@ def test_all_volumes_that_wait_for_a_deployment_are_one_cause() -> None:
     assert cause.finding.code == "RBD712"
     assert str(cause.finding.subject) == "deployment rook-ceph/csi-rbdplugin-provisioner"
     assert len(cause.affected) == len(maker.pods) > 1
+
+
+def test_variables_of_a_container_are_resolved() -> None:
+    """As the chart of ceph-csi names the driver (templates/nodeplugin-daemonset.yaml)."""
+    container = {
+        "name": "csi-rbdplugin",
+        "args": ["--type=rbd", "--drivername=$(DRIVER_NAME)"],
+        "env": [{"name": "DRIVER_NAME", "value": "rbd.example.org"}],
+    }
+    assert served_by(container) == ("rbd.example.org",)
+    elsewhere = {"name": "DRIVER_NAME", "valueFrom": {"configMapKeyRef": {"name": "c"}}}
+    assert served_by({**container, "env": [elsewhere]}) == ("$(DRIVER_NAME)",)
+
+
+def served_by(container: dict[str, Any]) -> tuple[str, ...]:
+    meta = {"name": "csi", "namespace": "rook-ceph", "uid": "u"}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    return driver_workload({"metadata": meta, "spec": spec}, kind="DaemonSet").serves
+
+
+def test_evicted_pod_is_none_of_a_workload() -> None:
+    data = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {}}
+    assert workload_pod({**data, "status": {"phase": "Failed"}}) is None
+    assert workload_pod({**data, "status": {"phase": "Pending"}}) is not None

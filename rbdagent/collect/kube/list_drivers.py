@@ -42,7 +42,8 @@ def workloads_of_drivers(api: Api, drivers: Iterable[str], nodes: Sequence[str])
     """Return the workloads that serve one of the drivers, and why their pods do not run.
 
     Deployments are listed where the DaemonSets of the drivers are, and in all namespaces only if
-    none serves the driver there: a cluster has few DaemonSets, and may have many Deployments.
+    none serves one of the drivers there: a cluster has few DaemonSets, and may have many
+    Deployments.
 
     Args:
         api: the API server.
@@ -54,7 +55,8 @@ def workloads_of_drivers(api: Api, drivers: Iterable[str], nodes: Sequence[str])
     spaces = sorted({found.ref.namespace for found in observed_of(node_plugins)})
     begun = [_list(api, "Deployment", space) for space in spaces]
     controllers = _serving(known, _merged([wait() for wait in begun]))
-    if not observed_of(controllers):
+    served = {name for found in observed_of(controllers) for name in found.serves}
+    if not known <= served:
         controllers = _serving(known, _list(api, "Deployment", None)())
     return DriverWorkloads(
         derived(node_plugins, lambda found: _explained(api, found, nodes)),
@@ -68,9 +70,20 @@ def _list(api: Api, kind: str, namespace: str | None) -> Callable[[], _Workloads
 
 
 def _serving(drivers: frozenset[str], found: _Workloads) -> _Workloads:
-    return derived(
-        found, lambda every: tuple(one for one in every if not drivers.isdisjoint(one.serves))
-    )
+    """Return those that serve one of the drivers; unknown if one may, and no other does."""
+    if isinstance(found, NotObserved):
+        return found
+    serving = tuple(one for one in found if not drivers.isdisjoint(one.serves))
+    unclear = [one for one in found if any(_is_variable(name) for name in one.serves)]
+    if unclear and not serving:
+        return NotObserved(
+            reason=f"{unclear[0]} names its driver by a variable that is not in its manifest"
+        )
+    return serving
+
+
+def _is_variable(name: str) -> bool:
+    return "$(" in name
 
 
 def _merged(parts: list[_Workloads]) -> _Workloads:

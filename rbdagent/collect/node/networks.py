@@ -181,11 +181,13 @@ def _osds(sysfs: Path, question: NetworkQuestion) -> dict[str, Peer]:
     if question.maps:
         names = names_in(directory)
         clients += [name for name in (names if isinstance(names, tuple) else ()) if "." in name]
-    found: dict[str, Peer] = {}
+    found: dict[str, set[Peer]] = {}
     for name in [*dict.fromkeys(clients)][:_MOST_CLIENTS]:
         text = read_text(f"{directory}/{name}/osdmap", LISTS)
-        found |= parse_osd_addresses(text) if isinstance(text, str) else {}
-    return found
+        for osd, peer in (parse_osd_addresses(text) if isinstance(text, str) else {}).items():
+            found.setdefault(osd, set()).add(peer)
+    # Clients of two clusters give one name to two OSDs.
+    return {osd: next(iter(peers)) for osd, peers in found.items() if len(peers) == 1}
 
 
 def _waited_for(known: dict[str, Peer], question: NetworkQuestion) -> frozenset[str]:
@@ -234,8 +236,10 @@ def _all_namespaces(
     """Yield one process of each network namespace, with the addresses of the namespace."""
     seen: set[str] = set()
     names = names_in(procfs)
-    pids = names if isinstance(names, tuple) else ()
-    for pid in sorted(int(name) for name in pids if name.isdigit()):
+    if not isinstance(names, tuple) or "1" not in names:
+        yield 0, NotObserved(reason="the processes of the host were not listed", hint=_PTRACE)
+        return
+    for pid in sorted(int(name) for name in names if name.isdigit()):
         if time.monotonic() > deadline or len(seen) > _MOST_NAMESPACES:
             yield pid, NotObserved(reason="not all network namespaces were read in time")
             return
