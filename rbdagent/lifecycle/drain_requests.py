@@ -53,13 +53,18 @@ def unclear_requests(node: NodeView, again: NodeView | None) -> Iterator[Gap]:
     """Yield the devices of which one observation does not show whether a request waits."""
     others = _by_device(node, again)
     for mapping in mappings_of(node):
-        if _is_without_its_requests(mapping) and mapping.device not in others:
+        if _is_without_its_requests(mapping) and not _is_answered(others.get(mapping.device)):
             yield Gap(
                 fact=f"whether the requests of {mapping.device} are completed",
                 reason=f"{_count(mapping)} in flight, and {_shown(mapping)}: one observation does "
                 "not show whether it waits",
                 hint=f"run it again on {node.node_name}",
             )
+
+
+def _is_answered(other: Mapping | None) -> bool:
+    """Return whether a further observation decides: it has the counters."""
+    return other is not None and isinstance(other.io_counters, IoCounters)
 
 
 def _is_without_its_requests(mapping: Mapping) -> bool:
@@ -99,7 +104,7 @@ def _item(mapping: Mapping, node: NodeView) -> DrainItem:
     where = (
         "Whether they wait in the kernel or for Ceph was not observed"
         if unread
-        else "They wait in the kernel: for the exclusive lock or the header of the image"
+        else "Most likely they wait in the kernel: for the exclusive lock or the image's header"
     )
     return DrainItem(
         step=DrainStep.HANGING_REQUEST,

@@ -269,6 +269,9 @@ def _file_system_behind(
     if view is not None and (view.size_bytes or 0) - has > _ROUNDED:
         # RBD779 reports an image that was enlarged past Kubernetes.
         return []
+    if mapping.read_only is True or not _pods_on(context, judged.holder.node):
+        # What is mapped read-only cannot grow, and what no pod uses is about to be unmapped.
+        return []
     return [
         finding(
             Code.FILE_SYSTEM_BEHIND,

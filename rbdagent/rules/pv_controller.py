@@ -135,6 +135,9 @@ def is_claim_gone(volume: PersistentVolume, context: RuleContext) -> bool:
         and volume.claim is not None
         and volume.claim.uid is not None
         and is_over(YOUNG, volume.phase_since, context)
+        # Only the claims of PVs with the name of an image are requested, and not of one that was
+        # found by the path of its mount.
+        and context.snapshot.target.kind is not TargetKind.IMAGE
         and claim_named(volume.claim, context) is None
     )
 

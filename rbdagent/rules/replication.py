@@ -123,6 +123,12 @@ def _reported(one: VolumeReplication, *, is_other: bool) -> Statement:
     return stated("csi-addons is not done yet.")
 
 
+_FIND_OWNER: Final = (
+    "First find out whether a VolumeReplication or Ramen sets the role of the image: then change "
+    "nothing by hand."
+)
+
+
 def with_replications(findings: tuple[Finding, ...], context: RuleContext) -> tuple[Finding, ...]:
     """Return findings about the role of the image with what sets it, and safe advice."""
     if not any(item.code in _OF_ROLES for item in findings):
@@ -133,7 +139,13 @@ def with_replications(findings: tuple[Finding, ...], context: RuleContext) -> tu
             return findings
         unknown = f"what sets the role of the image was not observed: {found.reason}"
         return tuple(
-            replace(item, evidence=(*item.evidence, unknown)) if item.code in _OF_ROLES else item
+            replace(
+                item,
+                evidence=(*item.evidence, unknown),
+                remedy=f"{_FIND_OWNER} {item.remedy}",
+            )
+            if item.code in _OF_ROLES
+            else item
             for item in findings
         )
     if not found:

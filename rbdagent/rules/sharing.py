@@ -202,7 +202,7 @@ def _of_one_start(pods: list[MachinePod], context: RuleContext) -> Finding:
         # Without the label on a pod, any migration that is running may have made it.
         return _migrating(pods, pods[-1], begun[0])
     if not made:
-        return _left(pods, stated("No VirtualMachineInstanceMigration has made either."), context)
+        return _left(pods, _without_migration(pods), context)
     target, last = made[-1]
     if is_young(last.ended_at, context.snapshot.observed_at, LONG) is not False:
         return _migrating(pods, target, last)
@@ -211,6 +211,14 @@ def _of_one_start(pods: list[MachinePod], context: RuleContext) -> Finding:
     if last.failure:
         over = stated("Its migration has failed: {failure}.", failure=foreign(last.failure))
     return _left(pods, over, context, last)
+
+
+def _without_migration(pods: list[MachinePod]) -> Statement:
+    """Return that no migration that exists has made one of the pods; one may have been deleted."""
+    targets = [str(one.pod.ref) for one in pods if one.migration]
+    if not targets:
+        return stated("No VirtualMachineInstanceMigration has made either.")
+    return stated("The migration that made {pod} does not exist any more.", pod=targets[-1])
 
 
 def _made_by(one: MachinePod, migrations: list[MachineMigration]) -> MachineMigration | None:

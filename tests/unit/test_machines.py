@@ -305,3 +305,10 @@ def test_status_of_an_earlier_generation_is_not_current() -> None:
     }
     assert not read.volume_replication(data).is_current
     assert replication().is_current
+
+
+def test_migration_that_was_deleted_is_not_denied() -> None:
+    """The label of a pod names it: a user deletes the object to cancel a migration."""
+    item = found(machines(LAUNCHER, TARGET_POD, migrations=()), "RBD137")
+    assert "does not exist any more" in item.message
+    assert "has made either" not in item.message

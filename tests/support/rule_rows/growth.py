@@ -399,6 +399,8 @@ NOT_REPORTED: Final[NotReported] = {
     },
     "RBD780": {
         "the file system fills the device": settled(file_system=file_system(LARGE_EXT4)),
+        "a device that is mapped read-only": settled(read_only=True, file_system=file_system()),
+        "no pod uses it there": settled(in_kube={"pods": ()}, file_system=file_system()),
         "a small volume": settled(
             in_kube={
                 "claims": (claim(requested_bytes=8 << 20, capacity_bytes=8 << 20),),

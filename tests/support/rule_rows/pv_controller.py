@@ -638,6 +638,10 @@ NOT_REPORTED: Final[dict[str, Table]] = {
             in_kube={"persistent_volumes": (volume(),), "claims": ()},
             target=target(kind=TargetKind.DEVICE),
         ),
+        "an image whose PV has another name": unmapped(
+            in_kube={"persistent_volumes": (volume(),), "claims": ()},
+            target=target(kind=TargetKind.IMAGE),
+        ),
         "it was bound just now": of_volume(phase="Bound", phase_since=SECONDS_AGO),
         "it is released": of_volume(),
         "it is reserved by name": of_volume(phase="Bound", claim=OURS_BY_NAME),
