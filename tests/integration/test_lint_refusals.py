@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from rbdagent.codes import Code
 from tests.lab.errors import LabError
-from tests.support.cli_runner import ask
+from tests.lab.install import CHECKOUT
 from tests.support.manifests import listed, pv, pvc, storage_class
 from tests.support.snapshots import HANDLE
 
@@ -88,11 +89,14 @@ def cluster(control_plane: ControlPlane) -> ControlPlane:
 def codes_of(cluster: ControlPlane, directory: Path, manifest: Json, *flags: str) -> set[str]:
     file = directory / "restore.json"
     file.write_text(listed(manifest))
-    kubeconfig = cluster.kubeconfig("admin")
-    done = ask(
-        "lint", "-f", str(file), "--no-ceph", "-o", "json", f"--kubeconfig={kubeconfig}", *flags
+    done = cluster.laptop("admin").run(
+        *("env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent"),
+        *("lint", "-f", str(file), "--no-ceph", "-o", "json", *flags),
     )
-    return {problem["code"] for problem in json.loads(done.stdout)["problems"]}
+    assert done.stdout, done.stderr
+    found: Json = json.loads(done.stdout)
+    assert found["sources"]["kubernetes"]["state"] == "observed"
+    return {problem["code"] for problem in found["problems"]}
 
 
 @pytest.mark.parametrize(("manifest", "words"), REFUSED.values(), ids=REFUSED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from rbdagent.model import (
     Verdict,
 )
 from rbdagent.parse import kubernetes as read
+from rbdagent.report.snapshot import load_snapshot
 from tests.support.rows import each_row
 from tests.support.rule_rows.diagnose import (
     COPY,
@@ -312,3 +314,19 @@ def test_migration_that_was_deleted_is_not_denied() -> None:
     item = found(machines(LAUNCHER, TARGET_POD, migrations=()), "RBD137")
     assert "does not exist any more" in item.message
     assert "has made either" not in item.message
+
+
+RECORDED: Final = {
+    "live-migration": ("RBD136", "VirtualMachineInstanceMigration machines/"),
+    "secondary": ("RBD743", "VolumeReplication machines/mirrored demands secondary."),
+}
+
+
+@each_row("name", RECORDED)
+def test_recorded_objects_of_operators_are_named(name: str) -> None:
+    """Recorded by tests/integration/test_operators.py: a real API server, played controllers."""
+    code, words = RECORDED[name]
+    path = Path(__file__).parents[1] / "fixtures" / "operators" / f"{name}.json"
+    seen = load_snapshot(path.read_text(), where=name)
+    item = next(one for one in diagnosis_of(seen).findings if one.code == code)
+    assert words in item.message
