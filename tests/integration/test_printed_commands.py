@@ -60,10 +60,19 @@ WITHOUT_HELP: Final = frozenset({"resize2fs", "xfs_growfs"})
 ENDINGS: Final = {
     "logs": ("Error from server", "is not valid for pod"),
     "thing.example.org": ("the server doesn't have a resource type",),
+    # Types of operators that do not run here (tests/integration/test_operators.py defines them).
+    **dict.fromkeys(
+        (
+            "vmi",
+            "virtualmachineinstancemigrations",
+            "volumereplications.replication.storage.openshift.io",
+        ),
+        ("the server doesn't have a resource type",),
+    ),
     "taint": ('taint "node.kubernetes.io/out-of-service" not found',),
 }
-"""How the API server ends a command of kubectl that needs a kubelet, a taint or a container of that
-name."""
+"""How the API server ends a command of kubectl that needs a kubelet, an operator, a taint or a
+container of that name."""
 _PLACEHOLDER: Final = re.compile(r"(?:^|[=/.])(?:CLAIM|PV|POOL|IMAGE|IMAGE_ID|NODE|rbdN)(?:/|$)")
 """A word of a runbook that its reader replaces."""
 _REFUSED: Final = re.compile(
