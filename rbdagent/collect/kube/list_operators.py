@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from rbdagent.collect.failure import gaps_in, not_observed
-from rbdagent.collect.kube.client import StatusError
-from rbdagent.collect.kube.requests import NOT_FOUND, Json, objects, within
+from rbdagent.collect.kube.requests import Json, first_served, within
 from rbdagent.collect.parallel import start
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.machines import namespaces_of_migrations
@@ -128,13 +127,5 @@ def _in_scope(
     reader: Callable[[Json], _T],
 ) -> tuple[_T, ...] | NotObserved:
     """Return the objects of a namespace, or of all; none if no version of the resource exists."""
-    for group in groups:
-        path = within(namespace, plural, group=group)
-        try:
-            return tuple(objects(api.list(path), reader, what=path))
-        except StatusError as error:
-            if error.status != NOT_FOUND:
-                return not_observed(error, path)
-        except Exception as error:  # noqa: BLE001 - a failed list must not hide the others
-            return not_observed(error, path)
-    return ()
+    paths = [within(namespace, plural, group=group) for group in groups]
+    return first_served(api, paths, reader)

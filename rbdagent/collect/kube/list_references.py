@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.collect.failure import not_observed
-from rbdagent.collect.kube.client import StatusError
 from rbdagent.collect.kube.requests import (
     CLAIMS,
-    NOT_FOUND,
     PODS,
     VOLUMES,
+    first_served,
     listed,
-    objects,
 )
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import NotObserved, derived
@@ -66,12 +64,4 @@ def _inline(pods: tuple[Pod, ...]) -> tuple[InlineVolume, ...]:
 
 def _contents(api: Api) -> tuple[SnapshotContent, ...] | NotObserved:
     """Return the VolumeSnapshotContents; none if the cluster has no such resource."""
-    for path in CONTENTS:
-        try:
-            return tuple(objects(api.list(path), read.snapshot_content, what=path))
-        except StatusError as error:
-            if error.status != NOT_FOUND:
-                return not_observed(error, path)
-        except Exception as error:  # noqa: BLE001 - a failed list must not hide the others
-            return not_observed(error, path)
-    return ()
+    return first_served(api, CONTENTS, read.snapshot_content)

@@ -10,7 +10,7 @@ from rbdagent.model import NotObserved, separated
 from rbdagent.parse import kubernetes as read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rbdagent.collect.kube.client import Api, Listing, PendingRequest
 
@@ -66,6 +66,27 @@ def objects(
     for page in listing.pages(ahead=ahead):
         for found in page:
             yield read.parse_object(reader, found, what=what)
+
+
+def first_served(
+    api: Api, paths: Iterable[str], reader: Callable[[Json], _T]
+) -> tuple[_T, ...] | NotObserved:
+    """Return the objects of the first path that the API server has; none if it has none of them.
+
+    Args:
+        api: the API server.
+        paths: of one resource that a cluster may lack, its newest version first.
+        reader: reads one object.
+    """
+    for path in paths:
+        try:
+            return tuple(objects(api.list(path), reader, what=path))
+        except StatusError as error:
+            if error.status != NOT_FOUND:
+                return not_observed(error, path)
+        except Exception as error:  # noqa: BLE001 - a failed list must not hide the others
+            return not_observed(error, path)
+    return ()
 
 
 def listed(
