@@ -5,6 +5,7 @@ The file systems are on loop devices of this machine, in files without content.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from pathlib import Path
@@ -48,7 +49,8 @@ class Disk:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.file = directory / "disk"
+        self.file = directory
+        self.made = itertools.count()
         self.path = directory / "kubelet" / "plugins" / "kubernetes.io" / "csi" / "globalmount"
         self.path.mkdir(parents=True)
         self.device = self.kind = ""
@@ -57,6 +59,9 @@ class Disk:
         """Make a file system and mount it; return whether mkfs accepts the options."""
         self.end()
         self.kind = kind
+        # Never the file of the last one: another mount namespace may still have that one mounted,
+        # and a file system that is unmounted late writes its superblock.
+        self.file = self.directory / f"disk-{next(self.made)}"
         with self.file.open("wb") as file:
             file.truncate(mebibytes * MIB)
         force = ("-F",) if kind == "ext4" else ("-f",)
@@ -113,6 +118,7 @@ class Disk:
         if self.device:
             subprocess.run(["umount", "-q", self.path], check=False)
             subprocess.run(["losetup", "--detach", self.device], check=True)
+            self.file.unlink()
             self.device = ""
 
 
