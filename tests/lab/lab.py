@@ -289,7 +289,8 @@ class Lab:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if vm.service("warm").pid() is None:
                 vm.define_service("warm", guest_program("warm", WARM)).start()
-                vm.run(f"until [ -S {WARM} ]; do sleep 0.1; done")
+                # The imports took an emulated processor more than a minute.
+                vm.run(f"until [ -S {WARM} ]; do sleep 0.1; done", timeout_s=180)
         return vm.run([WARM_PROGRAM, *args], timeout_s=timeout_s, stdin=stdin, check=False)
 
     def rbdagent_from_afar(self, *args: str) -> Completed:
