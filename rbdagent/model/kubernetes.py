@@ -361,7 +361,8 @@ class PublishedSummary(Stored, frozen=True, kw_only=True):
     version: str | None = None
     """The version of the object, to compare with the one that the Lease confirms."""
     stored_at: str | None = None
-    """When the API server stored the agent's last write, by its own clock."""
+    """When the API server stored the agent's last write, by its own clock; None if it does not
+    show it."""
     undated: str = ""
     """Why the time of the last confirmation proves nothing; empty if it is reliable."""
     lease_namespace: str | None = None

@@ -843,6 +843,11 @@ def _ref(data: Json) -> ObjectRef:
     return ObjectRef(namespace=meta.get("namespace", ""), name=meta["name"], uid=meta.get("uid"))
 
 
+def observation_stored_at(data: Json) -> str | None:
+    """Return when the API server stored the time in an RBDNode; None if it does not show it."""
+    return _stored_at(data["metadata"], "f:status", "f:observedAt")
+
+
 def rbd_node(data: Json) -> PublishedSummary:
     """Parse an RBDNode; before the first write of its agent, the mappings are not observed."""
     status = data.get("status") or {}
@@ -853,9 +858,9 @@ def rbd_node(data: Json) -> PublishedSummary:
         name=data["metadata"]["name"],
         observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
         version=version_of(data),
-        # The agent clears the fields of an object that it has created.
-        stored_at=_stored_at(data["metadata"], "f:status", "f:observedAt")
-        or data["metadata"].get("creationTimestamp"),
+        stored_at=observation_stored_at(data)
+        if status.get("observedAt")
+        else data["metadata"]["creationTimestamp"],
         lease_namespace=status.get("leaseNamespace"),
         boot_id=status.get("bootID"),
         mapped=None if mapped is None else int(mapped),

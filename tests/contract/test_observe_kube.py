@@ -698,25 +698,29 @@ def test_missing_rbdnode_is_created_with_its_node_as_owner(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.broken[_RBD_NODE] = refuse(404)
-    body = body_of({"mapped": 1, "acts": None}, _OF_KEY)
+    body = body_of({"mapped": 1, "acts": None, "observedAt": NOW}, _OF_KEY)
     assert Publisher(access, "n1").publish(body, node_uid="node-uid")
-    (method, path, sent), further = api.writes
+    (method, path, sent), (*further, left) = api.writes
     assert (method, path) == ("POST", RBD_NODES)
-    assert further == ("PATCH", _RBD_NODE, {"metadata": {"managedFields": [{}]}})
+    assert further == ["PATCH", _RBD_NODE]
+    # The labels are not recorded, and the time is the one of the API server.
+    (entry,) = left["metadata"]["managedFields"]
+    assert entry["fieldsV1"] == {"f:status": {"f:observedAt": {}}}
+    assert entry["time"] == NOW
     (owner,) = sent["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", "n1", "node-uid")
     assert (sent["metadata"]["labels"], sent["status"]) == (
         _OF_KEY,
-        {"mapped": 1},
+        {"mapped": 1, "observedAt": NOW},
     )
 
 
 @pytest.mark.usefixtures("stored")
 def test_rbdnode_that_was_deleted_is_created_again(api: FakeApi, access: KubeAccess) -> None:
     publisher = Publisher(access, "n1")
-    publisher.publish(body_of({"mapped": 0}), node_uid="u")
+    publisher.publish(body_of({"mapped": 0, "observedAt": "1"}), node_uid="u")
     api.broken[f"PATCH {_RBD_NODE}"] = missing_once(api, f"PATCH {_RBD_NODE}")
-    publisher.publish(body_of({"mapped": 1}), node_uid="u")
+    publisher.publish(body_of({"mapped": 1, "observedAt": "2"}), node_uid="u")
     assert [method for method, _, _ in api.writes] == ["PATCH", "PATCH", "POST", "PATCH"]
 
 
@@ -1098,13 +1102,17 @@ def test_write_counts_as_late_as_the_api_server_stored_it(api: FakeApi, access: 
     with_lease(api)
     (rbdnode,) = api.lists["rbdnodes"]
     rbdnode["status"]["observedAt"] = NOW
-    rbdnode["metadata"]["creationTimestamp"] = AN_HOUR_AGO
-    (created,) = published_nodes(access)
-    assert (created.observed_at, bool(created.incomplete)) == (AN_HOUR_AGO, True)
     fields: Json = {"f:status": {"f:observedAt": {}}}
-    rbdnode["metadata"]["managedFields"] = [{"time": NOW, "fieldsV1": fields}]
-    (changed,) = published_nodes(access)
-    assert (changed.observed_at, changed.incomplete) == (NOW, "")
+    for stored, seen, incomplete in (
+        (AN_HOUR_AGO, AN_HOUR_AGO, "its clock is 3600s ahead of the API server's"),
+        (NOW, NOW, ""),
+    ):
+        rbdnode["metadata"]["managedFields"] = [{"time": stored, "fieldsV1": fields}]
+        (report,) = published_nodes(access)
+        assert (report.observed_at, report.incomplete) == (seen, incomplete)
+    rbdnode["metadata"]["managedFields"] = [{"time": NOW, "fieldsV1": {"f:metadata": {}}}]
+    (unknown,) = published_nodes(access)
+    assert unknown.incomplete == "the API server does not show when it stored the report"
 
 
 def test_age_of_a_report_is_by_the_clock_of_the_api_server(

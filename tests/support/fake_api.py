@@ -85,7 +85,11 @@ class FakeApi:
                     return
                 answer(
                     self,
-                    *(fake.store(self.command, self.path, body) if fake.stores else (201, body)),
+                    *(
+                        fake.store(self.command, self.path, body)
+                        if fake.stores
+                        else (201, dated(body))
+                    ),
                 )
 
             do_PATCH = do_DELETE = do_POST  # noqa: N815 - the names that http.server calls
@@ -100,11 +104,11 @@ class FakeApi:
         for kind, items in self.lists.items():
             if kinds[-1] == kind:
                 wanted = _selected(items, kinds, query)
-                return 200, self._paged(wanted, query)
+                return 200, self._paged([dated(item) for item in wanted], query)
             if kinds[-2] == kind:
                 for item in items:
                     if item["metadata"]["name"] == kinds[-1]:
-                        return 200, item
+                        return 200, dated(item)
                 return 404, {"message": f'{kind} "{kinds[-1]}" not found'}
         return 200, {"items": [], "metadata": {}}
 
@@ -128,7 +132,7 @@ class FakeApi:
         if "namespaces" in path:
             written["metadata"]["namespace"] = path.split("/")[-2 if method == "POST" else -3]
         items.append(written)
-        return 200, written
+        return 200, dated(written)
 
     def _paged(self, items: list[Json], query: dict[str, list[str]]) -> Json:
         if not self.page:
@@ -136,6 +140,22 @@ class FakeApi:
         start = int(query.get("continue", ["0"])[0])
         more = str(start + self.page) if start + self.page < len(items) else ""
         return {"items": items[start : start + self.page], "metadata": {"continue": more}}
+
+
+def dated(item: Json) -> Json:
+    """Return an object with the time at which it was stored, where a test gives none.
+
+    Of an RBDNode, an API server shows when it stored the time of the observation: here, at once.
+    """
+    metadata: Json = item.get("metadata") or {}
+    at = (item.get("status") or {}).get("observedAt")
+    entries: list[Json] = metadata.get("managedFields") or [
+        {"fieldsV1": {"f:status": {"f:observedAt": {}}}}
+    ]
+    if at is None or "node" in item["status"] or all("time" in entry for entry in entries):
+        return item
+    stored = [{"time": at} | entry for entry in entries]
+    return item | {"metadata": metadata | {"managedFields": stored}}
 
 
 def _selected(items: list[Json], kinds: list[str], query: dict[str, list[str]]) -> list[Json]:

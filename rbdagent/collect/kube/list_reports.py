@@ -473,9 +473,11 @@ class _Stamp(NamedTuple):
         return self.written if self.stored is None else min(self.written, self.stored)
 
     @property
-    def ahead(self) -> str:
-        """How far the clock of the agent is ahead; empty if it is not."""
-        by = None if self.stored is None else age(self.stored, self.written)
+    def undated(self) -> str:
+        """Why the time proves nothing: the clock of the agent is ahead, or may be; else empty."""
+        if self.stored is None:
+            return "the API server does not show when it stored the report"
+        by = age(self.stored, self.written)
         if by is None or by <= SKEW:
             return ""
         return f"its clock is {round(by.total_seconds())}s ahead of the API server's"
@@ -503,7 +505,7 @@ def dated(
     return replace(
         summary,
         observed_at=later_by(confirmed_at, ahead) if ahead else confirmed_at,
-        undated=next((stamp.ahead for stamp in stamps if stamp.ahead), ""),
+        undated=next((stamp.undated for stamp in stamps if stamp.undated), ""),
         lease=renewal if isinstance(renewal, NotObserved) else None,
     )
 
