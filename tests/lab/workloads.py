@@ -38,6 +38,7 @@ _COLLECTIONS = {
     "Pod": "/api/v1/namespaces/{namespace}/pods",
     "RBDMapping": "/apis/rbdagent.dev/v1alpha1/rbdmappings",
     "RBDNode": "/apis/rbdagent.dev/v1alpha1/rbdnodes",
+    "ResourceQuota": "/api/v1/namespaces/{namespace}/resourcequotas",
     "Secret": "/api/v1/namespaces/{namespace}/secrets",
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
     "StatefulSet": "/apis/apps/v1/namespaces/{namespace}/statefulsets",

@@ -84,6 +84,13 @@ CODES: Final[dict[str, frozenset[str]]] = {
     "kubelet_does_not_begin": frozenset({"RBD718"}),
     "detach_held": frozenset({"RBD713"}),
     "attach_during_its_own_detach": frozenset({"RBD713"}),
+    "node_plugin_without_account": frozenset({"RBD731"}),
+    "node_plugin_kept_off_by_its_selector": frozenset({"RBD731"}),
+    "node_plugin_kept_off_by_a_taint": frozenset({"RBD731"}),
+    "node_plugin_refused_by_pod_security": frozenset({"RBD731"}),
+    "attacher_without_account": frozenset({"RBD712"}),
+    "attacher_scaled_to_none": frozenset({"RBD712"}),
+    "provisioner_over_quota": frozenset({"RBD618"}),
     "runs_on_a_silent_node": frozenset({"RBD113"}),
     "pod_is_ending": frozenset(),
     "out_of_service_and_alive": frozenset({"RBD726"}),
@@ -106,6 +113,7 @@ FIXED: Final = (
     "rolling_update",
     "two_replicas",
     "rolling_update_with_one_pod_at_a_time",
+    "attacher_scaled_to_none",
 )
 """States that end when the commands of their first finding are run."""
 RECOVERY: Final = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.integration.states import attaching, binding, leaving, scheduling
+from tests.integration.states import attaching, binding, drivers, leaving, scheduling
 from tests.integration.states.making import HERE, NODE, ROOK, THERE, Making
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ STATES: Final[tuple[Callable[[Making], None], ...]] = (
     *binding.STATES,
     *scheduling.STATES,
     *attaching.STATES,
+    *drivers.STATES,
     *leaving.STATES,
     # It restarts the controllers, which then lose their cached state.
     binding.released_though_claimed,
