@@ -100,6 +100,7 @@ CODES: Final[dict[str, frozenset[str]]] = {
     "unmount_fails_before_the_pod_is_gone": frozenset({"RBD724"}),
     "evicted_from_a_silent_node": frozenset({"RBD725", "RBD113", "RBD401"}),
     "released_though_claimed": frozenset({"RBD406"}),
+    "bound_to_a_gone_claim": frozenset({"RBD636"}),
 }
 """The codes at warning or above of each state of tests/integration/states."""
 FIXED: Final = (
@@ -131,6 +132,7 @@ RECOVERY: Final = (
 """States that end as their finding reports, once the problem that the remedy names is fixed."""
 NOT_RUN: Final = {
     "founding_orphan": "its commands are run for held_by_an_orphan",
+    "bound_to_a_gone_claim": "they keep the image, and the controller ends the state when it runs",
     "released_though_claimed": "today's PV controller ends it automatically, as soon as it runs",
 }
 """States whose first finding has a command that changes something, which no test runs; and why."""

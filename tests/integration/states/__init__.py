@@ -29,5 +29,6 @@ STATES: Final[tuple[Callable[[Making], None], ...]] = (
     *leaving.STATES,
     # It restarts the controllers, which then lose their cached state.
     binding.released_though_claimed,
+    binding.bound_to_a_gone_claim,
 )
 """In the order of the queries. They are made in reverse order, so that the last is the oldest."""

@@ -288,6 +288,29 @@ def released_though_claimed(making: Making) -> None:
     making.while_asked = wrongly
 
 
+def bound_to_a_gone_claim(making: Making) -> None:
+    """The claim of a bound PV is gone, and the PV controller has not released the PV.
+
+    Its cache may keep a deleted claim (kubernetes#124224). Here it does not run at that moment; its
+    Lease is still fresh.
+    """
+    making.bound(persistentVolumeReclaimPolicy="Delete")
+    making.of_volume()
+
+    @contextlib.contextmanager
+    def without_claim() -> Iterator[None]:
+        with making.lab.control_plane.controller_manager_stopped():
+            making.delete("PersistentVolumeClaim", making.name)
+            # The PVC protection controller, which removes it, has stopped too.
+            making.patch("PersistentVolumeClaim", making.name, {"metadata": {"finalizers": None}})
+            path = f"{collection('PersistentVolume')}/{making.name}/status"
+            making.api.patch(path, {"status": {"lastPhaseTransitionTime": stamp(3600)}})
+            yield
+        making.wait("PersistentVolume", making.name, "Released")
+
+    making.while_asked = without_claim
+
+
 # --------------------------------------------------------------------------------------------------
 # Finalizers
 # --------------------------------------------------------------------------------------------------

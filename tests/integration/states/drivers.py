@@ -1,7 +1,7 @@
 """States of a CSI driver whose DaemonSet or Deployment has no pods, and of what waits for it.
 
 The controllers of DaemonSets and Deployments and the API server's admission are real. Each state
-has a driver of its own, and a node that is meant for its pods alone.
+has its own driver, and a node that is meant for its pods alone.
 """
 
 from __future__ import annotations
