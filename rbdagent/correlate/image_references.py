@@ -71,6 +71,8 @@ class Found(NamedTuple):
     """``pv/NAME``, as kubectl names it."""
     reason: str
     """A clause without a subject: ``names it``."""
+    is_by_name: bool = False
+    """Whether the object names the image itself, not only its uuid or its id."""
 
 
 class _Named(NamedTuple):
@@ -172,7 +174,15 @@ class ImageReferences:
 def _names_of_all(volumes: Iterable[PersistentVolume]) -> Iterator[tuple[str, _Named]]:
     for volume in volumes:
         for name, pool, pool_id, namespace in _names_of(volume):
-            yield name, _Named(Found(f"pv/{volume.name}", "names it"), pool, pool_id, namespace)
+            yield (
+                name,
+                _Named(
+                    Found(f"pv/{volume.name}", "names it", is_by_name=True),
+                    pool,
+                    pool_id,
+                    namespace,
+                ),
+            )
 
 
 def _names_of(
@@ -202,7 +212,7 @@ def _names_of(
 def _inline(references: References) -> Iterator[tuple[str, _Named]]:
     for volume in observed_of(references.inline):
         spec = volume.source.spec
-        found = Found(f"pod/{volume.pod}", "names it in its volumes, without a PV")
+        found = Found(f"pod/{volume.pod}", "names it in its volumes, without a PV", is_by_name=True)
         yield spec.name, _Named(found, spec.pool, None, spec.namespace)
 
 
@@ -247,7 +257,11 @@ def _names_of_contents(contents: Iterable[SnapshotContent]) -> Iterator[tuple[st
     """Yield the volume handles of contents without a snapshot: that of a static PV is a name."""
     for content in contents:
         if content.volume_handle and not content.handle:
-            found = Found(f"volumesnapshotcontent/{content.name}", "names it in its volume handle")
+            found = Found(
+                f"volumesnapshotcontent/{content.name}",
+                "names it in its volume handle",
+                is_by_name=True,
+            )
             yield content.volume_handle, _Named(found, "", None, None)
 
 

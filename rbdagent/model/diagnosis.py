@@ -220,6 +220,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     fact: str = ""
     """What was not observed, in a few words, if that is the finding."""
     evidence: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    """The pods that the evidence or a reason names, beside those in arguments: ``shop/web-1``."""
     remedy: Sentence = ""
     commands: tuple[Command, ...] = ()
     """Commands to copy, in order."""
@@ -254,6 +256,10 @@ class HolderVerdict(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reasons: tuple[str, ...] = ()
     """The evidence for the verdict, in short sentences."""
+    pods: tuple[str, ...] = ()
+    """The pods that the reasons name: ``shop/web-1``."""
+    is_lingering: bool = False
+    """Whether only a watch is left: no mapping of its node, which was observed, belongs to it."""
     reported: PublishedMapping | None = None
     """The report of the agent on the holder's node if the verdict is that of the report."""
     since: str | None = None

@@ -76,6 +76,7 @@ def between_steps(context: RuleContext) -> Iterator[Finding]:
             severity=advice.severity,
             remedy=advice.remedy,
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
+            pods=holder_verdict.pods,
             commands=(query_again(context),),
         )
 

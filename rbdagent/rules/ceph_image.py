@@ -20,7 +20,6 @@ from rbdagent.model import (
     Command,
     EntityAddress,
     Finding,
-    HolderKind,
     ImagePresence,
     ImageSpec,
     ImageView,
@@ -370,7 +369,7 @@ def watch_lingers(context: RuleContext) -> Iterator[Finding]:
         holder = holder_verdict.holder
         if not holder.is_local or holder.mapping is not None or holder.watcher is None:
             continue
-        if holder.kind is not HolderKind.KRBD or "lingers" not in holder_verdict.reasons[0]:
+        if not holder_verdict.is_lingering:
             continue
         yield finding(
             Code.WATCH_LINGERS,
@@ -382,6 +381,7 @@ def watch_lingers(context: RuleContext) -> Iterator[Finding]:
                 node=holder.node,
             ),
             evidence=holder_verdict.reasons,
+            pods=holder_verdict.pods,
             commands=(query_again(context),),
         )
 

@@ -39,7 +39,7 @@ from rbdagent.parse.recognised import Recognised
 from rbdagent.verdicts.volume_verdict import fresh_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rbdagent.rules.entry import Entry
 
@@ -156,6 +156,7 @@ def finding(  # noqa: PLR0913 - the fields of a finding
     waiting: tuple[Pod, ...] = (),
     fact: str = "",
     evidence: tuple[str, ...] = (),
+    pods: tuple[str, ...] = (),
     remedy: Sentence = "",
     commands: tuple[Command, ...] = (),
     severity: Severity | None = None,
@@ -171,10 +172,16 @@ def finding(  # noqa: PLR0913 - the fields of a finding
         waiting=waiting,
         fact=fact,
         evidence=tuple(dict.fromkeys(evidence)),
+        pods=pods,
         remedy=remedy or known.remedy,
         commands=tuple(dict.fromkeys(commands)),
         recovery=recovery or known.recovery,
     )
+
+
+def pods_of(holder_verdicts: Iterable[HolderVerdict]) -> tuple[str, ...]:
+    """Return the pods that the reasons of several verdicts name."""
+    return tuple(dict.fromkeys(name for one in holder_verdicts for name in one.pods))
 
 
 def message_of(event: KubeEvent) -> str:
@@ -334,6 +341,7 @@ def agent_findings(
                     *mapping.reasons,
                     *identity_lines(context, holder),
                 ),
+                pods=mapping.pods,
                 commands=(query_on_node(context, holder.node),),
             )
 

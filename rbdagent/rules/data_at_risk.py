@@ -41,6 +41,7 @@ from rbdagent.rules.context import (
     finding,
     identity_lines,
     pod_by_uid,
+    pods_of,
     probably,
     query_again,
     query_on_node,
@@ -188,6 +189,7 @@ def conflict(context: RuleContext) -> Iterator[Finding]:
             nodes=nodes,
         ),
         evidence=_evidence_of_conflict(writers, context),
+        pods=pods_of(writers),
         commands=(
             commands
             or tuple(
@@ -222,6 +224,7 @@ def _unproven_conflict(
             clients=[client_name(holder) for holder in unproven],
         ),
         evidence=_evidence_of_conflict(writers, context),
+        pods=pods_of(writers),
         remedy="Find the machine that has the client first: rbdagent on the named node shows "
         "whether a mapping there has it, else the machine with its address has it. Then stop the "
         "pods of the volume on all machines but one, unmap it there, and check the file system "
@@ -323,6 +326,7 @@ def unwatched(context: RuleContext) -> Iterator[Finding]:
                 holder=subject_of(holder),
             ),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+            pods=holder_verdict.pods,
             # A mapping that was removed a moment ago looks the same, except where the kernel itself
             # reports the lost watch: observe it again before the other commands.
             commands=(*act, again) if sure else (again, *act),
@@ -343,6 +347,7 @@ def returned_dirty(context: RuleContext) -> Iterator[Finding]:
                 volume=context.name,
             ),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
+            pods=holder_verdict.pods,
             commands=(
                 *cordon(holder_verdict.holder),
                 over_ssh(str(node), command("systemctl reboot")),
@@ -452,6 +457,7 @@ def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
                 volume=context.name,
             ),
             evidence=holder_verdict.reasons,
+            pods=holder_verdict.pods,
             commands=() if holder.is_local else (query_on_node(context, str(holder.node)),),
             severity=_severity_of_missing(holder, running, context),
         )

@@ -107,6 +107,7 @@ def blocklisted(context: RuleContext) -> Iterator[Finding]:
                 _removal_advice(entry),
             ),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+            pods=holder_verdict.pods,
             remedy=_OF_UNPROVEN_NODE if holder.is_node_probable else "",
             commands=(query_on_node(context, str(holder.node)),)
             if holder.is_node_probable
@@ -191,6 +192,7 @@ def dead_nbd(context: RuleContext) -> Iterator[Finding]:
                 holder=subject_of(holder),
             ),
             evidence=holder_verdict.reasons,
+            pods=holder_verdict.pods,
             commands=tuple(delete_pod(pod) for pod in pods),
             severity=None if pods or observed_mounts(holder.mapping) else Severity.WARNING,
         )

@@ -200,6 +200,7 @@ def _claim_used(context: RuleContext, claim: PersistentVolumeClaim, pods: list[P
             pods=named,
         ),
         evidence=(_deleted(context, claim), f"finalizers {', '.join(claim.finalizers)}"),
+        pods=tuple(str(pod.ref) for pod in pods[:_SOME]),
         commands=(
             describe_claim(claim),
             *map(delete_pod, left[:_SOME]),

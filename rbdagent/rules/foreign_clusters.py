@@ -32,7 +32,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.address import same_ip
 from rbdagent.parse.foreign import foreign_name
-from rbdagent.rules.context import Rule, RuleContext, finding, query_again, subject_of
+from rbdagent.rules.context import Rule, RuleContext, finding, pods_of, query_again, subject_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import knows_every_user, waiters
 from rbdagent.rules.pv_controller import retain
@@ -122,6 +122,7 @@ def from_outside(context: RuleContext) -> Iterator[Finding]:
                 nodes=nodes,
             ),
             evidence=(*evidence, *(user.reasons[0] for user in users)),
+            pods=pods_of(users),
             commands=(*_retain(context), *_commands_for_other_cluster(context)),
         )
         return

@@ -73,6 +73,7 @@ def reported(context: RuleContext) -> Iterator[Finding]:
                 stated("{report}", report=found.message),
                 waiting=waiting_elsewhere(context, holder.node),
                 evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+                pods=holder_verdict.pods,
                 commands=(query_on_node(context, holder.node),),
                 severity=at_least(
                     _least_severity(found.code, holder_verdict, context), found.severity
@@ -152,6 +153,7 @@ def in_use(context: RuleContext) -> Iterator[Finding]:
                 reason=holder_verdict.reasons[0],
             ),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
+            pods=holder_verdict.pods,
             remedy=_OF_AN_ENDED_POD if has_ended else "",
         )
 

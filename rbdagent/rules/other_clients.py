@@ -145,6 +145,7 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
                     holder=subject_of(holder),
                 ),
                 evidence=holder_verdict.reasons,
+                pods=holder_verdict.pods,
             )
         elif is_ceph_daemon(holder):
             yield finding(
@@ -157,6 +158,7 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
                     reason=holder_verdict.reasons[0],
                 ),
                 evidence=holder_verdict.reasons,
+                pods=holder_verdict.pods,
             )
         elif holder.probable_kind is not None:
             yield finding(
@@ -168,6 +170,7 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
                     reason=supposed(holder, context.volume),
                 ),
                 evidence=(*holder_verdict.reasons, *not_excluded(context.volume, context.snapshot)),
+                pods=holder_verdict.pods,
                 commands=(check_here(context),),
                 severity=Severity.WARNING if context.volume.waiting_pods else None,
             )
@@ -188,6 +191,7 @@ def foreign_client(context: RuleContext) -> Iterator[Finding]:
                     *identity_lines(context, holder),
                     *(not_excluded(context.volume, context.snapshot) if is_librbd else ()),
                 ),
+                pods=holder_verdict.pods,
                 severity=Severity.ERROR if blocks else None,
             )
 

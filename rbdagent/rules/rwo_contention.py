@@ -178,6 +178,7 @@ def _rolling(
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
             *(_strategy_of(found) if found is not None else ()),
         ),
+        pods=holder_verdict.pods,
         remedy=(
             "Set the strategy to Recreate: the update continues immediately, and each later update "
             "ends the old pod first. Or keep the rolling update with maxSurge: 0 and "
@@ -299,6 +300,7 @@ def _replicas(
             *holder_verdict.reasons,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
         ),
+        pods=holder_verdict.pods,
         remedy=_LOOK_FIRST if kind == "StatefulSet" else "",
         commands=_fewer(pod.ref.namespace, kind, name),
     )
@@ -334,6 +336,7 @@ def _others(
             pods=[one.ref for one in waiting],
         ),
         evidence=(*holder_verdict.reasons, *(f"a waiting pod is of {name}" for name in jobs)),
+        pods=holder_verdict.pods,
         remedy=_for_others(running, holder_verdict, context, is_of_jobs=is_of_jobs),
         commands=tuple(_show(one) for one in running),
     )

@@ -6,8 +6,7 @@ and only one guest runs. Two machines on one disk are two guests, each with its 
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -33,7 +32,7 @@ from rbdagent.model import (
     stated,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
-from rbdagent.rules.context import Rule, finding
+from rbdagent.rules.context import Rule, finding, pods_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import is_ending_in_time
 from rbdagent.verdicts.timing import LONG, is_young
@@ -109,6 +108,7 @@ def shared(context: RuleContext) -> Iterator[Finding]:
         evidence=tuple(
             holder_verdict.reasons[0] for holder_verdict in sharing(context.holder_verdicts)
         ),
+        pods=pods_of(sharing(context.holder_verdicts)),
     )
 
 
@@ -335,18 +335,22 @@ _MOST_NAMED: Final = 3
 
 def with_machines(findings: tuple[Finding, ...], context: RuleContext) -> tuple[Finding, ...]:
     """Return findings that name, beside each pod of a machine or of CDI, whose pod it is."""
-    about = {
-        str(pod.ref): (sentence, commands)
-        for pod in context.volume.pods
-        for sentence, commands in _of_owner(pod, context)
-    }
+    about = {str(pod.ref): one for pod in context.volume.pods for one in _of_owner(pod, context)}
     if not about:
         return findings
     stays = _not_migratable(context)
-    return tuple(_with_owners(item, about, stays) for item in findings)
+    owned = tuple(about.values())
+    return tuple(_with_owners(item, owned, stays) for item in findings)
 
 
-_About = dict[str, "tuple[Statement, tuple[Command, ...]]"]
+class _Owned(NamedTuple):
+    """Holds a pod of a machine or of CDI, and what to state beside it."""
+
+    pod: Pod
+    sentence: Statement
+    """Whose pod it is."""
+    commands: tuple[Command, ...] = ()
+    """Show the owner."""
 
 
 def _not_migratable(context: RuleContext) -> tuple[str, ...]:
@@ -362,44 +366,48 @@ def _not_migratable(context: RuleContext) -> tuple[str, ...]:
     return (f"claim {claim.ref} is {modes}: {rule}",)
 
 
-def _with_owners(item: Finding, about: _About, stays: tuple[str, ...]) -> Finding:
+def _with_owners(item: Finding, owned: tuple[_Owned, ...], stays: tuple[str, ...]) -> Finding:
     if item.code in _OWN:
         return item
-    told = "\n".join((str(item.statement), *item.evidence, *(str(pod.ref) for pod in item.waiting)))
-    named = [name for name in about if _is_named(name, told)][:_MOST_NAMED]
+    named = [one for one in owned if _is_named(one.pod, item)][:_MOST_NAMED]
     if not named:
         return item
-    shown = [one for name in named for one in about[name][1]]
+    shown = [command for one in named for command in one.commands]
     return replace(
         item,
-        statement=joined((item.statement, *(about[name][0] for name in named))),
+        statement=joined((item.statement, *(one.sentence for one in named))),
         evidence=(*item.evidence, *(stays if item.code == Code.IN_USE and shown else ())),
         commands=tuple(dict.fromkeys((*shown, *item.commands))),
     )
 
 
-def _is_named(name: str, text: str) -> bool:
-    return re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])", text) is not None
+def _is_named(pod: Pod, item: Finding) -> bool:
+    """Return whether a finding names a pod: in its statement, its evidence, or as one that waits.
+
+    No text is searched: anyone who makes pods chooses their names.
+    """
+    name = str(pod.ref)
+    names = {*item.pods, *item.statement.values, *(str(one.ref) for one in item.waiting)}
+    return not names.isdisjoint((name, pod.placed))
 
 
-def _of_owner(pod: Pod, context: RuleContext) -> Iterator[tuple[Statement, tuple[Command, ...]]]:
-    """Yield whose pod it is, as a sentence, with the command that shows the owner."""
+def _of_owner(pod: Pod, context: RuleContext) -> Iterator[_Owned]:
+    """Yield whose pod it is."""
     machine = machine_of(pod, context.kube)
     claim = filled_claim(pod, context.kube)
     if machine is not None:
         what = "holds a volume that was added to" if machine.is_hotplugged else "runs"
-        yield (
-            stated(
-                "{pod} {} virtual machine {machine} (VirtualMachineInstance {instance}).",
-                what,
-                pod=pod.ref,
-                machine=_name(machine),
-                instance=foreign_name(machine.name),
-            ),
-            (_show(machine),),
+        sentence = stated(
+            "{pod} {} virtual machine {machine} (VirtualMachineInstance {instance}).",
+            what,
+            pod=pod.ref,
+            machine=_name(machine),
+            instance=foreign_name(machine.name),
         )
+        yield _Owned(pod, sentence, (_show(machine),))
     elif claim is not None:
-        yield stated("{pod} is of CDI, which fills claim {claim}.", pod=pod.ref, claim=claim), ()
+        sentence = stated("{pod} is of CDI, which fills claim {claim}.", pod=pod.ref, claim=claim)
+        yield _Owned(pod, sentence)
 
 
 RULES: Final = (Rule(640, shared, CollectScope.MIGRATIONS),)

@@ -658,6 +658,7 @@ def out_of_service(context: RuleContext) -> Iterator[Finding]:
                 f"node {node.name}: Ready since {node.ready_changed_at or 'an unknown time'}",
                 *((f"{pod_names(running)} on it uses the volume",) if running else ()),
             ),
+            pods=tuple(str(pod.ref) for pod in running),
             remedy=f"If the machine was off at any time since the taint was set, remove the taint: "
             f"{back}. If not, stop the pods with volumes there and reboot the machine first.",
             commands=(kubectl("describe node", node.name),),
@@ -721,6 +722,7 @@ def _down_holders(context: RuleContext) -> Iterator[Finding]:
                 *identity_lines(context, holder),
                 *fencing(context, holder),
             ),
+            pods=holder_verdict.pods,
             remedy=safe_order(node_object, spec, is_alive=is_alive)
             if isinstance(node_object, Node)
             else "",
@@ -765,6 +767,7 @@ def _down_probably(context: RuleContext) -> Iterator[Finding]:
                 *identity_lines(context, holder),
                 *fencing(context, holder),
             ),
+            pods=holder_verdict.pods,
             remedy=_find_first(node, holder.watcher.address.ip),
             commands=(query_on_node(context, node), *_status(spec)),
             recovery=Recovery(

@@ -159,6 +159,7 @@ def undetermined(context: RuleContext) -> Iterator[Finding]:
                 *identity_lines(context, holder),
                 *(fencing(context, holder) if holder.node is None else ()),
             ),
+            pods=holder_verdict.pods,
             remedy=_remedy_of_unknown(holder, context)
             if holder.node is None or holder.is_node_probable
             else "",
@@ -294,6 +295,7 @@ def of_newer_agent(
             report=foreign(found.message.rstrip(".")),
         ),
         evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+        pods=holder_verdict.pods,
         commands=(query_on_node(context, str(holder.node)),),
         severity=severity,
     )

@@ -241,6 +241,7 @@ def orphaned(context: RuleContext) -> Iterator[Finding]:
             ),
             waiting=waiting_elsewhere(context, holder.node),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+            pods=holder_verdict.pods,
             remedy=_orphan_remedy(holder),
             recovery=recovery_of_orphan(holder),
             commands=(again, *unmap) if has_attachment else (*unmap, again),
@@ -363,6 +364,7 @@ def staging_left(context: RuleContext) -> Iterator[Finding]:
             ),
             waiting=waiting_elsewhere(context, holder.node),
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+            pods=holder_verdict.pods,
             commands=(
                 query_again(context),
                 *(command("umount", mount.path, node=holder.node) for mount in staged),
@@ -396,6 +398,7 @@ def published(context: RuleContext) -> Iterator[Finding]:
                 ),
                 waiting=waiting_elsewhere(context, holder.node),
                 evidence=(*holder_verdict.reasons, *identity_lines(context, holder)),
+                pods=holder_verdict.pods,
                 commands=(query_on_node(context, holder.node),),
                 recovery=once_released(holder)[1]
                 if verdict is Verdict.PINNED

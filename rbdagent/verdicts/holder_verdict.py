@@ -93,6 +93,10 @@ class RungResult(Struct, frozen=True, kw_only=True):
 
     verdict: Verdict
     reasons: tuple[str, ...]
+    pods: tuple[str, ...] = ()
+    """The pods that the reasons name."""
+    is_lingering: bool = False
+    """Whether only a watch is left."""
     reported: PublishedMapping | None = None
     """The report that has the same verdict."""
 
@@ -110,6 +114,8 @@ def judge(
         holder=holder,
         verdict=result.verdict,
         reasons=(*result.reasons[:1], *_probable_by(holder), *result.reasons[1:]),
+        pods=result.pods,
+        is_lingering=result.is_lingering,
         reported=result.reported,
         since=snapshot.observed_at,
     )
@@ -284,6 +290,7 @@ def in_use(context: HolderContext) -> RungResult | None:
                     if not is_kubelets_loop(device)
                 ),
             ),
+            pods=_named(found.running),
         )
     groups: tuple[tuple[str, tuple[ProcessRef, ...]], ...] = (
         ("a container of its pod still uses the device", own_processes(found, holder)),
@@ -338,24 +345,39 @@ def _in_use_by_directory(context: HolderContext) -> RungResult | None:
     seen = context.holder.pods
     known = set() if isinstance(seen, NotObserved) else {pod.ref.uid for pod in seen}
     pods = kube_index(context.snapshot.kubernetes).pod_by_uid
-    lines = tuple(
-        f"kubelet has a volume directory of pod {pod.ref}: {foreign_name(directory.path)}"
+    used = tuple(
+        (pod, directory)
         for directory in observed_of(context.holder.pod_volumes)
         if (pod := pods.get(directory.pod_uid)) is not None
         and not is_finished(pod)
         and directory.pod_uid not in known
     )
-    return RungResult(verdict=Verdict.IN_USE, reasons=lines) if lines else None
+    if not used:
+        return None
+    return RungResult(
+        verdict=Verdict.IN_USE,
+        reasons=tuple(
+            f"kubelet has a volume directory of pod {pod.ref}: {foreign_name(directory.path)}"
+            for pod, directory in used
+        ),
+        pods=tuple(str(pod.ref) for pod, _ in used),
+    )
 
 
 def _pods(pods: tuple[Pod, ...]) -> str:
-    """Name some pods of a volume: an RBDMapping has room for one reason with their names."""
+    """Name some pods of a volume, and state how many others there are."""
+    named = _named(pods)
+    left = len(pods) - len(named)
+    more = f" and {left} more" if left else ""
+    return f"{'pod' if len(pods) == 1 else 'pods'} {', '.join(named)}{more}"
+
+
+def _named(pods: tuple[Pod, ...]) -> tuple[str, ...]:
+    """Return the first pods by name: an RBDMapping has room for one reason with their names."""
     named = pods[:_MOST_PODS]
     while len(named) > 1 and len(pod_names(named)) > _LONGEST_NAMES:
         named = named[:-1]
-    left = len(pods) - len(named)
-    more = f" and {left} more" if left else ""
-    return f"{'pod' if len(pods) == 1 else 'pods'} {pod_names(named)}{more}"
+    return tuple(str(pod.ref) for pod in named)
 
 
 def _pods_are(pods: tuple[Pod, ...]) -> str:
@@ -369,6 +391,7 @@ def between_steps(context: HolderContext) -> RungResult | None:
         return RungResult(
             verdict=Verdict.STAGED,
             reasons=(f"{_pods_are(found.waiting)} scheduled to {node} but not running yet",),
+            pods=_named(found.waiting),
         )
     if found.ending:
         return RungResult(
@@ -377,6 +400,7 @@ def between_steps(context: HolderContext) -> RungResult | None:
                 f"{_pods_are(found.ending)} finished and being deleted on {node}",
                 *_plugin(context),
             ),
+            pods=_named(found.ending),
         )
     if _plugin(context):
         return RungResult(verdict=Verdict.STAGED, reasons=_plugin(context))
@@ -700,6 +724,7 @@ def lingering(context: HolderContext) -> RungResult | None:
                     "client: a watch lingers for up to 30s after its client died"
                 ),
             ),
+            is_lingering=True,
         )
     program = supposed(holder, context.volume) or "rbd, qemu"
     return RungResult(
@@ -819,6 +844,7 @@ def own_check(context: HolderContext) -> RungResult | None:
                 "ceph-csi's own in-use check there"
             ),
         ),
+        pods=_named(context.found.waiting),
     )
 
 
@@ -826,18 +852,19 @@ def pods_on_holder_node(context: HolderContext) -> RungResult | None:
     """Return the verdict that follows from the pods on the holder's node, according to the API."""
     holder, found = context.holder, context.found
     if found.running:
+        named = _named(found.running)
         lines = [f"{_use_by(found.running, holder.node)}, according to the API"]
         if holder.watcher is None:
             lines.append("no watch of that node was observed")
         if holder.is_local and holder.mapping is None:
             lines.append(f"no mapping of the image was observed on {holder.node}")
-            return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(lines))
-        return RungResult(verdict=Verdict.IN_USE, reasons=tuple(lines))
+            return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(lines), pods=named)
+        return RungResult(verdict=Verdict.IN_USE, reasons=tuple(lines), pods=named)
     if found.waiting or found.ending:
         pods = found.waiting or found.ending
         state = "starting" if found.waiting else "terminating"
         reason = f"{_pods_are(pods)} {state} on {holder.node}"
-        return RungResult(verdict=Verdict.STAGED, reasons=(reason,))
+        return RungResult(verdict=Verdict.STAGED, reasons=(reason,), pods=_named(pods))
     return None
 
 
@@ -912,9 +939,13 @@ def published(context: HolderContext) -> RungResult | None:
                 newer,
                 *mapping.reasons,
             ),
+            pods=mapping.pods,
         )
     return RungResult(
-        verdict=mapping.verdict, reasons=(context.report, *mapping.reasons), reported=mapping
+        verdict=mapping.verdict,
+        reasons=(context.report, *mapping.reasons),
+        pods=mapping.pods,
+        reported=mapping,
     )
 
 

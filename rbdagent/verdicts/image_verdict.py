@@ -135,7 +135,7 @@ def _judge(image: ListedImage, case: _Case) -> JudgedImage:
 
 def _is_named(found: tuple[Found, ...]) -> bool:
     """Return whether an object names the image itself, not only the uuid in its name."""
-    return any(one.reason.startswith("names it") for one in found)
+    return any(one.is_by_name for one in found)
 
 
 def _referred(

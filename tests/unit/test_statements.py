@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2] / "rbdagent"
 READERS: Final = ("report", "lifecycle", "agent", "cli")
-"""The packages that print statements; the rules make them."""
+"""The packages that print statements."""
+MAKERS: Final = ("rules", "verdicts", "unmap")
+"""The packages that make statements and reasons, and never print them."""
 RENDERED: Final = frozenset({"message", "cause", "consequence"})
 """The properties of a finding that are text."""
 SEARCHES: Final = frozenset(
@@ -219,6 +221,14 @@ def is_rendered(node: ast.expr) -> bool:
     match node:
         case ast.Attribute(attr=name):
             return name in RENDERED
+        case ast.Subscript(value=ast.Attribute(attr=name)):
+            return name in {"reasons", "evidence"}
+    return is_printed(node)
+
+
+def is_printed(node: ast.AST) -> bool:
+    """Return whether an expression makes a text of a statement."""
+    match node:
         case ast.Call(func=ast.Name(id="str"), args=[ast.Attribute(attr=name)]):
             return name in {"statement", "cause", "rest"}
     return False
@@ -235,18 +245,33 @@ def is_rendered(node: ast.expr) -> bool:
         "str(found.statement.cause).startswith('x')",
         "sentences(finding.message)[0]",
         "finding.message[:5]",
+        "'lingers' in verdict.reasons[0]",
+        "finding.evidence[0].startswith('x')",
     ],
 )
 def test_search_is_found(source: str) -> None:
     assert [*searched(ast.parse(source))]
 
 
-def test_no_module_that_prints_statements_searches_them() -> None:
-    modules = [path for package in READERS for path in sorted((ROOT / package).rglob("*.py"))]
+def places_in(packages: tuple[str, ...]) -> Iterator[tuple[str, ast.Module]]:
+    """Yield the modules of some packages, each with its path."""
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def test_no_module_searches_what_it_prints_or_states() -> None:
+    modules = [*places_in(READERS + MAKERS)]
+    assert [f"{path}:{line}" for path, tree in modules for line in searched(tree)] == []
+    assert len(modules) > len(READERS + MAKERS)
+
+
+def test_no_rule_makes_a_text_of_a_statement() -> None:
+    """A text that is joined and passed on may be searched under any name."""
     found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in modules
-        for line in searched(ast.parse(path.read_text()))
+        f"{path}:{node.lineno}"
+        for path, tree in places_in(MAKERS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and is_printed(node)
     ]
     assert found == []
-    assert len(modules) > len(READERS)
