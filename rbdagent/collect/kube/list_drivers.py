@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from rbdagent.collect.kube.requests import listed, within
+from rbdagent.collect.kube.requests import listed, merged, within
 from rbdagent.model import NotObserved, derived, observed_of, separated
 from rbdagent.parse import kubernetes as read
 
@@ -54,7 +54,7 @@ def workloads_of_drivers(api: Api, drivers: Iterable[str], nodes: Sequence[str])
     node_plugins = _serving(known, _list(api, "DaemonSet", None)())
     spaces = sorted({found.ref.namespace for found in observed_of(node_plugins)})
     begun = [_list(api, "Deployment", space) for space in spaces]
-    controllers = _serving(known, _merged([wait() for wait in begun]))
+    controllers = _serving(known, merged([wait() for wait in begun]))
     served = {name for found in observed_of(controllers) for name in found.serves}
     if not known <= served:
         controllers = _serving(known, _list(api, "Deployment", None)())
@@ -84,11 +84,6 @@ def _serving(drivers: frozenset[str], found: _Workloads) -> _Workloads:
 
 def _is_variable(name: str) -> bool:
     return "$(" in name
-
-
-def _merged(parts: list[_Workloads]) -> _Workloads:
-    observed, missing = separated(parts)
-    return missing[0] if missing else tuple(one for part in observed for one in part)
 
 
 def _explained(

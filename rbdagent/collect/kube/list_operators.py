@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from rbdagent.collect.failure import gaps_in, not_observed
-from rbdagent.collect.kube.requests import Json, first_served, within
+from rbdagent.collect.kube.requests import Json, first_served, merged, within
 from rbdagent.collect.parallel import start
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.machines import namespaces_of_migrations
 from rbdagent.correlate.replication import namespaces_of_replications
-from rbdagent.model import CollectScope, NotObserved, separated
+from rbdagent.model import CollectScope, NotObserved
 from rbdagent.parse import kubernetes as read
 
 if TYPE_CHECKING:
@@ -114,9 +114,7 @@ def _listed(
         return None
     few = len(namespaces) <= _MOST_NAMESPACES
     scopes: list[str | None] = [*sorted(namespaces)] if few else [None]
-    parts = [_in_scope(api, groups, plural, scope, reader) for scope in scopes]
-    found, missing = separated(parts)
-    return missing[0] if missing else tuple(one for part in found for one in part)
+    return merged([_in_scope(api, groups, plural, scope, reader) for scope in scopes])
 
 
 def _in_scope(

@@ -114,6 +114,12 @@ def found_object(asked: PendingRequest, reader: Callable[[Json], _T]) -> _T | No
         return not_observed(error, asked.path)
 
 
+def merged(lists: Iterable[tuple[_T, ...] | NotObserved]) -> tuple[_T, ...] | NotObserved:
+    """Return the objects of several lists as one; why it is incomplete if one was not observed."""
+    observed, missing = separated(lists)
+    return missing[0] if missing else tuple(one for found in observed for one in found)
+
+
 def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
     """Return the existing objects, or NotObserved if one of them was not observed."""
     observed, missing = separated(found)
