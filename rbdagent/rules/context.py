@@ -36,6 +36,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.parse.recognised import Recognised
+from rbdagent.verdicts.holder_verdict import pods_in_report
 from rbdagent.verdicts.volume_verdict import fresh_report
 
 if TYPE_CHECKING:
@@ -180,8 +181,10 @@ def finding(  # noqa: PLR0913 - the fields of a finding
 
 
 def pods_of(holder_verdicts: Iterable[HolderVerdict]) -> tuple[str, ...]:
-    """Return the pods that the reasons of several verdicts name."""
-    return tuple(dict.fromkeys(name for one in holder_verdicts for name in one.pods))
+    """Return the pods that the first reasons of verdicts name; that of a report names none."""
+    return tuple(
+        dict.fromkeys(name for one in holder_verdicts if one.reported is None for name in one.pods)
+    )
 
 
 def message_of(event: KubeEvent) -> str:
@@ -341,7 +344,7 @@ def agent_findings(
                     *mapping.reasons,
                     *identity_lines(context, holder),
                 ),
-                pods=mapping.pods,
+                pods=pods_in_report(holder, mapping),
                 commands=(query_on_node(context, holder.node),),
             )
 

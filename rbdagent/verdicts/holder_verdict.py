@@ -939,14 +939,29 @@ def published(context: HolderContext) -> RungResult | None:
                 newer,
                 *mapping.reasons,
             ),
-            pods=mapping.pods,
+            pods=pods_in_report(context.holder, mapping),
         )
     return RungResult(
         verdict=mapping.verdict,
         reasons=(context.report, *mapping.reasons),
-        pods=mapping.pods,
+        pods=pods_in_report(context.holder, mapping),
         reported=mapping,
     )
+
+
+def pods_in_report(holder: Holder, mapping: PublishedMapping) -> tuple[str, ...]:
+    """Return the pods that the reasons of a report name.
+
+    A report lists all pods of the mapping. Its reasons name those that the API shows here too, and
+    only if they explain its verdict.
+    """
+    found = evidence_of(holder)
+    match mapping.verdict:
+        case Verdict.IN_USE:
+            return _named(found.running)
+        case Verdict.STAGED:
+            return _named(found.waiting or found.ending)
+    return ()
 
 
 def _newer_in_ceph(context: HolderContext, mapping: PublishedMapping) -> str:
