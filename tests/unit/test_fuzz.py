@@ -32,6 +32,7 @@ READ_WITHIN_OTHERS: Final = {
     "in_tree_source",
     "is_frozen",
     "node_terms",
+    "observation_stored_at",
     "peer_in",
     *("image_keys_in", "overlay_ips", "published_labels", "unmapped_keys_in"),
 }
