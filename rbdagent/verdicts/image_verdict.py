@@ -37,6 +37,8 @@ from rbdagent.parse.foreign import foreign_name
 from rbdagent.parse.times import age
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rbdagent.model import ImageSpec, Watcher
     from rbdagent.model.inventory import JournalEntry, ListedImage, References
 
@@ -62,7 +64,8 @@ def judge_images(observed: Observed, *, observed_at: str) -> ImageReport:
     ]
     own = _own_names(images, known, observed)
     present = frozenset(image.spec for image in images if image.trash is None)
-    case = _Case(observed, known, own, observed_at, present)
+    unread = _unread_names(images, known, observed)
+    case = _Case(observed, known, own, unread, observed_at, present)
     judged = tuple(_judge(image, case) for image in images)
     renamed = {found.reference for found in observed.renamed.values()}
     lost = (volume.name for volume in known.lost(observed.listing))
@@ -83,6 +86,8 @@ class _Case(NamedTuple):
     observed: Observed
     known: ImageReferences
     own_names: tuple[str, ...]
+    unread_names: int
+    """Images that objects of this cluster refer to, and whose metadata was not observed."""
     observed_at: str
     present: frozenset[ImageSpec]
     """The images that are not in the trash."""
@@ -105,6 +110,21 @@ def _own_names(
         if isinstance(facts, ImageFacts) and known.of(image):
             found.add(dict(observed_of(facts.metadata)).get(CLUSTER_NAME, ""))
     return tuple(sorted(found - {""}))
+
+
+def _unread_names(images: list[ListedImage], known: ImageReferences, observed: Observed) -> int:
+    """Return of how many images that this cluster refers to the cluster name was not observed."""
+    found = (observed.facts.get(place_of(image)) for image in _present_and_referred(images, known))
+    return sum(
+        not isinstance(facts, ImageFacts) or isinstance(facts.metadata, NotObserved)
+        for facts in found
+    )
+
+
+def _present_and_referred(
+    images: list[ListedImage], known: ImageReferences
+) -> Iterator[ListedImage]:
+    return (image for image in images if image.trash is None and known.of(image))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -398,6 +418,15 @@ def _origin(image: ListedImage, facts: ImageFacts, case: _Case) -> tuple[Origin,
         whose = f"its {kind} was deleted here, or is another cluster's"
         return Origin.UNKNOWN, f"{named}, and no cluster: {whose}"
     named = f"{named}, and the cluster {foreign_name(cluster)}"
+    is_known = cluster in case.own_names
+    if case.unread_names and not (is_known and len(case.own_names) > 1):
+        # One more name would change the answer.
+        has = "have" if is_known else "do not have"
+        left = f"{case.unread_names} more were not read"
+        return (
+            Origin.UNKNOWN,
+            f"{named}, which those images of PVs here {has} that were read; {left}",
+        )
     if case.own_names == (cluster,):
         gone = f"; there is no such {kind} here" if name else ""
         # A PV that was adopted from another cluster keeps the name of that cluster.

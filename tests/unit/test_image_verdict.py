@@ -321,14 +321,23 @@ def test_an_image_that_was_removed_meanwhile_is_not_reported() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def origin(*own: str, of: str) -> tuple[Origin | None, str]:
-    """Return the origin of an image, where images of PVs here have these cluster names."""
+def _own_metadata(name: str | None) -> Any:  # noqa: ANN401 - observed or not
+    if name is None:
+        return NotObserved(reason="left out")
+    return metadata(cluster=name) if name else ()
+
+
+def origin(*own: str | None, of: str) -> tuple[Origin | None, str]:
+    """Return the origin of an image, where images of PVs here have these cluster names.
+
+    None is a name that was not observed.
+    """
     uuids = [f"{number:08d}-0000-0000-0000-000000000000" for number, _ in enumerate(own)]
     volumes = tuple(volume(f"pv-{uuid}", volume_handle=handle(uuid)) for uuid in uuids)
     referred = [
         (
             listed(f"csi-vol-{uuid}", image_id=f"own-{uuid}"),
-            facts(metadata=metadata(cluster=name) if name else ()),
+            facts(metadata=_own_metadata(name)),
         )
         for uuid, name in zip(uuids, own, strict=True)
     ]
@@ -354,6 +363,22 @@ def test_the_cluster_name_decides_whose_an_image_is(
     own: tuple[str, ...], of: str, expected: Origin
 ) -> None:
     assert origin(*own, of=of)[0] is expected
+
+
+@pytest.mark.parametrize(
+    ("own", "of", "expected", "reason"),
+    [
+        (("prod-a", None), "prod-a", Origin.UNKNOWN, "here have that were read; 1 more were not"),
+        (("prod-a", None), "prod-b", Origin.UNKNOWN, "do not have that were read; 1 more were not"),
+        (("prod-a", "prod-b", None), "prod-b", Origin.UNKNOWN, "have several cluster names"),
+    ],
+)
+def test_a_name_that_was_not_read_leaves_open_whose_an_image_is(
+    own: tuple[str | None, ...], of: str, expected: Origin, reason: str
+) -> None:
+    found = origin(*own, of=of)
+    assert found[0] is expected
+    assert reason in found[1]
 
 
 def test_the_reason_names_the_pv_and_the_cluster() -> None:
