@@ -59,6 +59,21 @@ def _same_pool(one: ImageIdentity, other: ImageIdentity) -> bool:
     return one.pool_id is not None and one.pool_id == other.pool_id
 
 
+def in_namespace(image: ImageIdentity, namespace: str) -> ImageIdentity:
+    """Return an image whose RADOS namespace is known now."""
+    return replace(image, spec=replace(image.spec, namespace=namespace), namespace_by=None)
+
+
+def may_be_in_another_namespace(image: ImageIdentity, other: ImageIdentity) -> bool:
+    """Return whether an image, whose namespace is an assumption, may be ``other``.
+
+    ``other`` has the same name and pool, and another namespace.
+    """
+    if image.namespace_by is None or image.spec.namespace == other.spec.namespace:
+        return False
+    return same_image(in_namespace(image, other.spec.namespace), other)
+
+
 def merged(one: ImageIdentity, other: ImageIdentity) -> ImageIdentity:
     """Return ``one`` with missing parts filled from ``other``, which is the same image."""
     spec = one.spec if one.spec.pool else replace(one.spec, pool=other.spec.pool)
@@ -67,6 +82,7 @@ def merged(one: ImageIdentity, other: ImageIdentity) -> ImageIdentity:
         fsid=one.fsid or other.fsid,
         image_id=one.image_id or other.image_id,
         pool_id=other.pool_id if one.pool_id is None else one.pool_id,
+        namespace_by=one.namespace_by,
     )
 
 

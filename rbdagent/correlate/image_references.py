@@ -23,7 +23,7 @@ from rbdagent.model import (
 from rbdagent.model.inventory import JournalKey, ListedImage
 from rbdagent.parse.csi_image_name import has_name_of_ceph_csi, has_name_of_in_tree, uuids_in
 from rbdagent.parse.handle import composed_handle
-from rbdagent.parse.volume import image_of
+from rbdagent.parse.volume import image_of, is_static
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
 MOST_FACTS: Final = 1000
 """Maximum of images whose facts are read: each is opened, which takes some milliseconds."""
-MOST_SAMPLES: Final = 20
-"""Images that PVs refer to, of which the metadata is read: it has the name of this cluster."""
+MOST_SAMPLES: Final = 200
+"""Images that PVs refer to, of which the metadata is read: it has the name of this cluster. If
+there are more, no cluster name decides whose an image is."""
 MOST_LOST: Final = 200
 """Maximum of PVs without an image whose entry in ceph-csi's journal is read."""
 
@@ -193,14 +194,17 @@ def _names_of(
     identity = image_of(volume)
     if isinstance(identity, ImageIdentity):
         spec = identity.spec
-        is_open = isinstance(source, CsiSource) and not spec.namespace
+        is_open = isinstance(source, CsiSource) and (
+            not spec.namespace or identity.namespace_by is not None
+        )
         yield spec.name, spec.pool, identity.pool_id, None if is_open else spec.namespace
     if isinstance(source, CsiSource):
         # With staticVolume, the handle is the name; without it, imageName is.
         pool = source.attribute("pool") or ""
+        namespace = None if is_static(source) else source.attribute("radosNamespace") or None
         for name in (source.volume_handle, source.attribute("imageName")):
             if name:
-                yield name, pool, None, source.attribute("radosNamespace") or None
+                yield name, pool, None, namespace
     elif isinstance(source, OtherSource):
         if source.image is not None:
             yield source.image.name, source.image.pool, None, source.image.namespace or None

@@ -35,6 +35,8 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
     """The names of PVs that the API does not have: of the target, or of kubelet's directories."""
     volumes_seen: bool = True
     """Whether the API returned its PVs, or has none; if not, the owner of the image is unknown."""
+    may_be_of: tuple[str, ...] = ()
+    """The static PVs that name it if their clusterID leads to its RADOS namespace."""
 
     @property
     def persistent_volumes(self) -> frozenset[str]:

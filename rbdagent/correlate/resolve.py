@@ -12,6 +12,7 @@ from rbdagent.correlate.image_identity import (
 )
 from rbdagent.correlate.index import derived_view, index_of, keys_of_volume, kube_index, node_index
 from rbdagent.correlate.names import key_of
+from rbdagent.correlate.views import with_namespace
 from rbdagent.model import (
     CsiImageMeta,
     CsiSource,
@@ -122,7 +123,11 @@ def _images_of_objects(
     target: Target, node: NodeView | None, kube: KubeView | None
 ) -> list[ImageIdentity]:
     volumes = target_volumes(target, kube)
-    found = [image for candidate in volumes if (image := volume_image(candidate)) is not None]
+    found = [
+        with_namespace(image, candidate, node, kube, None)
+        for candidate in volumes
+        if (image := volume_image(candidate)) is not None
+    ]
     if target.kind is TargetKind.PERSISTENT_VOLUME and not volumes:
         found += _images_of_name(target.name, node)
     for volume in volumes:

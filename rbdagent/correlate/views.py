@@ -9,25 +9,79 @@ from msgspec.structs import replace
 from rbdagent.correlate.image_identity import (
     identity_of_mapping,
     identity_of_view,
+    in_namespace,
     merged,
     same_image,
+    staging_on,
 )
 from rbdagent.correlate.index import ceph_index, node_index
 from rbdagent.model import (
     CephView,
     ClusterView,
+    CsiImageMeta,
     CsiSource,
     ImageIdentity,
     ImagePresence,
+    ImageSpec,
     ImageView,
+    KubeView,
     NodeView,
     NotObserved,
     PersistentVolume,
     observed_of,
 )
+from rbdagent.parse.foreign import foreign_name
+from rbdagent.parse.handle import staging_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+
+def with_namespace(
+    image: ImageIdentity,
+    volume: PersistentVolume | None,
+    node: NodeView | None,
+    kube: KubeView | None,
+    ceph: CephView | None,
+) -> ImageIdentity:
+    """Return an image with its RADOS namespace, if a source shows it.
+
+    What ceph-csi mapped for the PV shows in which namespace it found the image. Without that, an
+    image that is in the assumed namespace is taken for it.
+    """
+    if image.namespace_by is None:
+        return image
+    mapped = {
+        spec.namespace
+        for spec in _specs_mapped_for(volume, node, kube)
+        if (spec.pool, spec.name) == (image.spec.pool, image.spec.name)
+    }
+    if len(mapped) == 1:
+        return in_namespace(image, mapped.pop())
+    if not mapped and any(_is_present(view) for view in _views_as_read(image, ceph)):
+        return in_namespace(image, image.spec.namespace)
+    return image
+
+
+def _specs_mapped_for(
+    volume: PersistentVolume | None, node: NodeView | None, kube: KubeView | None
+) -> Iterator[ImageSpec]:
+    """Yield the images in ceph-csi's stashes, of devices at the PV's paths, and of reports."""
+    if volume is None or not isinstance(volume.source, CsiSource):
+        return
+    driver, handle = volume.source.driver, volume.source.volume_handle
+    for directory in staging_on(node):
+        is_its_own = directory.volume_handle == handle and directory.driver in {None, driver}
+        if is_its_own and isinstance(directory.stash, CsiImageMeta):
+            yield directory.stash.spec
+    for word in (volume.name, staging_hash(handle)):
+        for mapping in node_index(node).directories.devices.get(word, ()):
+            if not isinstance(mapping.spec, NotObserved):
+                yield mapping.spec
+    for report in () if kube is None else observed_of(kube.published):
+        for reported in observed_of(report.mappings):
+            if reported.persistent_volume == volume.name and reported.spec is not None:
+                yield reported.spec
 
 
 def copies_with(fsid: str, ceph: CephView | None) -> tuple[ClusterView, ...]:
@@ -65,7 +119,54 @@ def views_of(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ..
 
     If one cluster has the image, views of clusters without the image are left out. An image that
     was searched by the name in its PV and by the id of its device has one view for each cluster.
+    That an image is not in an assumed RADOS namespace is no fact about it.
     """
+    found = _views_as_read(image, ceph)
+    if image.namespace_by is None:
+        return found
+    unknown = _unknown_namespace(image)
+    return tuple(
+        view
+        if isinstance(view.presence, NotObserved) or _is_present(view)
+        else _unseen(view, unknown)
+        for view in found
+    )
+
+
+def _is_present(view: ImageView) -> bool:
+    return view.presence is ImagePresence.PRESENT
+
+
+def _unknown_namespace(image: ImageIdentity) -> NotObserved:
+    cluster = foreign_name(image.namespace_by or "")
+    spec = image.spec
+    where = f"namespace {foreign_name(spec.namespace)}" if spec.namespace else "default namespace"
+    listing = "kubectl get configmap -A -o yaml --field-selector metadata.name="
+    return NotObserved(
+        reason=f"the RADOS namespace of {spec}: it is not in the {where} of its pool, and of a "
+        f"static volume, the radosNamespace of its clusterID {cluster} in ceph-csi's configuration "
+        "decides, which was not observed",
+        hint=f"{listing}ceph-csi-config (Rook: {listing}rook-ceph-csi-config) shows the "
+        "radosNamespace; then query POOL/NAMESPACE/IMAGE",
+    )
+
+
+def _unseen(view: ImageView, why: NotObserved) -> ImageView:
+    """Return a view of an image that was searched in a namespace in which it need not be."""
+    return ImageView(
+        spec=view.spec,
+        fsid=view.fsid,
+        presence=why,
+        pool_id=view.pool_id,
+        watchers=why,
+        lockers=why,
+        metadata=why,
+        mirrored=why,
+        mirror_daemons=why,
+    )
+
+
+def _views_as_read(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ...]:
     by_cluster = [
         _one_of_each(view for view in found if same_image(image, identity_of_view(view)))
         for found in ceph_index(ceph).views_of(image)
@@ -134,7 +235,7 @@ def fsids_of(image: ImageIdentity, node: NodeView | None, ceph: CephView | None)
         return (image.fsid,)
     seen = {
         view.fsid
-        for view in views_of(image, ceph)
+        for view in _views_as_read(image, ceph)
         if view.presence is not ImagePresence.GONE or view.image_id is not None
     }
     named = node_index(node).mappings_by_image.get(image.spec.name, ())
@@ -150,6 +251,7 @@ def settled_identity(
     image: ImageIdentity,
     volume: PersistentVolume | None,
     node: NodeView | None,
+    kube: KubeView | None,
     ceph: CephView | None,
 ) -> ImageIdentity:
     """Return the identity with its cluster and ids, if exactly one cluster fits.
@@ -157,7 +259,7 @@ def settled_identity(
     If several fit, the fsid stays None: the output then shows the holders of all of them, and no
     image is reported as free.
     """
-    image = with_pool_names(image, ceph)
+    image = with_namespace(with_pool_names(image, ceph), volume, node, kube, ceph)
     fsids = fsids_of(image, node, ceph)
     if len(fsids) > 1:
         fsids = _narrowed(fsids, image, volume, ceph)

@@ -258,7 +258,7 @@ def _joined(
         # A target that is only an image name may mean an image in any cluster, so do not choose.
         is_named = target.kind is TargetKind.IMAGE
         volume = known.volumes[0] if known.volumes and not is_named else None
-        asked, image = image, settled_identity(image, volume, snapshot.node, snapshot.ceph)
+        asked, image = image, _settled(image, volume, snapshot)
         if image != asked:
             known = names_of(image, chosen, snapshot)
         views = views_of(image, snapshot.ceph)
@@ -291,6 +291,12 @@ def _joined(
         unbacked=unbacked_mounts_of(known, snapshot.node),
         leftovers=_leftovers(known, (*local, *others), snapshot),
     )
+
+
+def _settled(
+    image: ImageIdentity, volume: PersistentVolume | None, snapshot: Snapshot
+) -> ImageIdentity:
+    return settled_identity(image, volume, snapshot.node, snapshot.kubernetes, snapshot.ceph)
 
 
 def _volumes_at_paths(

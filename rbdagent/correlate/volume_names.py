@@ -5,9 +5,15 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate.image_identity import by_name, same_image, volume_image
+from rbdagent.correlate.image_identity import (
+    by_name,
+    may_be_in_another_namespace,
+    same_image,
+    volume_image,
+)
 from rbdagent.correlate.index import Key, index_of, kube_index
 from rbdagent.correlate.names import VolumeNames, handle_of, key_of
+from rbdagent.correlate.views import with_namespace
 from rbdagent.model import (
     ImageIdentity,
     ImageSpec,
@@ -44,10 +50,17 @@ def names_of(
     """Return every name of an image; the PVs of the target (``chosen``) come first."""
     kube = index_of(snapshot).kube
     further: set[PersistentVolume] = set()
+    doubtful: list[str] = []
     if image is not None:
         # A PV never contains an image id: only the name decides.
-        named = kube.volumes_by_image.get(image.spec.name, ())
-        further |= {candidate for candidate, theirs in named if same_image(image, theirs)}
+        for candidate, named in kube.volumes_by_image.get(image.spec.name, ()):
+            theirs = with_namespace(
+                named, candidate, snapshot.node, snapshot.kubernetes, snapshot.ceph
+            )
+            if same_image(image, theirs):
+                further.add(candidate)
+            elif may_be_in_another_namespace(theirs, image) and candidate not in chosen:
+                doubtful.append(candidate.name)
     for volume in chosen:
         handle = handle_of(volume.source)
         further |= set(kube.volumes_by_handle.get(handle, ())) if handle is not None else set()
@@ -62,7 +75,8 @@ def names_of(
         handles=frozenset(
             pair for candidate in volumes if (pair := handle_of(candidate.source)) is not None
         ),
-        volumes_seen=bool(volumes) or kube.coverage.volumes(image),
+        volumes_seen=bool(volumes) or (kube.coverage.volumes(image) and not doubtful),
+        may_be_of=() if volumes else tuple(sorted(doubtful)),
     )
 
 
@@ -202,6 +216,12 @@ def pods_on(
 
 def _doubt(node: str, names: VolumeNames, snapshot: Snapshot, kube: KubeView) -> str:
     """Return why further pods may use the volume; an empty string if there can be none."""
+    if names.may_be_of:
+        return (
+            f"pods of this image: {names.may_be_of[0]} is a static volume with the name of the "
+            "image, and its RADOS namespace was not observed, which the radosNamespace of its "
+            "clusterID in ceph-csi's configuration decides"
+        )
     if not names.volumes_seen:
         return (
             "pods of this image: PersistentVolumes were not observed, so the claim of the image is "

@@ -93,6 +93,25 @@ class LintContext(Struct, frozen=True, kw_only=True, dict=True):
         return {} if isinstance(config, NotObserved) else dict(config.clusters)
 
     @cached_property
+    def _namespaces(self) -> dict[str, frozenset[str]]:
+        config = self.around.csi_config
+        pairs = () if isinstance(config, NotObserved) else config.namespaces
+        return {key: frozenset(names) for key, names in by_each(pairs).items()}
+
+    def namespace_of(self, cluster_id: str) -> str | None:
+        """Return the RADOS namespace of a clusterID; None if the configuration leaves it open.
+
+        ceph-csi may replace the clusterID of a static volume by one that is mapped to it
+        (FetchMappedClusterIDAndMons in internal/util/cluster_mapping.go@52fcb7b).
+        """
+        config = self.around.csi_config
+        found = self._namespaces.get(cluster_id, frozenset())
+        if isinstance(config, NotObserved) or len(found) != 1:
+            return None
+        pairs = (pair for mapping in config.mappings for pair in mapping.clusters)
+        return None if any(cluster_id in pair for pair in pairs) else next(iter(found))
+
+    @cached_property
     def _classes_before(self) -> dict[str, StorageClass]:
         view = self.before.kubernetes
         known = () if view is None else observed_of(view.storage_classes)

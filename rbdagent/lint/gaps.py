@@ -16,6 +16,7 @@ from rbdagent.lint.handles import (
     unregistered_drivers,
 )
 from rbdagent.model import Gap, NotObserved, SourceState
+from rbdagent.parse.foreign import foreign_name
 from rbdagent.rules.scheduling import ties_of
 
 if TYPE_CHECKING:
@@ -120,6 +121,10 @@ def _of_ceph(context: LintContext) -> Iterator[Gap]:
             reason=reason,
             hint=source.hint,
         )
+    for image in wanted:
+        if image.namespace_by is not None:
+            fact = f"whether image {foreign_name(str(image.spec))} exists, and who has it open"
+            yield from _unseen((fact, view.presence) for view in views_of(image, ceph))
     if any(_is_pool_unseen(context, handle) for handle in handles(context)):
         yield Gap(
             fact="whether the pool ids in the handles are those of this Ceph cluster",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from rbdagent.codes import Code
-from rbdagent.correlate.image_identity import same_image, volume_image
+from rbdagent.correlate.image_identity import in_namespace, same_image, volume_image
 from rbdagent.correlate.index import by_each
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.views import with_pool_names
@@ -78,6 +78,9 @@ def _named(context: LintContext, volume: PersistentVolume) -> _Named | None:
     if image is None:
         return None
     cluster_id = _cluster_id(volume)
+    namespace = context.namespace_of(cluster_id)
+    if image.namespace_by is not None and namespace is not None:
+        image = in_namespace(image, namespace)
     cluster = cluster_of(context, cluster_id) if cluster_id else None
     if cluster is not None:
         image = with_pool_names(replace(image, fsid=cluster.fsid), context.after.ceph)
@@ -98,11 +101,24 @@ def _with_another_handle(
 ) -> tuple[PersistentVolume, _Named] | None:
     own = handle_of(volume.source)
     for other, volumes in groups.get(named.image.spec.name, {}).items():
-        if same_image(named.image, other.image):
+        if _may_be_one(named, other):
             for one in volumes:
                 if one.name != volume.name and (own is None or handle_of(one.source) != own):
                     return one, other
     return None
+
+
+def _may_be_one(one: _Named, other: _Named) -> bool:
+    """Return whether two PVs mean one image, as far as their RADOS namespaces are known."""
+    if same_image(one.image, other.image):
+        return True
+    if not _is_namespace_open(one, other):
+        return False
+    return same_image(in_namespace(one.image, ""), in_namespace(other.image, ""))
+
+
+def _is_namespace_open(one: _Named, other: _Named) -> bool:
+    return any(named.image.namespace_by is not None for named in (one, other))
 
 
 def _two_handles(
@@ -112,10 +128,12 @@ def _two_handles(
     further: tuple[PersistentVolume, _Named],
 ) -> Problem:
     (volume, named), (other, theirs) = given, further
-    is_certain = _is_one_cluster(context, named, theirs)
+    # One clusterID leads to one cluster and to one RADOS namespace.
+    is_placed = named.cluster_id == theirs.cluster_id != "" or not _is_namespace_open(named, theirs)
+    is_certain = is_placed and _is_one_cluster(context, named, theirs)
     image = foreign_name(str(named.image.spec))
     where = "is here" if other.name in context.kube_before.volume_by_name else "is in the files"
-    doubt = "" if is_certain else ", if both mean one Ceph cluster, which was not observed"
+    doubt = "" if is_certain else f", if both mean one {_of(is_placed)}, which was not observed"
     return problem(
         Code.IMAGE_OF_TWO_VOLUMES,
         item,
@@ -127,6 +145,10 @@ def _two_handles(
         evidence=(_evidence(volume, named), _evidence(other, theirs)),
         severity=None if is_certain else Severity.WARNING,
     )
+
+
+def _of(is_placed: bool) -> str:  # noqa: FBT001 - one word of a sentence
+    return "Ceph cluster" if is_placed else "Ceph cluster and one RADOS namespace"
 
 
 def _evidence(volume: PersistentVolume, named: _Named) -> str:

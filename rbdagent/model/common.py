@@ -175,6 +175,10 @@ class ImageIdentity(Stored, frozen=True, kw_only=True):
     fsid: str | None
     image_id: str | None = None
     pool_id: Int64 | None = None
+    namespace_by: str | None = None
+    """The clusterID whose radosNamespace in ceph-csi's configuration decides in which RADOS
+    namespace the image is; that of ``spec`` is then an assumption. None if the namespace is known.
+    """
 
 
 class Verdict(StrEnum):

@@ -104,6 +104,9 @@ class CsiConfig(Struct, frozen=True, kw_only=True):
 
     clusters: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Each clusterID with its monitors."""
+    namespaces: tuple[tuple[str, str], ...] = ()
+    """Each clusterID with its ``radosNamespace`` of RBD; empty for the default namespace. A
+    clusterID has several if the ConfigMaps, or the fields that two versions read, differ."""
     mappings: tuple[PoolMapping, ...] = ()
     places: tuple[str, ...] = ()
     """The ConfigMaps: ``rook-ceph/rook-ceph-csi-config``."""

@@ -18,9 +18,18 @@ _CLUSTERS: Final = ("config.json", "csi-cluster-config-json")
 _MAPPINGS: Final = ("cluster-mapping.json", "csi-mapping-config-json")
 
 
-class _Cluster(Struct, frozen=True, rename={"cluster_id": "clusterID"}):
+class _Rbd(Struct, frozen=True, rename={"namespace": "radosNamespace"}):
+    namespace: str | None = None
+
+
+class _Cluster(
+    Struct, frozen=True, rename={"cluster_id": "clusterID", "namespace": "radosNamespace"}
+):
     cluster_id: str = ""
     monitors: tuple[str, ...] | None = None
+    rbd: _Rbd | None = None
+    namespace: str | None = None
+    """Where ceph-csi before the field ``rbd`` had it (commit fc5eadf10)."""
 
 
 class _Mapping(Struct, frozen=True, rename="lower"):
@@ -49,6 +58,7 @@ def parse_csi_config(data: Json) -> CsiConfig:
             mappings += _read(tuple[_Mapping, ...], _lower_keys(text), place, key)
     return CsiConfig(
         clusters=tuple((one.cluster_id, one.monitors or ()) for one in clusters),
+        namespaces=tuple((one.cluster_id, name) for one in clusters for name in _namespaces(one)),
         mappings=tuple(
             PoolMapping(
                 clusters=tuple((one.clusteridmapping or {}).items()),
@@ -58,6 +68,12 @@ def parse_csi_config(data: Json) -> CsiConfig:
         ),
         places=(place,),
     )
+
+
+def _namespaces(cluster: _Cluster) -> tuple[str, ...]:
+    """Return the RADOS namespaces that a cluster's RBD images have, by the version of ceph-csi."""
+    name = "" if cluster.rbd is None else cluster.rbd.namespace or ""
+    return tuple(dict.fromkeys((name, cluster.namespace or name)))
 
 
 def _read(kind: Any, text: object, place: str, key: str) -> Any:  # noqa: ANN401 - msgspec's own

@@ -108,7 +108,14 @@ def _static_image(source: CsiSource, pool: str, namespace: str) -> ImageIdentity
     name = source.volume_handle
     if not pool:
         return NotObserved(reason=f"the pool of image {name}: volumeAttributes have none")
-    return ImageIdentity(spec=ImageSpec(pool=pool, namespace=namespace, name=name), fsid=None)
+    # ceph-csi reads the namespace of a static volume from its configuration alone, whatever the
+    # volumeAttributes name (genVolFromVolumeOptions in internal/rbd/rbd_util.go, and
+    # GetRBDRadosNamespace in internal/util/csiconfig.go@52fcb7b).
+    return ImageIdentity(
+        spec=ImageSpec(pool=pool, namespace=namespace, name=name),
+        fsid=None,
+        namespace_by=source.attribute("clusterID") or "",
+    )
 
 
 def _migrated_image(source: CsiSource, error: ParseError) -> ImageIdentity | NotObserved:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.codes import Code
 from rbdagent.commands import command, over_ssh
 from rbdagent.correlate.holders import is_terminated
-from rbdagent.correlate.image_identity import are_watchers_observed
+from rbdagent.correlate.image_identity import (
+    are_watchers_observed,
+    identity_of_mapping,
+    mappings_of,
+    may_be_in_another_namespace,
+)
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.model import (
     Command,
@@ -440,6 +445,8 @@ def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
             continue
         if not holder.is_local and not are_watchers_observed(context.volume.image_view):
             continue
+        if holder.is_local and _may_be_mapped_from_another_namespace(context):
+            continue
         # A pod that was killed may stay in the API long after its volume was unmapped.
         running = [pod for pod in evidence_of(holder).running if not is_terminated(pod)]
         if not running:
@@ -461,6 +468,15 @@ def running_without_mapping(context: RuleContext) -> Iterator[Finding]:
             commands=() if holder.is_local else (query_on_node(context, str(holder.node)),),
             severity=_severity_of_missing(holder, running, context),
         )
+
+
+def _may_be_mapped_from_another_namespace(context: RuleContext) -> bool:
+    """Return whether this node maps an image that may be the volume's: its namespace is unknown."""
+    image = context.volume.image
+    mapped = (identity_of_mapping(mapping) for mapping in mappings_of(context.snapshot.node))
+    return image is not None and any(
+        one is not None and may_be_in_another_namespace(image, one) for one in mapped
+    )
 
 
 _MOST_CLIENTS: Final = 3

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.codes import Code
 from rbdagent.commands import command, kubectl
-from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, same_image
+from rbdagent.correlate.image_identity import (
+    identity_of_mapping,
+    mappings_of,
+    may_be_in_another_namespace,
+    same_image,
+)
 from rbdagent.correlate.index import kube_index, node_index
 from rbdagent.correlate.node_usage import kubelet_of, maps_in_flight
 from rbdagent.model import (
@@ -818,6 +823,8 @@ def same_name_other_image(context: RuleContext) -> Iterator[Finding]:
     for mapping in node_index(context.snapshot.node).mappings_by_image.get(image.spec.name, ()):
         other = identity_of_mapping(mapping)
         if other is None or other.spec.pool != image.spec.pool or same_image(image, other):
+            continue
+        if may_be_in_another_namespace(image, other):
             continue
         if any(
             holder_verdict.holder.mapping == mapping for holder_verdict in context.holder_verdicts

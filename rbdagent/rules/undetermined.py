@@ -54,6 +54,7 @@ from rbdagent.verdicts.volume_verdict import (
     maps_by_nbd,
     may_be_shared,
     missing_sources,
+    namespace_doubt,
 )
 from rbdagent.verdicts.watcher_candidates import candidates_of
 
@@ -386,11 +387,22 @@ _REMEDY_OF_NODES: Final = (
 )
 
 
+_CEPH_CSI_CONFIG: Final = tuple(
+    kubectl(
+        "get configmap -A -o yaml --field-selector",
+        f"metadata.name={name}",
+    )
+    for name in ("ceph-csi-config", "rook-ceph-csi-config")
+)
+
+
 def _how_to_observe(
     context: RuleContext, missing: tuple[str, ...], *, of_nodes_alone: bool
 ) -> tuple[Command, ...]:
     if missing == (PODS_ELSEWHERE,) and context.volume.target.argument != context.ask:
         return (query_again(context),)
+    if namespace_doubt(context.volume):
+        return (*_CEPH_CSI_CONFIG, check_here(context))
     if not of_nodes_alone:
         return (check_here(context),)
     attached = {attachment.node_name for attachment in observed_of(context.volume.attachments)}

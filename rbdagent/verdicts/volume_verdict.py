@@ -37,7 +37,7 @@ from rbdagent.model import (
     derived,
     observed_of,
 )
-from rbdagent.parse.foreign import reported
+from rbdagent.parse.foreign import foreign_name, reported
 from rbdagent.verdicts.coverage import missing_of_nodes, reporting_nodes
 from rbdagent.verdicts.timing import age, age_text, is_young
 from rbdagent.verdicts.volume_traces import traces_here
@@ -329,7 +329,7 @@ def nodes_of_stale_attachments(volume: Volume, snapshot: Snapshot) -> tuple[str,
     watch. Nor is the absence of a mapping one, while something else shows that the node uses the
     volume, unless the attachment is about to change.
     """
-    if missing_devices(snapshot) or is_ambiguous(volume, snapshot):
+    if missing_devices(snapshot) or is_ambiguous(volume, snapshot) or namespace_doubt(volume):
         return ()
     attachments = observed_of(volume.attachments)
     attached = {attachment.node_name for attachment in attachments if attachment.attached}
@@ -406,7 +406,7 @@ def missing_for_free(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
 
 def missing_sources(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return which of the sources of a volume's state were not observed."""
-    missing = []
+    missing = [*namespace_doubt(volume)]
     if not _are_watchers_known(volume):
         missing.append("the watchers of the image")
     missing += [
@@ -433,6 +433,16 @@ def missing_sources(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     if isinstance(volume.attachments, NotObserved) or not coverage.attachments():
         missing.append("VolumeAttachments")
     return tuple(missing)
+
+
+def namespace_doubt(volume: Volume) -> tuple[str, ...]:
+    """Return which fact decides in which RADOS namespace the image is, if that is unknown."""
+    image = volume.image
+    if image is None or image.namespace_by is None:
+        return ()
+    named = f"clusterID {foreign_name(image.namespace_by)}" if image.namespace_by else "clusterID"
+    decides = f"the radosNamespace of its {named} in ceph-csi's configuration decides"
+    return (f"the RADOS namespace of the image: of a static volume, {decides}",)
 
 
 def _no_watchers(volume: Volume) -> bool:

@@ -156,6 +156,21 @@ STATIC: Final[Json] = {
     "volumeHandle": SPEC.name,
     "volumeAttributes": {"staticVolume": "true", "clusterID": "lab-ceph-1", "pool": "k8s"},
 }
+STATIC_OF_SITE_B: Final[Json] = {
+    "volumeHandle": SPEC.name,
+    "volumeAttributes": {"staticVolume": "true", "clusterID": "site-b", "pool": "k8s"},
+}
+EXISTING_IN_TENANT: Final = empty_cluster(
+    persistent_volumes=(
+        volume(
+            source=replace(
+                volume().source,
+                attributes=(*volume().source.attributes, ("radosNamespace", "tenant")),  # type: ignore[union-attr]
+            )
+        ),
+    ),
+)
+"""The cluster has the PV, and its image is in a RADOS namespace."""
 OF_SITE_B: Final = {
     "volumeHandle": OF_B,
     "volumeAttributes": {"clusterID": "site-b", "pool": "k8s", "imageName": SPEC.name},
@@ -353,6 +368,24 @@ ROWS: Final = {
         (pv("pv-2", claimRef={"namespace": "shop", "name": "two"}, csi=STATIC),),
         Code.IMAGE_OF_TWO_VOLUMES, "error", "spec.csi.volumeHandle",
         f"pv-2 and {PV}, which is here, are one image", into=EXISTING,
+    ),
+    "a static PV whose clusterID has the RADOS namespace of a PV": Row(
+        (pv("pv-2", claimRef={"namespace": "shop", "name": "two"}, csi=STATIC),),
+        Code.IMAGE_OF_TWO_VOLUMES, "error", "spec.csi.volumeHandle",
+        "which is here, are one image: k8s/tenant/csi-vol-", into=EXISTING_IN_TENANT,
+        around=around(csi_config=replace(CONFIG, namespaces=(("lab-ceph-1", "tenant"),))),
+    ),
+    "a static PV of the clusterID of a PV in a RADOS namespace, which is not observed": Row(
+        (pv("pv-2", claimRef={"namespace": "shop", "name": "two"}, csi=STATIC),),
+        Code.IMAGE_OF_TWO_VOLUMES, "error", "spec.csi.volumeHandle",
+        "which is here, are one image: k8s/csi-vol-", into=EXISTING_IN_TENANT,
+        around=around(csi_config=UNASKED),
+    ),
+    "a static PV whose clusterID may have the RADOS namespace of a PV": Row(
+        (pv("pv-2", claimRef={"namespace": "shop", "name": "two"}, csi=STATIC_OF_SITE_B),),
+        Code.IMAGE_OF_TWO_VOLUMES, "warning", "spec.csi.volumeHandle",
+        "if both mean one Ceph cluster and one RADOS namespace, which was not observed",
+        into=EXISTING_IN_TENANT, around=around(csi_config=UNASKED),
     ),
     "the same handle with another clusterID": Row(
         (pv("pv-2", csi=OF_SITE_B),),

@@ -238,15 +238,15 @@ def _csi(handle: str, **attributes: str) -> CsiSource:
         ),
         (
             _csi("rox1", pool="k8s", staticVolume="true"),
-            ImageIdentity(spec=ImageSpec(pool="k8s", name="rox1"), fsid=None),
+            ImageIdentity(spec=ImageSpec(pool="k8s", name="rox1"), fsid=None, namespace_by=""),
         ),
         (
             _csi("rox1", pool="k8s", staticVolume="1", imageName="another"),
-            ImageIdentity(spec=ImageSpec(pool="k8s", name="rox1"), fsid=None),
+            ImageIdentity(spec=ImageSpec(pool="k8s", name="rox1"), fsid=None, namespace_by=""),
         ),
         (
             _csi(HANDLE, pool="k8s", staticVolume="True"),
-            ImageIdentity(spec=ImageSpec(pool="k8s", name=HANDLE), fsid=None),
+            ImageIdentity(spec=ImageSpec(pool="k8s", name=HANDLE), fsid=None, namespace_by=""),
         ),
         (
             InTreeRbdSource(spec=ImageSpec(pool="rbd", name="foo")),

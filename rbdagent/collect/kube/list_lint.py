@@ -182,6 +182,7 @@ def _joined(parts: Iterable[tuple[CsiConfig, ...] | NotObserved]) -> CsiConfig |
     every = [one for part in observed for one in part]
     return CsiConfig(
         clusters=tuple(cluster for one in every for cluster in one.clusters),
+        namespaces=tuple(pair for one in every for pair in one.namespaces),
         mappings=tuple(mapping for one in every for mapping in one.mappings),
         places=tuple(place for one in every for place in one.places),
     )
