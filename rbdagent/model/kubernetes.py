@@ -548,6 +548,10 @@ class MachineMigration(Stored, frozen=True, kw_only=True):
     """The VirtualMachineInstance that it moves, in its namespace."""
     phase: str = ""
     """``Running`` and others; after ``Succeeded`` or ``Failed`` nothing changes any more."""
+    since: str | None = None
+    """When the phase began; of an older KubeVirt (before 0.59), when the object was created."""
+    deleting_since: str | None = None
+    """Its deletion cancels it: a finalizer keeps the object until its phase is final."""
     ended_at: str | None = None
     failure: str = ""
     """Why it failed, as KubeVirt reports it."""

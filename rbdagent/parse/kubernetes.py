@@ -781,8 +781,12 @@ def disruption_budget(data: Json) -> DisruptionBudget:
 
 
 def machine_migration(data: Json) -> MachineMigration:
-    """Read a VirtualMachineInstanceMigration of KubeVirt (api/core/v1/types.go)."""
-    status = data.get("status") or {}
+    """Read a VirtualMachineInstanceMigration of KubeVirt (api/core/v1/types.go).
+
+    Only a final phase shows that it has ended: virt-controller copies ``migrationState`` from the
+    VirtualMachineInstance afterwards (updateStatus() in pkg/virt-controller/watch/migration).
+    """
+    meta, status = data["metadata"], data.get("status") or {}
     state, phase = status.get("migrationState") or {}, _text(status.get("phase"))
     times = {
         _text(one.get("phase")): _text(one.get("phaseTransitionTimestamp"))
@@ -793,6 +797,8 @@ def machine_migration(data: Json) -> MachineMigration:
         ref=_ref(data),
         machine=_text((data.get("spec") or {}).get("vmiName")),
         phase=phase,
+        since=times.get(phase) or _text(meta.get("creationTimestamp")) or None,
+        deleting_since=meta.get("deletionTimestamp"),
         ended_at=ended or _text(state.get("endTimestamp")) or None,
         failure=_text(state.get("failureReason")),
     )

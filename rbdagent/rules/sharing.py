@@ -6,6 +6,7 @@ and only one guest runs. Two machines on one disk are two guests, each with its 
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -35,7 +36,7 @@ from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.rules.context import Rule, finding, pods_of
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import is_ending_in_time
-from rbdagent.verdicts.timing import LONG, is_young
+from rbdagent.verdicts.timing import LONG, age, age_text, is_young
 from rbdagent.verdicts.volume_verdict import is_read_only, sharing
 
 if TYPE_CHECKING:
@@ -196,21 +197,86 @@ def _of_one_start(pods: list[MachinePod], context: RuleContext) -> Finding:
     made = [(one, found) for one in pods if (found := _made_by(one, own)) is not None]
     for one, found in reversed(made):
         if not found.is_over:
-            return _migrating(pods, one, found)
+            return _begun(pods, one, found, context)
     begun = [found for found in own if not found.is_over]
     if begun and not any(one.migration for one in pods):
         # Without the label on a pod, any migration that is running may have made it.
-        return _migrating(pods, pods[-1], begun[0])
+        return _begun(pods, pods[-1], max(begun, key=lambda one: one.since or ""), context)
     if not made:
         return _left(pods, _without_migration(pods), context)
     target, last = made[-1]
-    if is_young(last.ended_at, context.snapshot.observed_at, LONG) is not False:
+    # A migration has not ended before its target was created.
+    ended_at = last.ended_at or target.pod.created_at
+    if is_young(ended_at, context.snapshot.observed_at, LONG):
         return _migrating(pods, target, last)
     has_failed = last.phase == "Failed"
     over = stated("Its migration has {}.", "failed" if has_failed else "succeeded")
     if last.failure:
         over = stated("Its migration has failed: {failure}.", failure=foreign(last.failure))
     return _left(pods, over, context, last)
+
+
+_LONGEST: Final = timedelta(hours=1)
+"""How long a phase is believed. virt-controller waits 15 minutes for a target pod, and the
+virt-launcher cancels a transfer without progress after 150 s, or after 150 s for each GiB
+(defaultCatchAllPendingTimeoutSeconds in pkg/virt-controller/watch/migration/migration.go,
+MigrationProgressTimeout in pkg/virt-config/virt-config.go, KubeVirt 1.9): a machine of more than
+24 GiB may take longer. Nothing ends an object if they do not work."""
+
+
+def _begun(
+    pods: list[MachinePod], target: MachinePod, migration: MachineMigration, context: RuleContext
+) -> Finding:
+    """Return RBD136 for a migration whose phase is not final, as far as the phase is believed."""
+    now = context.snapshot.observed_at
+    cancelled = age(migration.deleting_since, now)
+    if cancelled is not None and cancelled >= LONG:
+        why = stated("its deletion was requested {age} ago", age=age_text(cancelled))
+        return _unconfirmed(pods, target, migration, why)
+    changed_at = max((migration.since or "", target.pod.created_at or ""))
+    if is_young(changed_at or None, now, _LONGEST):
+        return _migrating(pods, target, migration)
+    why = stated("nothing has changed for {age}", age=age_text(age(changed_at or None, now)))
+    return _unconfirmed(pods, target, migration, why)
+
+
+def _unconfirmed(
+    pods: list[MachinePod], target: MachinePod, migration: MachineMigration, why: Statement
+) -> Finding:
+    """Return RBD136 for a migration that may have been abandoned: its phase proves nothing."""
+    source = next(one for one in reversed(pods) if one is not target)
+    machine = source.machine
+    return finding(
+        Code.LIVE_MIGRATION,
+        Subject.of_pod(target.pod.ref),
+        stated(
+            "Two pods of virtual machine {machine} use one disk, {source} and {target}, and "
+            "VirtualMachineInstanceMigration {migration} is {phase}, but {}. Whether it still runs "
+            "was not observed: status.migrationState of the VirtualMachineInstance decides.",
+            why,
+            machine=_name(machine),
+            source=source.pod.placed,
+            target=target.pod.placed,
+            migration=migration.ref,
+            phase=_phase(migration),
+        ),
+        evidence=(*map(_line, pods), _migration_line(migration)),
+        remedy="Read status.migrationState of the VirtualMachineInstance. The migration runs if "
+        "its uid is there as migrationUid, without an endTimestamp, and neither completed nor "
+        "failed. Else, or if a node of the two is down, `virsh list` in the container compute of "
+        "both virt-launchers shows which of them runs the guest: in a migration one is running, "
+        "and the other paused. Then read the log of virt-controller. Delete no pod before you know "
+        "which of them runs the guest.",
+        commands=(_show_state(machine), _show_migrations(machine)),
+        severity=Severity.WARNING,
+        recovery=Recovery(
+            actor="KubeVirt's virt-controller", condition="it works, and the migration has ended"
+        ),
+    )
+
+
+def _phase(migration: MachineMigration) -> str:
+    return foreign_name(migration.phase) if migration.phase else "not begun"
 
 
 def _without_migration(pods: list[MachinePod]) -> Statement:
@@ -229,7 +295,7 @@ def _made_by(one: MachinePod, migrations: list[MachineMigration]) -> MachineMigr
 
 
 def _migrating(pods: list[MachinePod], target: MachinePod, migration: MachineMigration) -> Finding:
-    """Return RBD136 for a migration that runs, or that has just ended."""
+    """Return RBD136 for a migration whose phase is believed, or that has just ended."""
     source = next(one for one in reversed(pods) if one is not target)
     is_over = migration.is_over
     return finding(
@@ -244,7 +310,7 @@ def _migrating(pods: list[MachinePod], target: MachinePod, migration: MachineMig
             source=source.pod.placed,
             target=target.pod.placed,
             migration=migration.ref,
-            phase=foreign_name(migration.phase) if migration.phase else "not begun",
+            phase=_phase(migration),
         ),
         evidence=(*map(_line, pods), _migration_line(migration)),
         commands=(_show(source.machine), _show_migrations(source.machine)),
@@ -307,14 +373,23 @@ def _line(one: MachinePod) -> str:
 
 
 def _migration_line(migration: MachineMigration) -> str:
+    since = f" since {foreign_name(migration.since)}" if migration.since else ""
+    deleted = migration.deleting_since
+    deletion = f", deletion requested at {foreign_name(deleted)}" if deleted else ""
     ended = f", ended at {foreign_name(migration.ended_at)}" if migration.ended_at else ""
     phase = foreign_name(migration.phase) if migration.phase else "no phase"
     failure = f", {foreign(migration.failure)}" if migration.failure else ""
-    return f"VirtualMachineInstanceMigration {migration.ref}: {phase}{ended}{failure}"
+    state = f"{phase}{since if not migration.is_over else ''}{deletion}{ended}{failure}"
+    return f"VirtualMachineInstanceMigration {migration.ref}: {state}"
 
 
 def _show(machine: Machine) -> Command:
     return kubectl("get vmi", machine.name, namespace=machine.namespace, options=("-o", "wide"))
+
+
+def _show_state(machine: Machine) -> Command:
+    options = ("-o", "jsonpath={.status.migrationState}")
+    return kubectl("get vmi", machine.name, namespace=machine.namespace, options=options)
 
 
 def _show_migrations(machine: Machine) -> Command:
@@ -384,7 +459,7 @@ def _with_owners(item: Finding, owned: tuple[_Owned, ...], stays: tuple[str, ...
 def _is_named(pod: Pod, item: Finding) -> bool:
     """Return whether a finding names a pod: in its statement, its evidence, or as one that waits.
 
-    No text is searched: anyone who makes pods chooses their names.
+    No text is searched: a tenant who makes pods chooses their names.
     """
     name = str(pod.ref)
     names = {*item.pods, *item.statement.values, *(str(one.ref) for one in item.waiting)}

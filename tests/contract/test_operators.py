@@ -31,7 +31,12 @@ REPLICATIONS: Final = (
 )
 MIGRATING: Final = machines(launcher(), TARGET_POD)
 MOVE: Final = {
-    "metadata": {"namespace": "default", "name": "move", "uid": "m1"},
+    "metadata": {
+        "namespace": "default",
+        "name": "move",
+        "uid": "m1",
+        "deletionTimestamp": "2026-11-21T02:00:30Z",
+    },
     "spec": {"vmiName": "vm1"},
     "status": {
         "phase": "Failed",
@@ -150,6 +155,8 @@ def test_fields_are_read(access: KubeAccess) -> None:
     assert migration.ref.uid == "m1"
     assert migration.is_over
     assert migration.ended_at == "2026-11-21T02:01:00Z"
+    assert migration.since == "2026-11-21T02:01:00Z"
+    assert migration.deleting_since == "2026-11-21T02:00:30Z"
     assert migration.failure == "the target is gone"
     (replication,) = view(asked(replicated(), access)).replications  # type: ignore[misc]
     assert replication.source == "PersistentVolumeClaim/data"

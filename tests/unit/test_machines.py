@@ -26,6 +26,7 @@ from tests.support.rows import each_row
 from tests.support.rule_rows.diagnose import (
     COPY,
     FAILED_PROMOTION,
+    OLD_TARGET,
     PRIMARY,
     TARGET_POD,
     launcher,
@@ -37,6 +38,7 @@ from tests.support.rule_rows.diagnose import (
     site,
 )
 from tests.support.snapshots import (
+    JUST_NOW,
     LONG_AGO,
     UNSEEN,
     claim,
@@ -198,6 +200,43 @@ def test_unknown_migration_is_not_claimed_to_be_running() -> None:
     item = found(LEGITIMATE["a migration that was refused"], "RBD136")
     assert "Whether a migration of it is running was not observed." in item.message
     assert f"VirtualMachineInstanceMigrations not observed: {UNSEEN.reason}" in item.evidence
+
+
+SHORT_AGO: Final = "2026-11-21T02:30:00Z"
+UNCONFIRMED: Final = {
+    "of an hour and more": (OLD_TARGET, migration(since=LONG_AGO), True),
+    "whose phase has changed since": (OLD_TARGET, migration(since=SHORT_AGO), False),
+    "whose target was created since": (TARGET_POD, migration(since=LONG_AGO), False),
+    "of an unknown age": (replace(TARGET_POD, created_at=None), migration(), True),
+    "that waits for its target": (OLD_TARGET, migration("Pending", since=LONG_AGO), True),
+    "that was cancelled": (TARGET_POD, migration(deleting_since=LONG_AGO), True),
+    "that is being cancelled": (TARGET_POD, migration(deleting_since=JUST_NOW), False),
+    "without a label, beside an abandoned one": (
+        launcher("fghij", "worker-2", created_at=LONG_AGO),
+        migration(since=SHORT_AGO),
+        False,
+    ),
+}
+
+
+@each_row("name", UNCONFIRMED)
+def test_old_phase_of_a_migration_excuses_no_two_writers(name: str) -> None:
+    """Nothing ends the object of a migration while virt-controller does not work."""
+    target, own, is_unconfirmed = UNCONFIRMED[name]
+    abandoned = migration(uid="m0", since="2026-01-01T00:00:00Z")
+    item = found(machines(LAUNCHER, target, migrations=(abandoned, own)), "RBD136")
+    assert ("Whether it still runs was not observed" in item.message) is is_unconfirmed
+    assert item.severity is (Severity.WARNING if is_unconfirmed else Severity.INFO)
+    assert not any(one.changes for one in item.commands)
+
+
+def test_abandoned_migration_names_the_fact_that_decides() -> None:
+    seen = machines(LAUNCHER, OLD_TARGET, migrations=(migration(since=LONG_AGO),))
+    item = found(seen, "RBD136")
+    assert "is Running, but nothing has changed for 24h." in item.message
+    assert lines_of(item.commands)[0] == (
+        "kubectl -n default get vmi vm1 -o 'jsonpath={.status.migrationState}'"
+    )
 
 
 def test_pods_of_two_starts_are_two_guests() -> None:

@@ -177,6 +177,7 @@ def migration(phase: str = "Running", uid: str = "m1", **changes: Any) -> Machin
 
 
 TARGET_POD: Final = launcher("fghij", "worker-2", made_by="m1", created_at=JUST_NOW)
+OLD_TARGET: Final = replace(TARGET_POD, created_at=LONG_AGO)
 
 
 def machines(*pods: Pod, **in_kube: Any) -> Snapshot:
@@ -463,12 +464,23 @@ REPORTED: Final[dict[str, Table]] = {
         "it has just failed": machines(
             launcher(), TARGET_POD, migrations=(migration("Failed", ended_at=JUST_NOW),)
         ),
-        "its end has no time": machines(launcher(), TARGET_POD, migrations=(migration("Failed"),)),
+        "its end has no time, and its target is young": machines(
+            launcher(), TARGET_POD, migrations=(migration("Failed"),)
+        ),
         "of an older KubeVirt, without the label": machines(
             launcher(), launcher("fghij", "worker-2"), migrations=(migration(),)
         ),
+        "its phase has not changed for long": machines(
+            launcher(), OLD_TARGET, migrations=(migration(since=LONG_AGO),)
+        ),
+        "it was cancelled long ago": machines(
+            launcher(), TARGET_POD, migrations=(migration(deleting_since=LONG_AGO),)
+        ),
     },
     "RBD137": {
+        "its end has no time, and its target is old": machines(
+            launcher(), OLD_TARGET, migrations=(migration("Failed"),)
+        ),
         "the migration has failed": machines(
             launcher(),
             TARGET_POD,
@@ -776,6 +788,9 @@ NOT_REPORTED: Final[dict[str, Table]] = {
         "two machines": machines(launcher(), launcher("fghij", "worker-2", machine="vm2")),
         "the source has ended": machines(
             launcher(phase="Succeeded"), TARGET_POD, migrations=(migration("Succeeded"),)
+        ),
+        "its end has no time, and its target is old": machines(
+            launcher(), OLD_TARGET, migrations=(migration("Succeeded"),)
         ),
         "two attachment pods of one virt-launcher": machines(
             launcher(claims=()),
