@@ -43,6 +43,7 @@ _READING: Final = {
     "systemctl": ("status",),
     "crictl": ("pods",),
     "dmsetup": ("info",),
+    "dumpe2fs": ("-h",), "xfs_info": ("",),
     "losetup": ("--list",),
     "swapon": ("--show",),
     "cat": ("",), "findmnt": ("",), "grep": ("",), "journalctl": ("",), "ls": ("",), "lsblk": ("",),

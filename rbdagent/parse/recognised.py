@@ -587,9 +587,9 @@ class Recognised(Enum):
         Origin(*_E2FSPROGS, "resize/main.c, and the error table of libext2fs"),
     )
     RESIZE_DENIED = (
-        # The kernel refuses: "There are errors in the filesystem, so online resizing is not
-        # allowed" (ext4_resize_begin, fs/ext4/resize.c).
-        None,
+        # EPERM of ext4_resize_begin() in fs/ext4/resize.c: CAP_SYS_RESOURCE is missing, or "There
+        # are errors in the filesystem, so online resizing is not allowed".
+        Code.EXPAND_FAILS,
         r"Permission denied to resize filesystem",
         Rank.SPECIFIC,
         Origin(*_E2FSPROGS, "resize/online.c, online_resize_fs"),

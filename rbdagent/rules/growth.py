@@ -42,6 +42,8 @@ from rbdagent.rules.driver_workloads import controller_outage, not_observed_line
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import is_non_primary
 from rbdagent.rules.growth_on_node import (
+    ALLOW_GROWTH,
+    GROWTH_DENIED,
     chains,
     ends_before,
     mebibytes,
@@ -212,7 +214,7 @@ def _beside_image(context: RuleContext, claim: PersistentVolumeClaim) -> Words:
     if not any(ends_before(size, size.device_bytes) for size in found):
         return "."
     return stated(
-        ", and its file system was not: it has room for {size}.",
+        ", and its file system was most likely not: it has room for {size}.",
         size=mebibytes(min(size.total_bytes for size in found)),
     )
 
@@ -624,6 +626,7 @@ def _not_grown(
             node=pod.node_name,
         ),
         evidence=(evidence, *chains(context, claim)),
+        remedy=ALLOW_GROWTH if Recognised.RESIZE_DENIED.is_in(text) else "",
         commands=_commands(context, pod.node_name, claim),
     )
 
@@ -654,8 +657,7 @@ _MEANINGS: Final = {
     Recognised.CHECKSUM_BEHIND: "resize2fs reads a super block whose checksum the mounted kernel "
     "has not written yet. The data is not damaged: an older e2fsprogs does this at each second "
     "growth.",
-    Recognised.RESIZE_DENIED: "the file system has recorded an error, and ext4 then does not grow "
-    "while it is mounted. Rights are not the cause.",
+    Recognised.RESIZE_DENIED: f"{GROWTH_DENIED}.",
     Recognised.RESIZE_IO_ERROR: "the device cannot be read, which is no damage of the file system: "
     "the client may be on the blocklist.",
 }

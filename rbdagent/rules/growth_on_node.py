@@ -52,10 +52,12 @@ ENTRIES: Final = (
         Code.FILE_SYSTEM_BEHIND,
         Severity.WARNING,
         "The claim has its new size, and the file system on the node has not.",
-        remedy="Grow the file system on that node, while it is mounted: `resize2fs` of the device "
-        "for ext4, `xfs_growfs` of the mount point for xfs. Or end all pods with the volume on "
-        "that node: ceph-csi grows the file system when the node next stages the volume. Do not "
-        "enlarge the claim again.",
+        remedy="Compare the size of the file system with that of its device first: `dumpe2fs -h` "
+        "of the device for ext4 (Block count and Block size), `xfs_info` of the mount point for "
+        "xfs (bsize and blocks of data). If it is smaller, grow it on that node, while it is "
+        "mounted: `resize2fs` of the device for ext4, `xfs_growfs` of the mount point for xfs. Or "
+        "end all pods with the volume on that node: ceph-csi grows the file system when the node "
+        "next stages the volume. Do not enlarge the claim again.",
         recovery=Recovery(
             actor="the CSI node plugin", condition="the node stages the volume again"
         ),
@@ -85,16 +87,25 @@ _MOST_OVERHEAD: Final = 2 << 30
 
 
 def ends_before(found: FileSystemSize, size: int) -> bool:
-    """Return whether a file system certainly does not reach a size.
+    """Return whether a file system most likely does not reach a size.
 
-    statfs(2) does not count what a file system needs for itself. So the most that it may need is
-    added: measured for 120 file systems of 4 MiB to 8 TiB with the defaults and with unusual
+    statfs(2) does not count what a file system needs for itself. So the most that it usually needs
+    is added: measured for 120 file systems of 4 MiB to 8 TiB with the defaults and with unusual
     options of mke2fs 1.47.0 and mkfs.xfs 6.1.0, each of which fills its device
-    (tests/integration/test_file_system_sizes.py). A growth by less than that is not seen.
+    (tests/integration/test_file_system_sizes.py). A growth by less than that is not seen. Extreme
+    options may need more, a journal of 40 GiB or inodes of 4 KiB (mke2fs(8), -J and -I): only the
+    super block is exact, see `exact_size`.
     """
     tables = 0 if found.fs_type == "xfs" else found.inodes * _INODE
     others = max(_LEAST_OVERHEAD, min(size // 4, _MOST_OVERHEAD))
     return found.total_bytes + tables + others < size
+
+
+def exact_size(found: FileSystemSize, node: str | None) -> Command:
+    """Return the command that shows how large a file system is, with what it needs for itself."""
+    if found.fs_type == "xfs":
+        return command("xfs_info", found.path, node=node)
+    return command("dumpe2fs -h", f"/dev/{found.device}", node=node)
 
 
 def size_of(holder: Holder) -> FileSystemSize | None:
@@ -278,8 +289,10 @@ def _file_system_behind(
             Subject.of_claim(claim.ref),
             stated(
                 "Claim {claim} and {device} on {node} have {size}, and the {type} file system "
-                "there has room for {other_size} only: it was not grown, although Kubernetes "
-                "reports no growth that is left.",
+                "there has room for {other_size} only: it was most likely not grown, although "
+                "Kubernetes reports no growth that is left. {} decides: unusual options of mkfs "
+                "take room too.",
+                "`xfs_info`" if found.fs_type == "xfs" else "`dumpe2fs -h`",
                 claim=claim.ref,
                 device=f"/dev/{found.device}",
                 node=judged.holder.node,
@@ -289,6 +302,7 @@ def _file_system_behind(
             ),
             evidence=(chain(context, claim, judged.holder),),
             commands=(
+                exact_size(found, judged.holder.node),
                 *_growth(context, judged.holder, mapping, found),
                 describe_claim(claim),
             ),
@@ -342,4 +356,19 @@ def _growth(
     return (command("resize2fs", f"/dev/{found.device}", node=holder.node),)
 
 
+GROWTH_DENIED: Final = (
+    "ext4 does not grow it while it is mounted, for one of two causes: the file system has "
+    "recorded an error, or the container of the CSI node plugin lacks the capability "
+    "CAP_SYS_RESOURCE. The kernel log of the node decides: only for the first cause it has the "
+    "line `There are errors in the filesystem, so online resizing is not allowed`"
+)
+"""EPERM of ext4_resize_begin() in fs/ext4/resize.c; it also refuses a mount from a backup super
+block, and logs that. ceph-csi runs resize2fs in its container, privileged in its manifests."""
+ALLOW_GROWTH: Final = (
+    "If the kernel log on that node has that line, or `dumpe2fs -h` of the device shows a state "
+    "`with errors`: end all pods with the volume on that node. kubelet checks and grows the file "
+    "system at the next mount. If both are clean, compare `grep CapEff /proc/PID/status` of "
+    "cephcsi: without the bit 0x1000000, run the node plugin privileged, in the user namespace of "
+    "the host. The error is then no damage."
+)
 RULES: Final = (Rule(226, behind_on_node, CollectScope.LOGS | CollectScope.FILE_SYSTEMS),)

@@ -59,6 +59,7 @@ from rbdagent.rules.facts import (
     plugin_adds,
 )
 from rbdagent.rules.file_system import FILE_SYSTEM_TEXTS, FORMAT_FAILED, MOUNT_REFUSED
+from rbdagent.rules.growth_on_node import ALLOW_GROWTH, GROWTH_DENIED
 from rbdagent.rules.image_in_use import is_for_lock
 from rbdagent.rules.map_errors import MAP_TEXTS, NO_POOL_NAMED
 from rbdagent.rules.pod_events import PodEvent, pod_event_evidence
@@ -243,6 +244,14 @@ ERROR_TEXTS: Final = (
         "The kernel is built without CONFIG_BLK_DEV_WRITE_MOUNTED (6.8 and later). Boot it with "
         "bdev_allow_write_mounted=1, or use another kernel there (rook#16367). Or mount the file "
         "system by hand on one node and grow it there. The data is not affected.",
+        retried("the kernel allows it"),
+    ),
+    ErrorText(
+        (Recognised.RESIZE_DENIED,),
+        Code.EXPAND_FAILS,
+        f"the file system is smaller than its image, and {GROWTH_DENIED}",
+        (template("journalctl --dmesg --no-pager --lines=10 --grep=EXT4-fs", node="{node}"), IMAGE),
+        ALLOW_GROWTH,
         retried("the kernel allows it"),
     ),
     ErrorText(

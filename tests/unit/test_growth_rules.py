@@ -182,13 +182,22 @@ def test_migrated_volume_is_not_static() -> None:
     ("text", "words"),
     [
         (CHECKSUM, "The data is not damaged"),
-        (DENIED, "Rights are not the cause"),
+        (DENIED, "the file system has recorded an error, or the container of the CSI node plugin"),
         (UNREADABLE, "may be on the blocklist"),
         ("out of luck", "out of luck"),
     ],
 )
 def test_error_of_the_tool_is_translated_or_quoted(text: str, words: str) -> None:
     assert words in found(node_fails(text), "RBD777").message
+
+
+def test_growth_that_is_denied_names_the_fact_that_decides() -> None:
+    """ext4_resize_begin() in fs/ext4/resize.c returns EPERM for both, and logs the error alone."""
+    denied = found(node_fails(DENIED), "RBD777")
+    assert "only for the first cause it has the line `There are errors in the" in denied.message
+    assert isinstance(denied.remedy, str)
+    assert "grep CapEff" in denied.remedy
+    assert found(node_fails(CHECKSUM), "RBD777").remedy != denied.remedy
 
 
 def test_chain_has_each_size_from_the_claim_to_the_file_system() -> None:
@@ -219,6 +228,23 @@ def test_file_system_that_is_behind_is_grown_where_it_is_mounted(name: str) -> N
     assert line in lines_of(found(seen, "RBD780").commands)
 
 
+@each_row(
+    ("name", "words", "line"),
+    [
+        ("ext4", "`dumpe2fs -h` decides", "dumpe2fs -h /dev/rbd0  # on worker-1"),
+        ("ext4 on LUKS", "`dumpe2fs -h` decides", "dumpe2fs -h /dev/dm-0  # on worker-1"),
+        ("xfs", "`xfs_info` decides", f"xfs_info {STAGING_PATH}  # on worker-1"),
+    ],
+)
+def test_size_of_a_file_system_is_no_certain_fact(name: str, words: str, line: str) -> None:
+    """Unusual options of mkfs take more than the estimate: only the super block is exact."""
+    behind = found(GROWTHS[name][0], "RBD780")
+    assert "it was most likely not grown" in behind.message
+    assert words in behind.message
+    assert lines_of(behind.commands)[0] == line
+    assert not behind.commands[0].changes
+
+
 def test_file_system_that_is_read_only_is_not_to_be_grown() -> None:
     seen = settled(mounts=(mount(read_only=True),), file_system=file_system())
     assert not [given for given in found(seen, "RBD780").commands if given.changes]
@@ -240,7 +266,10 @@ def test_device_that_is_behind_has_its_cause(mapped: dict[str, Any], why: str) -
 
 def test_image_that_was_enlarged_by_hand_has_the_size_of_its_file_system() -> None:
     seen = with_file_system(resized(GROWN), file_system(LARGE_EXT4, GROWN))
-    assert "its file system was not: it has room for 114Mi." in found(seen, "RBD779").message
+    assert (
+        "its file system was most likely not: it has room for 114Mi."
+        in found(seen, "RBD779").message
+    )
 
 
 def test_growth_that_fails_has_the_age_of_its_request() -> None:

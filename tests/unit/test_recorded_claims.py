@@ -30,7 +30,7 @@ STATES: Final = {
     "grow-controller-no-secret": ("RBD776", "the secret default/csi-rbd-secret that pvc-"),
     "grow-controller-timeout": ("RBD776", "DeadlineExceeded"),
     "grow-controller-working": NOTHING,
-    "grow-device-larger-than-file-system": ("RBD779", "file system was not: it has room for 114Mi"),
+    "grow-device-larger-than-file-system": ("RBD779", "most likely not: it has room for 114Mi"),
     "grow-done": NOTHING,
     "grow-done-larger-than-request": NOTHING,
     "grow-encrypted": NOTHING,

@@ -395,7 +395,12 @@ REPORTED: Final[Reported] = {
             mounting(f'MountVolume.Setup failed while expanding volume for volume "{PV}" : resize '
                      "failed"),
             NONE,
-        )
+        ),
+        "denied by ext4": (
+            mounting(f'MountVolume.Setup failed while expanding volume for volume "{PV}" : '
+                     "resize2fs: Permission denied to resize filesystem"),
+            NONE,
+        ),
     },
     "RBD762": {
         "an unknown message": (mounting(stage("the moon is in the wrong house")), NONE),
