@@ -405,8 +405,8 @@ class NodeNetworks(Stored, frozen=True, kw_only=True, tag=True):
     """(``osd.3``, IP address, port), as the kernel knows them: those for which requests wait, those
     that are in a connection, and some more while an image is being mapped."""
     absent: tuple[str, ...] | NotObserved = ()
-    """The addresses of the node's krbd clients that wait, and that no network namespace of a
-    process has."""
+    """The addresses of the node's krbd clients that wait, and that no network namespace has. Not
+    observed while a mount keeps a namespace without a process: no file shows its addresses."""
 
 
 class LogEntry(Stored, frozen=True, kw_only=True):

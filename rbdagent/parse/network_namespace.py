@@ -7,6 +7,7 @@ fs/proc/proc_net.c). Rules (``ip rule``), firewalls and the MTU of an interface 
 from __future__ import annotations
 
 import ipaddress
+import re
 import sys
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,6 +23,7 @@ _FORWARDING: Final = frozenset({"UNICAST", "LOCAL"})
 _REJECTING: Final = frozenset({"BLACKHOLE", "UNREACHABLE", "PROHIBIT"})
 """connect(2) fails with EINVAL, EHOSTUNREACH and EACCES (fib_props in net/ipv4/fib_semantics.c;
 measured on Linux 6.18). The other types lead to no machine, or to another table (THROW)."""
+_NAMESPACE: Final = re.compile(r"net:\[\d{1,20}\]", re.ASCII)
 _GATEWAY: Final = 0x0002
 _REJECT: Final = 0x0200
 _LOCAL: Final = 0x80000000
@@ -231,6 +233,15 @@ def _peer(host: str) -> Address:
         number = number << 32 | _in_own_order(host[begin : begin + 8])
     address = IPv6Address(number)
     return address.ipv4_mapped or address
+
+
+def pinned_namespaces(mountinfo: str) -> tuple[str, ...]:
+    """Return the network namespaces that mounts keep: ``net:[4026532177]``, as links in /proc do.
+
+    The root of such a mount is the name of the namespace (ns_dname() in fs/nsfs.c).
+    """
+    roots = [line.split(" ", 4)[3] for line in mountinfo.splitlines() if line.count(" ") > 3]
+    return tuple(dict.fromkeys(root for root in roots if _NAMESPACE.fullmatch(root)))
 
 
 def parse_osd_addresses(text: str) -> dict[str, tuple[str, int]]:

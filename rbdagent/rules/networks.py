@@ -136,7 +136,7 @@ def network_gone(context: RuleContext) -> Iterator[Finding]:
             Subject.of_device(mapping.device, context.here),
             stated(
                 "I/O on {device} on {node} hangs: client.{client} has the address {address} in a "
-                "network of pods, and no process there is in a network namespace with it. The pod "
+                "network of pods, and no network namespace there has it. The pod "
                 "of the CSI node plugin that mapped the image is gone, and its network with it.",
                 device=mapping.device,
                 node=context.here,
@@ -194,7 +194,7 @@ def whose_address(addresses: tuple[str, ...], context: RuleContext) -> Words:
     absent = () if networks is None else observed_of(networks.absent)
     if set(addresses) <= set(absent):
         return (
-            "no process there is in a network namespace with it. Either the image was mapped from "
+            "no network namespace there has it. Either the image was mapped from "
             "the network of a pod that is gone (a CSI node plugin without hostNetwork), or "
             "addresses are translated on the way to Ceph"
         )

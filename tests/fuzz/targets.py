@@ -744,6 +744,11 @@ TARGETS: Final = (
         _OSD_MAP,
         _of_text(network_namespace.parse_osd_addresses),
     ),
+    _target(
+        network_namespace.pinned_namespaces,
+        Texts((network_files.MOUNTINFO,)),
+        _of_text(network_namespace.pinned_namespaces),
+    ),
     _target(network_namespace.peers_in, _PEERS, _of_text(network_namespace.peers_in)),
     _target(
         kubelet.parse_volume_data,

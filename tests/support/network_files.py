@@ -84,3 +84,11 @@ OSDMAP: Final = (
     "osd1\t(2)[fd00:77::1]:6802\t100%\t(exists, up)\t100%\n"
     "osd2\t(0)(unknown sockaddr family 0)\t  0%\t(doesn't exist)\t100%\n"
 )
+MOUNTINFO = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+31 24 0:4 net:[1] /run/netns/host rw shared:12 - nsfs nsfs rw
+32 24 0:4 net:[2] /run/netns/cni-2 rw shared:13 - nsfs nsfs rw
+33 24 0:4 mnt:[4] /run/snapd/ns/lxd.mnt rw shared:14 - nsfs nsfs rw
+34 22 0:40 /net:[5] /tmp/net:[6] rw - tmpfs net:[7] rw
+"""
+"""Two network namespaces that mounts keep, among other mounts."""

@@ -32,6 +32,7 @@ from rbdagent.parse.network_namespace import (
     parse_osd_addresses,
     parse_tcp,
     peers_in,
+    pinned_namespaces,
     way_to,
 )
 from rbdagent.report.snapshot import load_snapshot
@@ -163,6 +164,8 @@ def add_process(procfs: Path, pid: int, namespace: str | None, **files: str) -> 
 def roots(tmp_path: Path) -> NodeRoots:
     """Return a host with process 1 and process 20, which is in its own namespace."""
     procfs = tmp_path / "proc"
+    (procfs / "1").mkdir(parents=True)
+    (procfs / "1" / "mountinfo").write_text(network_files.MOUNTINFO)
     empty = {"fib_trie": "Main:\n", "route": "Iface\n", "if_inet6": "", "tcp": "h\n", "tcp6": "h\n"}
     add_process(procfs, 1, HOST, **empty)
     add_process(
@@ -228,6 +231,27 @@ def test_namespace_that_cannot_be_read_hides_an_address(roots: NodeRoots) -> Non
     (roots.procfs / "20" / "net" / "fib_trie").unlink()
     found = observed(roots, NetworkQuestion((), (client("10.9.0.3"),), ()))
     assert isinstance(found.absent, NotObserved)
+
+
+def test_namespace_without_a_process_hides_an_address(roots: NodeRoots) -> None:
+    """CRI-O drops pause processes: a mount keeps the network of a pod whose containers restart."""
+    kept = "35 24 0:4 net:[3] /run/netns/cni-3 rw - nsfs nsfs rw\n"
+    (roots.procfs / "1" / "mountinfo").write_text(network_files.MOUNTINFO + kept)
+    found = observed(roots, NetworkQuestion((), (client("10.9.0.2"), client("10.9.0.3")), ()))
+    assert isinstance(found.absent, NotObserved)
+    assert "net:[3] has no process" in found.absent.reason
+    known = observed(roots, NetworkQuestion((), (client("10.9.0.2"),), ()))
+    assert known.absent == ()
+
+
+def test_mounts_that_cannot_be_read_hide_an_address(roots: NodeRoots) -> None:
+    (roots.procfs / "1" / "mountinfo").unlink()
+    found = observed(roots, NetworkQuestion((), (client("10.9.0.3"),), ()))
+    assert isinstance(found.absent, NotObserved)
+
+
+def test_namespaces_that_mounts_keep_are_named() -> None:
+    assert pinned_namespaces(network_files.MOUNTINFO) == ("net:[1]", "net:[2]")
 
 
 def test_osds_of_waiting_requests_are_looked_for_in_the_hosts_network(roots: NodeRoots) -> None:
@@ -344,7 +368,7 @@ def test_gone_network_needs_a_neighbour() -> None:
     alone = replace(GONE, node=replace(node, networks=replace(node.networks, networks=())))
     found = {one.code: one.message for one in diagnosis_of(alone).findings}
     assert "RBD211" not in found
-    assert "no process there is in a network namespace with it" in found["RBD203"]
+    assert "no network namespace there has it" in found["RBD203"]
 
 
 def test_network_of_another_cluster_is_not_blamed() -> None:

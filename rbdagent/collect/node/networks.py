@@ -46,6 +46,7 @@ from rbdagent.parse.network_namespace import (
     parse_ipv6_routes,
     parse_osd_addresses,
     parse_tcp,
+    pinned_namespaces,
     way_to,
 )
 from rbdagent.parse.shown import all_as_unicode
@@ -252,6 +253,30 @@ def _all_namespaces(
             if link_text(procfs / str(pid) / "ns" / "net") == link:
                 seen.add(link)
                 yield pid, own
+    yield from _without_process(procfs, seen)
+
+
+def _without_process(procfs: Path, seen: set[str]) -> Iterator[tuple[int, NotObserved]]:
+    """Yield that a namespace without a process exists: no file shows its addresses.
+
+    A container runtime keeps the namespace of a pod by a mount. CRI-O drops the pause process
+    (drop_infra_ctr, test/drop_infra.bats of cri-o), so the network of a pod whose containers all
+    restart has none, and is not gone. A mount that process 1 does not have is not seen.
+    """
+    text = _read(procfs / "1" / "mountinfo")
+    if isinstance(text, NotObserved):
+        yield 1, text
+        return
+    for name in pinned_namespaces(text):
+        if name not in seen:
+            yield (
+                0,
+                NotObserved(
+                    reason=f"the network namespace {name} has no process that shows its addresses",
+                    hint="lsns --type net; ip -br address, in that namespace",
+                ),
+            )
+            return
 
 
 def _addresses(procfs: Path, pid: int) -> frozenset[str] | NotObserved:
