@@ -31,8 +31,8 @@ PROGRAM: Final = ("rbdagent",)
 
 _READING: Final = {
     "kubectl": ("get", "describe", "logs", "api-resources"),
-    "ceph": ("-s", "fsid", "df", "health", "mon dump", "auth get", "auth ls", "osd pool ls",
-             "osd find", "osd perf",
+    "ceph": ("-s", "fsid", "df", "health", "mon dump", "mon stat", "auth get", "auth ls",
+             "osd pool ls", "osd find", "osd perf", "osd tree",
              "config get", "rbd task list", "osd blocklist ls", "versions", "mgr module ls"),
     "rbd": ("info", "status", "lock ls", "snap ls", "trash ls", "mirror image status",
             "image-meta list", "children", "ls", "namespace ls"),

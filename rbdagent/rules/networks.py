@@ -70,9 +70,11 @@ ENTRIES: Final = (
         Code.CEPH_OUT_OF_REACH,
         Severity.ERROR,
         "Daemons of Ceph do not answer the connections of a network of the node.",
-        remedy="Find what drops the packets between that network and these addresses: a firewall, "
-        "a NetworkPolicy, a switch or a wrong address. Monitors have the ports 3300 and 6789, OSDs "
-        "6800 to 7568. A refused connection does not look like this. If a connection begins and "
+        remedy="Look whether Ceph counts the daemons as up: start the machine or the pod of one "
+        "that is not, else find what drops the packets between that network and these addresses. "
+        "It may be a firewall, a NetworkPolicy, a switch or a former address of the daemon. "
+        "Monitors have the ports 3300 and 6789, OSDs 6800 to 7568. A refused connection does not "
+        "look like this. If a connection begins and "
         "then hangs, compare the MTU along the way. Do not restart the CSI node plugin for it.",
         recovery=Recovery(
             actor="Ceph's clients and kubelet",
@@ -234,18 +236,32 @@ def _message(cut: _Cut, context: RuleContext) -> Statement:
     if cut.is_established:
         return stated(
             "A connection of the {} to {} is open, and nothing that is sent on it is acknowledged: "
-            "all packets are dropped since, or only large ones.{}",
+            "either the machine there has stopped, or packets are dropped on the way, all or only "
+            "large ones. {}{}",
             where,
             peers,
+            _what_decides(cut),
             answers,
         )
     return stated(
-        "Connection attempts of the {} to {} get no answer: packets are dropped on the way, or no "
-        "machine has that address.{}",
+        "Connection attempts of the {} to {} get no answer: either no machine that runs has that "
+        "address, or packets are dropped on the way. {}{}",
         where,
         peers,
+        _what_decides(cut),
         answers,
     )
+
+
+def _what_decides(cut: _Cut) -> str:
+    """Return which fact tells a daemon that does not run from packets that are dropped.
+
+    The other daemons of Ceph report one that they do not reach (osd_heartbeat_grace, 20 s; a
+    monitor leaves the quorum after mon_lease, 5 s, and an election).
+    """
+    if cut.of_osds:
+        return "`ceph osd tree` decides: it shows a daemon as down if the other OSDs miss it too."
+    return "`ceph mon stat` decides: a monitor in the quorum runs."
 
 
 def _where(network: ProcessNetwork, context: RuleContext) -> Statement:
@@ -279,7 +295,14 @@ def _commands(cut: _Cut, context: RuleContext) -> tuple[Command, ...]:
         shown.append(command("ss -tno dst", cut.address, node=context.here))
     pid = cut.network.process.pid
     inside = shown if cut.network.is_host is True else [inside_network(pid, one) for one in shown]
-    return (*inside, list_pods_on(context.here))
+    return (*_state_of_peers(cut), *inside, list_pods_on(context.here))
+
+
+def _state_of_peers(cut: _Cut) -> tuple[Command, ...]:
+    """Return the command whose output tells whether daemons run that do not answer."""
+    if cut.code is not Code.CEPH_OUT_OF_REACH:
+        return ()
+    return (command("ceph osd tree" if cut.of_osds else "ceph mon stat"),)
 
 
 def _cut(context: RuleContext) -> _Cut | None:

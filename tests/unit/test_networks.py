@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from rbdagent.collect.node.networks import observe_networks
 from rbdagent.collect.node.roots import NodeRoots
+from rbdagent.commands import lines_of
 from rbdagent.correlate.ceph_peers import NetworkQuestion, WaitingClient, network_question
 from rbdagent.errors import ParseError
 from rbdagent.model import (
@@ -39,7 +40,15 @@ from rbdagent.report.snapshot import load_snapshot
 from tests.lab.install import CHECKOUT
 from tests.support import network_files
 from tests.support.rows import each_row
-from tests.support.rule_rows.diagnose import CUT_OFF, EXISTS, GONE, in_networks, network_of_map
+from tests.support.rule_rows.diagnose import (
+    CUT_OFF,
+    EXISTS,
+    GONE,
+    in_networks,
+    network_of_map,
+    osd_lost,
+    unanswered,
+)
 from tests.support.snapshots import ADDRESS, diagnosis_of, waiting_pod, world
 
 if TYPE_CHECKING:
@@ -348,6 +357,38 @@ def test_only_connections_without_any_answer_are_out_of_reach(
     seen = in_networks(network_of_map(connections=made))
     found = {finding.code for finding in diagnosis_of(seen).findings}
     assert found & {"RBD203", "RBD212", "RBD213"} == {code}
+
+
+SILENT: Final = {
+    "a monitor": (
+        in_networks(network_of_map(connections=(unanswered("192.0.2.10", 3300),))),
+        "`ceph mon stat` decides: a monitor in the quorum runs.",
+        "ceph mon stat",
+    ),
+    "an OSD": (
+        osd_lost(RouteKind.FORWARDED, unanswered("10.77.0.1", 6801)),
+        "`ceph osd tree` decides: it shows a daemon as down if the other OSDs miss it too.",
+        "ceph osd tree",
+    ),
+    "an OSD with an open connection": (
+        osd_lost(
+            RouteKind.FORWARDED,
+            ConnectionTo(ip="10.77.0.1", port=6801, established=True, retransmits=9),
+        ),
+        "either the machine there has stopped, or packets are dropped on the way",
+        "ceph osd tree",
+    ),
+}
+
+
+@each_row("name", SILENT)
+def test_daemon_that_is_silent_may_be_off(name: str) -> None:
+    seen, words, line = SILENT[name]
+    item = next(one for one in diagnosis_of(seen).findings if one.code == "RBD213")
+    assert words in item.message
+    assert ("no machine that runs" in item.message) is ("open" not in name)
+    assert lines_of(item.commands)[0] == line
+    assert not any(one.changes for one in item.commands)
 
 
 def test_commands_enter_the_network_of_the_process() -> None:
