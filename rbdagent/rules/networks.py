@@ -254,7 +254,7 @@ def _message(cut: _Cut, context: RuleContext) -> Statement:
 
 
 def _what_decides(cut: _Cut) -> str:
-    """Return which fact tells a daemon that does not run from packets that are dropped.
+    """Return which fact distinguishes a daemon that does not run from packets that are dropped.
 
     The other daemons of Ceph report one that they do not reach (osd_heartbeat_grace, 20 s; a
     monitor leaves the quorum after mon_lease, 5 s, and an election).
@@ -299,7 +299,7 @@ def _commands(cut: _Cut, context: RuleContext) -> tuple[Command, ...]:
 
 
 def _state_of_peers(cut: _Cut) -> tuple[Command, ...]:
-    """Return the command whose output tells whether daemons run that do not answer."""
+    """Return the command whose output shows whether daemons run that do not answer."""
     if cut.code is not Code.CEPH_OUT_OF_REACH:
         return ()
     return (command("ceph osd tree" if cut.of_osds else "ceph mon stat"),)
