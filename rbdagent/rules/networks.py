@@ -302,7 +302,7 @@ def _state_of_peers(cut: _Cut) -> tuple[Command, ...]:
     """Return the command whose output shows whether daemons run that do not answer."""
     if cut.code is not Code.CEPH_OUT_OF_REACH:
         return ()
-    return (command("ceph osd tree" if cut.of_osds else "ceph mon stat"),)
+    return (command("ceph osd tree") if cut.of_osds else command("ceph mon stat"),)
 
 
 def _cut(context: RuleContext) -> _Cut | None:

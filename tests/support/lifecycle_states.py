@@ -163,7 +163,7 @@ CODES_ON_NODES: Final[dict[str, tuple[str, ...]]] = {
     "kernel_without_the_module": ("RBD739",),
     "monitors_out_of_reach": ("RBD735",),
     "cluster_that_is_not_configured": ("RBD734",),
-    "image_missing": ("RBD301",),
+    "image_missing": ("RBD738", "RBD119"),
     "secret_missing": ("RBD733",),
     "image_too_small_for_its_file_system": ("RBD751",),
     "file_system_damaged": ("RBD752",),

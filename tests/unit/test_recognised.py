@@ -234,8 +234,6 @@ OWN_PATTERNS: Final = {
     "evidence": {"_STAGING_PATH"},
     "coverage_gaps": {"_SILENCE"},
     "log_evidence": {"_DETACH_CALLS"},
-    # The name of a pod, as one word of a finding's own text.
-    "sharing": {"", "name"},
 }
 
 
