@@ -185,7 +185,9 @@ def test_image_deleted_while_mapped_is_reported_with_device(
     """scenarios.md 16 (rook#8741): a read-only mapping has no watch, so rbd removes the image."""
     path = f"{POOL}/{scene.name}"
     scene.lab.ceph.create_image(path)
-    volume = scene.volume_by_hand(image=scene.name)
+    # Not a static PV: its RADOS namespace would be the one of its clusterID.
+    named = {"staticVolume": "false", "imageName": scene.name}
+    volume = scene.volume_by_hand(image=scene.name, attributes=named)
     device = scene.map_and_leave(_ASKED, path, "-o", "ro")
     scene.lab.ceph.rbd("rm", "--no-progress", path)
     report = scene.look(_ASKED, volume)
