@@ -17,7 +17,6 @@ _WITHIN_S = 0.2
 """The time in which the prepared process accepts a request; it does nothing else."""
 _STREAMS = (0, 1, 2)
 _FAILED = 1
-_INTERRUPTED = 130
 
 
 def answered(arguments: Sequence[str]) -> int | None:
@@ -49,7 +48,7 @@ def answered(arguments: Sequence[str]) -> int | None:
             return _code_of(link) if _is_taken(link, request) else None
         except KeyboardInterrupt:
             # The second Ctrl-C does not wait for the child: the closed socket ends it.
-            return _INTERRUPTED
+            return protocol.INTERRUPTED
 
 
 def _request(arguments: list[str]) -> Request:

@@ -29,6 +29,8 @@ WAKE = "wake.sock"
 """The socket of the agent: a connection to it starts the prepared process."""
 MAGIC = b"rbdagent"
 TAKEN, GO, INTERRUPT, EXITED, KILLED = b"T", b"G", b"I", b"E", b"K"
+INTERRUPTED = 130
+"""The exit code of a command after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
 LENGTH = 4
 LONGEST = 4 << 20
 """Maximum length of a request: execve(2) accepts 6 MiB of arguments and environment in total, of

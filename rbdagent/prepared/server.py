@@ -18,7 +18,7 @@ import socket
 import struct
 import sys
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import rbdagent
 from rbdagent.prepared import protocol
@@ -42,6 +42,7 @@ _NOT_FOR_READING: Final = (
 _MOST_CHILDREN: Final = 8
 _HANDSHAKE_S: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1
+_INTERRUPTS: Final = (signal.SIGINT,)
 _CREDENTIALS: Final = struct.Struct("3i")
 _DESCRIPTORS: Final = 4
 _BACKLOG: Final = 8
@@ -158,12 +159,14 @@ class _Server:
         self, link: socket.socket, request: protocol.Request, descriptors: Sequence[int]
     ) -> None:
         parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _run(request, descriptors, parent)
-            finally:
-                os._exit(1)
+        # An interrupt that comes before the child can handle it waits for that.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _become(request, descriptors, parent)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
         # The child sets it too: whichever is first, it is set before a kill.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
@@ -254,6 +257,16 @@ def _is_single_threaded() -> bool:
     return len(os.listdir("/proc/self/task")) == 1
 
 
+def _become(request: protocol.Request, descriptors: Sequence[int], parent: int) -> NoReturn:
+    """Run the command in this child, and exit."""
+    try:
+        _run(request, descriptors, parent)
+    except KeyboardInterrupt:
+        os._exit(protocol.INTERRUPTED)
+    finally:
+        os._exit(1)
+
+
 def _run(request: protocol.Request, descriptors: Sequence[int], parent: int) -> None:
     """Become the process that the program would have been, and run the command."""
     os.setpgid(0, 0)
@@ -273,6 +286,7 @@ def _run(request: protocol.Request, descriptors: Sequence[int], parent: int) -> 
     _open_streams(request.encodings)
     from rbdagent.__main__ import run_here
 
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
     run_here(request.arguments)
 
 

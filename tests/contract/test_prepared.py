@@ -199,6 +199,28 @@ def test_interrupt_ends_the_command_as_in_a_new_process(prepared: Prepared) -> N
     wait_until(lambda: not prepared.children, "the child has ended")
 
 
+@pytest.mark.parametrize("started", [INTERRUPTED, NOT_INTERRUPTED])
+def test_interrupt_before_the_command_runs_ends_it(tmp_path: Path, started: Sequence[str]) -> None:
+    """The process reads it at once after the request, while its child begins."""
+    prepared = Prepared(tmp_path, started=started)
+    arguments = ["who-holds", "pvc/shop/data", "--from", "-"]
+    request = protocol.Request(protocol.identity(), arguments, dict(os.environb), ["utf-8", "strict"] * 3)
+    packed = request.packed()
+    read, write = os.pipe()
+    there = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(WITHIN_S)
+        link.connect(str(prepared.directory / protocol.ANSWERS))
+        link.sendall(protocol.MAGIC + len(packed).to_bytes(protocol.LENGTH, "little") + packed)
+        assert link.recv(1) == protocol.TAKEN
+        socket.send_fds(link, [protocol.GO], [read, write, write, there])
+        link.sendall(protocol.INTERRUPT)
+        assert link.recv(2) == protocol.EXITED + bytes([protocol.INTERRUPTED])
+    for descriptor in (read, write, there):
+        os.close(descriptor)
+    prepared.end()
+
+
 def test_interrupt_reaches_the_command_of_an_agent_that_ignores_it(tmp_path: Path) -> None:
     prepared = Prepared(tmp_path, started=NOT_INTERRUPTED)
     with waiting(prepared) as command:
