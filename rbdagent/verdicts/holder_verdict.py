@@ -736,7 +736,8 @@ def lingering(context: HolderContext) -> RungResult | None:
 def unknown_node(context: HolderContext) -> RungResult | None:
     """Return the verdict on a client whose address no Node object lists.
 
-    Its address may be in an overlay network or another cluster, or its client an ``rbd`` shell.
+    Its address may be in an overlay network or another cluster, or its client an ``rbd`` shell. If
+    ceph-csi maps the volume by rbd-nbd, a librbd client may be the device of a node.
     """
     holder, kube = context.holder, context.snapshot.kubernetes
     if holder.node is not None or holder.watcher is None:
@@ -745,7 +746,7 @@ def unknown_node(context: HolderContext) -> RungResult | None:
     if not kube_index(kube).coverage.nodes(str(holder.watcher.address)):
         reason = f"the nodes of the cluster are unknown, so {ip} may be the address of any of them"
         return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
-    if holder.kind is HolderKind.LIBRBD:
+    if holder.kind is HolderKind.LIBRBD and not _may_be_nbd(context):
         program = supposed(holder, context.volume) or "qemu, an rbd shell"
         return RungResult(
             verdict=Verdict.FOREIGN,
@@ -762,6 +763,11 @@ def unknown_node(context: HolderContext) -> RungResult | None:
     candidates = "" if likely else candidates_text(context.volume, context.snapshot)
     reasons = (candidates, unlisted) if candidates else (unlisted,)
     return RungResult(verdict=Verdict.UNDETERMINED, reasons=reasons)
+
+
+def _may_be_nbd(context: HolderContext) -> bool:
+    """Return whether a librbd client may be a device of a node, and is no daemon of Ceph."""
+    return maps_by_nbd(context.volume) and not supposed(context.holder, context.volume)
 
 
 def node_down(context: HolderContext) -> RungResult | None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
 from rbdagent.model import (
     BlocklistEntry,
     Confidence,
+    CsiSource,
     EntityAddress,
     NotObserved,
     PublishedMapping,
@@ -32,6 +34,7 @@ from tests.support.snapshots import (
     HANDLE,
     IMAGE_ID,
     JUST_NOW,
+    LIBRBD_COOKIE,
     LONG_AGO,
     NOW,
     PV,
@@ -40,6 +43,7 @@ from tests.support.snapshots import (
     node,
     pod,
     unmapped,
+    volume,
     waiting_pod,
     watcher,
     world,
@@ -263,6 +267,25 @@ def test_node_with_a_known_client_is_no_candidate() -> None:
         in_kube={"nodes": (node("worker-1"), node("worker-2", **IN_USE)), "attachments": ()},
     )
     assert len(judged(snapshot).reasons) == 1
+
+
+def test_librbd_client_may_be_a_device_of_a_node_only_if_rbd_nbd_maps_the_volume() -> None:
+    source = volume().source
+    assert isinstance(source, CsiSource)
+    by_nbd = replace(source, attributes=(("mounter", "rbd-nbd"),))
+    stranger = replace(STRANGER, cookie=LIBRBD_COOKIE)
+    nodes = (node("worker-1"), node("worker-2", **IN_USE))
+
+    def verdict_on(of: CsiSource) -> HolderVerdict:
+        parts = {"persistent_volumes": (volume(source=of),), "nodes": nodes, "attachments": ()}
+        snapshot = unmapped(of_image={"watchers": (stranger,)}, in_kube=parts)
+        (holder,) = diagnose(correlate(snapshot), snapshot).holders
+        return holder
+
+    found = verdict_on(by_nbd)
+    assert found.verdict is Verdict.UNDETERMINED
+    assert found.reasons[0].startswith("its node is probably worker-2, because its kubelet lists")
+    assert verdict_on(source).verdict is Verdict.FOREIGN
 
 
 def test_observed_node_is_no_candidate() -> None:
