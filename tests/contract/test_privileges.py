@@ -1,4 +1,7 @@
-"""docs/privileges.md has a row for each right of the chart's roles, and for no other one."""
+"""Each right of the chart's roles has a row in docs/privileges.md, and no other one has.
+
+Each right to read also has a verb that names it if it is missing (tests/support/rights.py).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pytest
 
 from tests.support.chart import render
 from tests.support.cli_runner import ROOT
+from tests.support.rights import ELSEWHERE, NAMED, rights_in
 
 pytestmark = pytest.mark.needs("helm")
 
@@ -48,3 +52,11 @@ def documented() -> list[str]:
 
 def test_each_right_of_the_roles_has_one_row() -> None:
     assert sorted(documented()) == sorted(granted())
+
+
+def test_each_right_to_read_has_a_verb_that_names_it() -> None:
+    roles = render(_UNMAP).of_kind("ClusterRole")
+    rules = (
+        rule for name, role in roles.items() if name not in _OF_OTHERS for rule in role["rules"]
+    )
+    assert {*rights_in(rules)} == NAMED.keys() | ELSEWHERE

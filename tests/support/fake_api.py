@@ -34,6 +34,8 @@ class FakeApi:
     def __init__(self) -> None:
         self.lists: dict[str, list[Json]] = json.loads(RECORDED.read_text())
         self.broken: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
+        self.denied: set[tuple[str, str]] = set()
+        """Verbs and resources for which the user has no right."""
         self.requests: list[str] = []
         self.writes: list[tuple[str, str, Json]] = []
         self.review: Callable[[Json], Json] = lambda _: {"status": {"allowed": True}}
@@ -71,6 +73,9 @@ class FakeApi:
                 fake.requests.append(self.path)
                 if (broken := fake.broken.get(url.path)) is not None:
                     broken(self)
+                    return
+                if (asked := right_of(url.path)) in fake.denied:
+                    answer(self, 403, _forbidden(*asked))
                     return
                 answer(self, *fake.answer(url.path, parse_qs(url.query)))
 
@@ -211,6 +216,21 @@ def answer(handler: BaseHTTPRequestHandler, status: int, body: object) -> None:
     handler.send_header("Content-Length", str(len(raw)))
     handler.end_headers()
     handler.wfile.write(raw)
+
+
+def right_of(path: str) -> tuple[str, str]:
+    """Return the verb and the resource that a GET needs: ``get`` of an object, ``list`` of more."""
+    _, _, rest = path.strip("/").partition("/v1")
+    parts = rest.removeprefix("alpha1").strip("/").split("/")
+    if parts[0] == "namespaces" and len(parts) > 2:
+        parts = parts[2:]
+    return ("get" if len(parts) > 1 else "list"), parts[0]
+
+
+def _forbidden(verb: str, resource: str) -> Json:
+    """Return the message of the API server (k8s.io/apiserver, responsewriters/errors.go)."""
+    who = 'User "u" cannot'
+    return {"message": f'{resource} is forbidden: {who} {verb} resource "{resource}" in API group'}
 
 
 def refuse(status: int, message: str = "is forbidden") -> Callable[[BaseHTTPRequestHandler], None]:
