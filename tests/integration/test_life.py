@@ -12,6 +12,7 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -23,7 +24,15 @@ from tests.lab.lab import RBDAGENT_USER, running_lab
 from tests.lab.played import PlayedNodes
 from tests.lab.processes import wait_until
 from tests.lab.workloads import DRIVER
-from tests.support.lifecycle_states import CODES, FIXED, RECOVERY, lines_in, ways
+from tests.support.lifecycle_states import (
+    CODES,
+    FIXED,
+    FROM_OUTSIDE,
+    PROBABLE,
+    RECOVERY,
+    lines_in,
+    ways,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,15 +76,15 @@ class World:
         state(making)
         return making
 
-    def rbdagent(self, verb: str, target: str, *flags: str) -> Done:
-        """Run a verb from outside every node."""
+    def rbdagent(self, verb: str, target: str, *flags: str, node: str = NODE) -> Done:
+        """Run a verb on a node, by default on one that has no volume."""
         ceph = self.lab.ceph
         keyring = ceph.conf.parent / f"ceph.client.{RBDAGENT_USER}.keyring"
         return self._laptop.run(
             *("env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent", verb, target),
             # It reads /sys of this machine, on which nothing is mapped.
             *(
-                f"--node-name={NODE}",
+                f"--node-name={node}",
                 f"--ceph-conf={ceph.conf}",
                 f"--ceph-keyring={keyring}",
                 *flags,
@@ -89,6 +98,13 @@ class World:
     def findings(self, target: str) -> list[Json]:
         """Return the findings at warning or above; the first one blocks first."""
         return _serious(self._diagnose(target))
+
+    def holders(self, target: str, *, node: str = NODE) -> list[Json]:
+        """Return the holders of a volume, as a node shows them."""
+        reported = self.rbdagent("who-holds", target, "--output=json", node=node)
+        assert reported.stdout, reported.stderr
+        found: list[Json] = json.loads(reported.stdout)["holders"]
+        return found
 
     def stuck(self) -> list[Json]:
         """Return the lifecycle of every object that is stuck."""
@@ -260,3 +276,32 @@ def test_a_state_recovers_after_its_cause_is_gone(world: World, state: str) -> N
         what=f"{reported['code']} to be over",
         interval_s=1,
     )
+
+
+@pytest.mark.parametrize("state", PROBABLE)
+def test_a_client_is_named_with_its_probable_node_until_it_ends(world: World, state: str) -> None:
+    making = world.making(state)
+
+    def is_named(node: str, reason: str) -> bool:
+        holders = world.holders(making.target, node=node)
+        named = [one for one in holders if reason in one["reasons"]]
+        return holders == named and [one["verdict"] for one in named] == ["Undetermined"]
+
+    for node, reasons in ((NODE, FROM_OUTSIDE), (THERE, PROBABLE)):
+        # On a busy machine, the client may lose its watch for a moment.
+        wait_until(
+            partial(is_named, node, reasons[state]),
+            timeout_s=_SAID_S,
+            what=f"{reasons[state]!r} on {node}",
+            interval_s=2,
+        )
+    assert making.repair is not None
+    making.repair()
+    # Ceph ends the watch of a client that does not answer after 30 s.
+    wait_until(
+        lambda: world.holders(making.target) == [],
+        timeout_s=_SAID_S,
+        what="the watch of the client to end",
+        interval_s=1,
+    )
+    assert "RBD402" not in world.codes(making.target)

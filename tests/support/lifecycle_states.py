@@ -80,6 +80,8 @@ CODES: Final[dict[str, frozenset[str]]] = {
     "attachment_of_a_deleted_volume": frozenset({"RBD716", "RBD119"}),
     "volume_kept_by_its_attachment": frozenset({"RBD651", "RBD119"}),
     "open_outside": frozenset({"RBD402", "RBD115"}),
+    "client_on_a_second_network": frozenset({"RBD402", "RBD119"}),
+    "client_at_an_unknown_address": frozenset({"RBD724", "RBD401", "RBD119"}),
     "open_outside_and_used_here": frozenset({"RBD115"}),
     "kubelet_does_not_begin": frozenset({"RBD718"}),
     "detach_held": frozenset({"RBD713"}),
@@ -130,6 +132,29 @@ RECOVERY: Final = (
     "evicted_from_a_silent_node",
 )
 """States that end as their finding reports, once the problem that the remedy names is fixed."""
+PROBABLE: Final = {
+    "client_on_a_second_network": (
+        "played-network is probable, because the annotation k8s.ovn.org/host-cidrs of Node "
+        "played-network lists 10.77.0.91"
+    ),
+    "client_at_an_unknown_address": (
+        "its node is probably played-unknown, because it has a VolumeAttachment of the volume and "
+        "its kubelet lists the volume in volumesInUse, and no other client of the volume is known "
+        "there"
+    ),
+}
+"""States with a client whose address is no InternalIP of a Node, and what leads to its node.
+
+They are asked on the node where a pod waits: nothing is mapped there.
+"""
+FROM_OUTSIDE: Final = PROBABLE | {
+    "client_at_an_unknown_address": (
+        "it may be on a node where no client of the volume is known: played-3 (its kubelet lists "
+        "the volume in volumesInUse, and a pod there waits for it), played-unknown (it has a "
+        "VolumeAttachment of the volume and its kubelet lists the volume in volumesInUse)"
+    ),
+}
+"""The same, asked from outside: the node where the pod waits may have the client too."""
 NOT_RUN: Final = {
     "founding_orphan": "its commands are run for held_by_an_orphan",
     "bound_to_a_gone_claim": "they keep the image, and the controller ends the state when it runs",

@@ -15,6 +15,7 @@ from tests.support.lifecycle_states import (
     FIXED,
     FIXED_ON_NODES,
     FIXTURES,
+    FROM_OUTSIDE,
     NOT_RUN,
     codes_of,
     lifecycle_of,
@@ -77,3 +78,9 @@ def test_state_is_listed_if_its_remedy_changes_something(state: str) -> None:
     (first, *_) = lifecycle_of(state).findings
     first_way, _ = ways(lines_of(first.commands))
     assert bool(first_way) is (state in {*FIXED, *FIXED_ON_NODES, *NOT_RUN})
+
+
+@each_row("state", FROM_OUTSIDE)
+def test_recorded_client_has_its_probable_node(state: str) -> None:
+    holders = lifecycle_of(state).diagnosis.holders
+    assert any(FROM_OUTSIDE[state] in holder.reasons for holder in holders)

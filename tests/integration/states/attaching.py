@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tests.integration.states.making import Making
 
 _ONCE: Final = "ReadWriteOncePod"
+_SECOND_ADDRESS: Final = "10.77.0.91"
+_UNKNOWN_ADDRESS: Final = "10.77.0.92"
+"""Addresses that no Node has as its InternalIP."""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -268,12 +271,7 @@ def open_outside(making: Making) -> None:
     making.undo.enter_context(librbd_client(making.lab, f"{POOL}/{making.name}", making.name))
     name = making.waiting()
     making.attachment(THERE)
-    making.kubelet_says(
-        name,
-        "FailedMount",
-        f'MountVolume.MountDevice failed for volume "{making.name}" : rpc error: code = Internal '
-        f"desc = rbd image {POOL}/{making.name} is still being used",
-    )
+    making.kubelet_says(name, "FailedMount", _still_used(making))
 
 
 def open_outside_and_used_here(making: Making) -> None:
@@ -281,6 +279,49 @@ def open_outside_and_used_here(making: Making) -> None:
     making.bound()
     making.undo.enter_context(librbd_client(making.lab, f"{POOL}/{making.name}", making.name))
     making.running(HERE)
+
+
+def client_on_a_second_network(making: Making) -> None:
+    """A node reaches Ceph from its second network, whose address only an annotation lists."""
+    node = making.nodes.add("played-network")
+    listed = {"k8s.ovn.org/host-cidrs": f'["{_SECOND_ADDRESS}/24"]'}
+    making.patch("Node", node, {"metadata": {"annotations": listed}})
+    making.bound()
+    _client_at(making, _SECOND_ADDRESS)
+    making.kubelet_says(making.waiting(), "FailedMount", _still_used(making))
+
+
+def client_at_an_unknown_address(making: Making) -> None:
+    """Only the kubelet of one node lists the volume, whose client has an address of no Node.
+
+    rbd-nbd maps the volume, so that its watch is that of any librbd client.
+    """
+    node = making.nodes.add("played-unknown")
+    source = static_volume(making.name, pool=POOL, image=making.name)["spec"]["csi"]
+    source["volumeAttributes"]["mounter"] = "rbd-nbd"
+    making.bound(csi=source)
+    old = str(making.pod(node)["metadata"]["name"])
+    making.waits(old, node)
+    making.attachment(node)
+    making.nodes.runs(old)
+    _client_at(making, _UNKNOWN_ADDRESS)
+    making.force_delete(old)
+    making.waiting()
+
+
+def _client_at(making: Making, address: str) -> None:
+    """Open the image from an address; the repair is the end of that client."""
+    machine = making.lab.network.add_machine(address)
+    image = f"{POOL}/{making.name}"
+    making.undo.enter_context(librbd_client(making.lab, image, making.name, netns=machine))
+    making.repair = lambda: making.lab.processes.stop(f"librbd-{making.name}")
+
+
+def _still_used(making: Making) -> str:
+    return (
+        f'MountVolume.MountDevice failed for volume "{making.name}" : rpc error: code = Internal '
+        f"desc = rbd image {POOL}/{making.name} is still being used"
+    )
 
 
 STATES: Final[tuple[Callable[[Making], None], ...]] = (
@@ -301,6 +342,8 @@ STATES: Final[tuple[Callable[[Making], None], ...]] = (
     attachment_of_a_deleted_volume,
     volume_kept_by_its_attachment,
     open_outside,
+    client_on_a_second_network,
+    client_at_an_unknown_address,
     open_outside_and_used_here,
     kubelet_does_not_begin,
     detach_held,
