@@ -103,7 +103,20 @@ def asked(
     user: str = "rbdagent",
     keyring: Path | None = None,
 ) -> Any:  # noqa: ANN401 - JSON
-    """Return what ``who-holds IMAGE`` prints as JSON; it queries this cluster, not Kubernetes.
+    """Return what ``who-holds IMAGE`` prints as JSON, see :func:`ask_who_holds`."""
+    done = ask_who_holds(program, cluster, image, user=user, keyring=keyring)
+    return json.loads(done.stdout)
+
+
+def ask_who_holds(
+    program: Sequence[str | Path],
+    cluster: CephCluster,
+    image: str,
+    *,
+    user: str = "rbdagent",
+    keyring: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``who-holds IMAGE`` with JSON as its output; it queries this cluster, not Kubernetes.
 
     Args:
         program: the installed rbdagent; it runs with an empty environment.
@@ -113,10 +126,9 @@ def asked(
         keyring: by default the keyring that the cluster made for the user.
     """
     found = keyring or cluster.conf.parent / f"ceph.client.{user}.keyring"
-    done = subprocess.run(
+    return subprocess.run(
         [*program, "who-holds", image, "--no-kube", "-o", "json", "--ceph-conf", cluster.conf,
          "--ceph-id", user, "--ceph-keyring", found],
         cwd=Path(__file__).parents[2], env={}, capture_output=True, text=True, check=False,
         timeout=60,
     )  # fmt: skip
-    return json.loads(done.stdout)

@@ -17,10 +17,11 @@ from rbdagent.model import (
     TargetKind,
     observed_of,
 )
-from tests.integration.clients import access, asked, observe_ceph, wanted
+from tests.integration.clients import access, ask_who_holds, asked, observe_ceph, wanted
 from tests.integration.two_clusters import Pair, two_clusters
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.processes import patience, wait_until
+from tests.support.recorded_ceph import record
 from tests.support.snapshots import diagnosis_of, found, target, unmapped
 
 if TYPE_CHECKING:
@@ -159,6 +160,45 @@ def test_mgr_with_an_rbd_task_belongs_to_its_image(pair: Pair) -> None:
     assert (certain[1]["kind"], certain[1]["probableKind"]) == ("mgr", None)
     assert certain[1]["reasons"] == ["ceph-mgr x (flatten)"]
     assert (probable[1]["kind"], probable[1]["probableKind"]) == ("librbd", "mgr")
+
+
+def test_image_that_a_clone_keeps_in_the_trash_is_removed_after_a_flatten(pair: Pair) -> None:
+    """ceph-csi deletes a volume so: it moves the image to the trash, and the mgr removes it.
+
+    The mgr tries again every 30 s (TASK_RETRY_INTERVAL of rbd_support).
+    """
+    cluster = pair.primary
+    cluster.create_image("k8s/deleted")
+    cluster.rbd("snap", "create", "--no-progress", "k8s/deleted@one")
+    cluster.rbd("clone", "--rbd-default-clone-format=2", "k8s/deleted@one", "k8s/child")
+    number = json.loads(cluster.rbd("info", "k8s/deleted", "--format", "json"))["id"]
+    cluster.rbd("trash", "mv", "k8s/deleted")
+    cluster.ceph("rbd", "task", "add", "trash", "remove", f"k8s/{number}")
+    kept = _of_trash(cluster)
+    assert "It still has a snapshot: it remains until they are gone." in kept["message"]
+    record("trash-kept-by-a-clone", cluster, "k8s/deleted")
+    shown = kept["commands"][0]["argv"]
+    assert "one" in cluster.rbd(*shown[1:])
+
+    # A snapshot that a clone needs moves to the trash of the image, and still keeps it.
+    cluster.rbd("snap", "rm", "--no-progress", "--pool=k8s", f"--image-id={number}", "--snap=one")
+    assert "It still has a snapshot" in _of_trash(cluster)["message"]
+    assert "trash (user one)" in " ".join(cluster.rbd(*shown[1:]).split())
+    cluster.rbd("flatten", "--no-progress", "k8s/child")
+    wait_until(
+        lambda: number not in cluster.rbd("trash", "ls", "--all", "k8s"),
+        timeout_s=2 * _READY_S,
+        what="the mgr to remove the image",
+        interval_s=1,
+    )
+    gone = ask_who_holds([sys.executable, "-m", "rbdagent"], cluster, "k8s/deleted")
+    assert not gone.stdout
+    assert "child" in cluster.rbd("ls", "k8s").split()
+
+
+def _of_trash(cluster: CephCluster) -> dict[str, Any]:
+    answer = asked([sys.executable, "-m", "rbdagent"], cluster, "k8s/deleted")
+    return next(found for found in answer["findings"] if found["code"] == "RBD302")
 
 
 def test_pool_at_its_quota_is_read_by_its_name(pair: Pair) -> None:
