@@ -204,7 +204,9 @@ def test_interrupt_before_the_command_runs_ends_it(tmp_path: Path, started: Sequ
     """The process reads it at once after the request, while its child begins."""
     prepared = Prepared(tmp_path, started=started)
     arguments = ["who-holds", "pvc/shop/data", "--from", "-"]
-    request = protocol.Request(protocol.identity(), arguments, dict(os.environb), ["utf-8", "strict"] * 3)
+    request = protocol.Request(
+        protocol.identity(), arguments, dict(os.environb), ["utf-8", "strict"] * 3
+    )
     packed = request.packed()
     read, write = os.pipe()
     there = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)

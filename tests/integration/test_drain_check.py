@@ -1,4 +1,4 @@
-"""`rbdagent drain-check` and the eviction API: what it says of a drain happens.
+"""`rbdagent drain-check` and the eviction API: a drain ends as it reports.
 
 The controllers, Ceph and the API server are real, the kubelet of the node is played, and the test
 writes what the agent there would publish. RBDAGENT_RECORD=1 writes tests/fixtures/drain again.
@@ -39,7 +39,7 @@ _BUDGETS: Final = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
 class Answer(NamedTuple):
-    """What the check says."""
+    """What the check reports."""
 
     code: int
     items: list[tuple[str, str]]
@@ -115,7 +115,7 @@ class Drained:
         )
 
     def evict(self) -> str:
-        """Ask the API server for the eviction, as kubectl drain does; return what it says."""
+        """Ask the API server for the eviction, as kubectl drain does; return its answer."""
         administrator = self.lab.control_plane.laptop()
         return administrator.run(
             "kubectl", "drain", NODE, "--force", "--timeout=3s", "--delete-emptydir-data"

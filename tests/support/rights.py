@@ -19,7 +19,7 @@ class Right(NamedTuple):
 
     @property
     def refusal(self) -> str:
-        """What the API server says without it."""
+        """What the API server answers without it."""
         return f'cannot {self.verb} resource "{self.resource}"'
 
     @property
