@@ -250,6 +250,7 @@ _WORKLOAD: Final = {
 }
 _KINDS: Final[dict[str, tuple[str, Json]]] = {
     "csinode": ("CSINode", {"spec": {"drivers": []}}),
+    "daemonset": ("DaemonSet", {"spec": _WORKLOAD}),
     "deployment": ("Deployment", {"spec": _WORKLOAD}),
     "lease": ("Lease", {"spec": {}}),
     "node": ("Node", {}),
