@@ -86,9 +86,10 @@ _AT_ONCE = {
     "e2e": 4,
 }
 """Tests that run at the same time; ``-n 0`` among a tier's arguments runs them one by one."""
-_HANGS_AFTER_S = 900
+_HANGS_AFTER_S = 1800
 """A test that takes this long waits for something that never comes: it fails and shows where. The
-longest takes a fifth of it. `soak` and `fuzz` have no such limit."""
+longest takes a fifth of it, and half of it on a slow machine beside other work. `soak` and `fuzz`
+have no such limit."""
 _LAB_MEMORY_GIB = 6
 _SITE = CHECKOUT / "site"
 _FIRST_LAB = ("--lab", "first", "-n", "4")
