@@ -13,6 +13,7 @@ from tests.support.rows import each_row
 STATES: Final = {
     "osd-paused": ("RBD905", "rbd_id.placed is in PG 1.7, whose primary is osd.0"),
     "osd-down": ("RBD905", "rbd_id.placed is in PG 1.7, which no OSD serves"),
+    "trash-kept-by-a-clone": ("RBD302", "It still has a snapshot"),
 }
 """Recording -> code and words of the finding that explains it."""
 UNDETERMINED: Final = "RBD119"
