@@ -107,6 +107,10 @@ def ask(*arguments: str, state_dir: Path, **environment: str) -> subprocess.Comp
     )
 
 
+def _reads_a_pipe(pid: int) -> bool:
+    return "pipe_read" in Path(f"/proc/{pid}/wchan").read_text()
+
+
 @contextlib.contextmanager
 def waiting(
     prepared: Prepared, started: Sequence[str] = INTERRUPTED
@@ -122,7 +126,7 @@ def waiting(
     )
     with command:
         try:
-            wait_until(lambda: prepared.children, "the child runs")
+            wait_until(lambda: any(map(_reads_a_pipe, prepared.children)), "the child to wait")
             yield command
         finally:
             # Without it, the end of the block would wait for a command that a test left.
