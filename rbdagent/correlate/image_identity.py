@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from rbdagent.model import (
     ClusterView,
+    CsiImageMeta,
     EntityAddress,
     ImageIdentity,
     ImageView,
@@ -126,6 +127,19 @@ def staging_on(node: NodeView | None) -> tuple[StagingDirectory, ...]:
     """Return the observed staging directories of a node."""
     kubelet = None if node is None else node.kubelet
     return observed_of(kubelet.staging) if isinstance(kubelet, KubeletView) else ()
+
+
+def stashes_of(
+    handle: str, node: NodeView | None, *, driver: str | None = None
+) -> tuple[CsiImageMeta, ...]:
+    """Return ceph-csi's stashes of a volume handle on a node, if given, of one driver."""
+    return tuple(
+        directory.stash
+        for directory in staging_on(node)
+        if directory.volume_handle == handle
+        and (driver is None or directory.driver in {None, driver})
+        and isinstance(directory.stash, CsiImageMeta)
+    )
 
 
 def pod_volumes_on(node: NodeView | None) -> tuple[PodVolumeDirectory, ...]:

@@ -31,6 +31,7 @@ from rbdagent.model import (
     CSINode,
     EntityAddress,
     ImageIdentity,
+    ImageSpec,
     ImageView,
     KubeEvent,
     KubeView,
@@ -73,6 +74,8 @@ another node's client: it must not replace the report of that node.
 """
 _KEPT: Final = "kept"
 """The attribute of a view that has the results of :func:`once`, by their functions."""
+_REPORTED: Final = "reported_specs"
+"""The attribute of a view that has the result of :func:`reported_specs`."""
 ClusterClient = tuple[ClientKey, str | None]
 """A client, and the fsid of its cluster."""
 
@@ -129,6 +132,23 @@ def once(view: _V, function: Callable[[_V], _T]) -> _T:
     if function not in kept:
         kept[function] = function(view)
     return kept[function]
+
+
+def reported_specs(view: KubeView) -> dict[str, list[ImageSpec]]:
+    """Return the images that agents report, by the PV that they name.
+
+    They are kept with this view alone: one that is derived from it may have other reports.
+    """
+    kept = vars(view)
+    if _REPORTED not in kept:
+        kept[_REPORTED] = by_each(
+            (mapping.persistent_volume, mapping.spec)
+            for report in observed_of(view.published)
+            for mapping in observed_of(report.mappings)
+            if mapping.persistent_volume is not None and mapping.spec is not None
+        )
+    found: dict[str, list[ImageSpec]] = kept[_REPORTED]
+    return found
 
 
 def with_ceph(index: Index, ceph: CephView | None) -> Index:

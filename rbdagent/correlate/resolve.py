@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from rbdagent.correlate.image_identity import (
     identity_of_mapping,
     pod_volumes_on,
-    staging_on,
+    stashes_of,
     volume_image,
 )
 from rbdagent.correlate.index import derived_view, index_of, keys_of_volume, kube_index, node_index
 from rbdagent.correlate.names import key_of
 from rbdagent.correlate.views import with_namespace
 from rbdagent.model import (
-    CsiImageMeta,
     CsiSource,
     ImageIdentity,
     ImageSpec,
@@ -155,19 +154,11 @@ def _images_of_name(name: str, node: NodeView | None) -> list[ImageIdentity]:
 
 def _images_of_handle(handle: str, node: NodeView | None) -> list[ImageIdentity]:
     """Resolve a handle without its PV: by the stash, by the cookie of an nbd, by the pool id."""
-    found = [ImageIdentity(spec=stash.spec, fsid=None) for stash in _stashes_of(handle, node)]
+    found = [ImageIdentity(spec=stash.spec, fsid=None) for stash in stashes_of(handle, node)]
     for mapping in node_index(node).mappings:
         if mapping.nbd is not None and mapping.nbd.backend == handle:
             found += _images_of_devices([mapping])
     return found or _image_by_handle_text(handle)
-
-
-def _stashes_of(handle: str, node: NodeView | None) -> list[CsiImageMeta]:
-    return [
-        directory.stash
-        for directory in staging_on(node)
-        if directory.volume_handle == handle and isinstance(directory.stash, CsiImageMeta)
-    ]
 
 
 def _image_by_handle_text(handle: str) -> list[ImageIdentity]:

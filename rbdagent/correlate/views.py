@@ -12,13 +12,12 @@ from rbdagent.correlate.image_identity import (
     in_namespace,
     merged,
     same_image,
-    staging_on,
+    stashes_of,
 )
-from rbdagent.correlate.index import ceph_index, node_index
+from rbdagent.correlate.index import ceph_index, node_index, reported_specs
 from rbdagent.model import (
     CephView,
     ClusterView,
-    CsiImageMeta,
     CsiSource,
     ImageIdentity,
     ImagePresence,
@@ -69,19 +68,15 @@ def _specs_mapped_for(
     """Yield the images in ceph-csi's stashes, of devices at the PV's paths, and of reports."""
     if volume is None or not isinstance(volume.source, CsiSource):
         return
-    driver, handle = volume.source.driver, volume.source.volume_handle
-    for directory in staging_on(node):
-        is_its_own = directory.volume_handle == handle and directory.driver in {None, driver}
-        if is_its_own and isinstance(directory.stash, CsiImageMeta):
-            yield directory.stash.spec
+    handle = volume.source.volume_handle
+    for stash in stashes_of(handle, node, driver=volume.source.driver):
+        yield stash.spec
     for word in (volume.name, staging_hash(handle)):
         for mapping in node_index(node).directories.devices.get(word, ()):
             if not isinstance(mapping.spec, NotObserved):
                 yield mapping.spec
-    for report in () if kube is None else observed_of(kube.published):
-        for reported in observed_of(report.mappings):
-            if reported.persistent_volume == volume.name and reported.spec is not None:
-                yield reported.spec
+    if kube is not None:
+        yield from reported_specs(kube).get(volume.name, ())
 
 
 def copies_with(fsid: str, ceph: CephView | None) -> tuple[ClusterView, ...]:
