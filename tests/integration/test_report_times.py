@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -24,61 +25,66 @@ if TYPE_CHECKING:
     from tests.lab.controlplane import ControlPlane
 
 Json = dict[str, Any]
-NODE: Final = "clock-1"
 NAMESPACE: Final = "default"
-PATH: Final = f"{RBD_NODES}/{NODE}"
+_NUMBERS: Final = itertools.count(1)
 
 
 @pytest.fixture
-def owner(control_plane: ControlPlane) -> Iterator[Json]:
-    """Create a Node, which owns what its agent writes."""
-    made = control_plane.api.create("/api/v1/nodes", {"metadata": {"name": NODE}})
-    yield owned_by_node(NODE, made["metadata"]["uid"])
-    control_plane.api.delete(f"/api/v1/nodes/{NODE}")
+def agent(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Agent]:
+    """Write as the agent of a Node of this test.
+
+    The garbage collector deletes what the agent wrote some time after the Node is gone: a Node of
+    the same name in the next test would find an object that disappears under it.
+    """
+    name = f"clock-{next(_NUMBERS)}"
+    made = control_plane.api.create("/api/v1/nodes", {"metadata": {"name": name}})
+    yield Agent(control_plane.api, name, owned_by_node(name, made["metadata"]["uid"]), tmp_path)
+    control_plane.api.delete(f"/api/v1/nodes/{name}")
 
 
 class Agent:
     """Sends what an agent's writers send, by a client in the network of the control plane."""
 
-    def __init__(self, api: Api, owner: Json, directory: Path) -> None:
+    def __init__(self, api: Api, node: str, owner: Json, directory: Path) -> None:
         self._api = api
         self._owner = owner
+        self.path = f"{RBD_NODES}/{node}"
+        self._lease_path = f"{lease_list(NAMESPACE)}/{node}"
         access = KubeAccess(kubeconfig=directory / "none", context=None, timeout_s=1)
-        self._publisher = Publisher(access, NODE)
-        self._heartbeat = Heartbeat(access, NODE, namespace=NAMESPACE, interval_s=60)
+        self._publisher = Publisher(access, node)
+        self._heartbeat = Heartbeat(access, node, namespace=NAMESPACE, interval_s=60)
 
     def write(self, ahead: timedelta, *, mapped: int) -> None:
         """Write RBDNode and Lease, with a clock that is ahead."""
         at = f"{datetime.now(UTC) + ahead:%Y-%m-%dT%H:%M:%SZ}"
         status = {"observedAt": at, "leaseNamespace": NAMESPACE, "mapped": mapped}
         body = {"metadata": {"labels": {}}, "status": status}
-        if self._api.find(PATH) is None:
+        if self._api.find(self.path) is None:
             made = self._api.create(RBD_NODES, self._publisher._object(body, self._owner["uid"]))
-            self._api.patch(PATH, {"metadata": _tracked(observation_stored_at(made))})
+            self._api.patch(self.path, {"metadata": _tracked(observation_stored_at(made))})
         else:
-            self._api.patch(PATH, _as_patch(body, {}, known_at=None))
+            self._api.patch(self.path, _as_patch(body, {}, known_at=None))
         spec = self._heartbeat._spec(at)
-        if self._api.find(f"{lease_list(NAMESPACE)}/{NODE}") is None:
+        if self._api.find(self._lease_path) is None:
             made = self._heartbeat._object({"metadata": {}, "spec": spec}, self._owner["uid"])
             self._api.create(lease_list(NAMESPACE), made)
         else:
-            self._api.patch(f"{lease_list(NAMESPACE)}/{NODE}", {"spec": spec})
+            self._api.patch(self._lease_path, {"spec": spec})
 
     def read(self) -> PublishedSummary:
         """Return the RBDNode, dated as readers date it."""
-        renewal = lease(self._api.get(f"{lease_list(NAMESPACE)}/{NODE}"))
-        return dated(rbd_node(self._api.get(PATH)), renewal, timedelta())
+        renewal = lease(self._api.get(self._lease_path))
+        return dated(rbd_node(self._api.get(self.path)), renewal, timedelta())
 
 
 def test_report_is_as_old_as_the_api_server_stored_it(
-    control_plane: ControlPlane, owner: Json, tmp_path: Path
+    control_plane: ControlPlane, agent: Agent
 ) -> None:
-    agent = Agent(control_plane.api, owner, tmp_path)
     for mapped, hours in ((0, 0), (1, 1), (2, 0), (3, -1)):
         before = datetime.now(UTC) - timedelta(seconds=2)
         agent.write(timedelta(hours=hours), mapped=mapped)
         # The label of another writer does not make the report recent, nor hides its time.
-        control_plane.api.patch(PATH, {"metadata": {"labels": {"by": f"another-{mapped}"}}})
+        control_plane.api.patch(agent.path, {"metadata": {"labels": {"by": f"another-{mapped}"}}})
         report = agent.read()
         assert report.lease is None
         assert re.sub(r"\d{3}s", "N", report.undated) == (
@@ -90,13 +96,12 @@ def test_report_is_as_old_as_the_api_server_stored_it(
 
 
 def test_next_write_is_dated_after_the_api_server_stopped_to_record(
-    control_plane: ControlPlane, owner: Json, tmp_path: Path
+    control_plane: ControlPlane, agent: Agent
 ) -> None:
     """It records nothing of an object without managedFields, and any client may remove them."""
-    agent = Agent(control_plane.api, owner, tmp_path)
     agent.write(timedelta(), mapped=0)
-    control_plane.api.patch(PATH, {"metadata": {"managedFields": [{}]}})
-    control_plane.api.patch(PATH, {"status": {"mapped": 1}})
+    control_plane.api.patch(agent.path, {"metadata": {"managedFields": [{}]}})
+    control_plane.api.patch(agent.path, {"status": {"mapped": 1}})
     assert agent.read().undated == "the API server does not show when it stored the report"
     agent.write(timedelta(seconds=2), mapped=2)
     assert agent.read().undated == ""
