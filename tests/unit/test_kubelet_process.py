@@ -129,6 +129,14 @@ def test_process_with_an_unreadable_property_may_be_kubelet(
     assert doubt(tree) == f"process 70 (kubelet): {reason}"
 
 
+def test_process_of_which_nothing_was_read_may_be_kubelet(tree: Tree) -> None:
+    """Assert doubt: a busy node has processes that are not observed in time."""
+    (tree.root / "proc" / "60" / "stat").mkdir(parents=True)
+    assert doubt(tree) == "the state of process 60 cannot be read"
+    tree.process(70, "/usr/bin/kubelet")
+    assert pid(tree) == 70
+
+
 def test_container_process_without_a_pod_may_be_kubelet(tree: Tree) -> None:
     """Assert doubt: Talos runs kubelet in this way, and kubelet does not see what the host sees."""
     tree.process(70, "/usr/bin/kubelet", namespace="container")

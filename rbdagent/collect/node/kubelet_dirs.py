@@ -148,7 +148,8 @@ def find_kubelet(procfs: Path, scan: ProcessScan) -> ProcessEntry | NotObserved 
     cgroup.
 
     Returns:
-        NotObserved if a process may be kubelet but is not certain, None if there is none.
+        NotObserved if a process may be kubelet but is not certain, None if there is none. A process
+        of which nothing was read may be kubelet.
     """
     host = {namespace.key for namespace in scan.namespaces if namespace.is_host}
     found: list[ProcessEntry] = []
@@ -166,6 +167,8 @@ def find_kubelet(procfs: Path, scan: ProcessScan) -> ProcessEntry | NotObserved 
             doubts.append(NotObserved(reason=f"{named(entry.ref)}: {doubt}"))
     if found:
         return max(found, key=lambda entry: entry.ticks)
+    if not doubts and scan.unknown:
+        return NotObserved(reason=scan.unknown[0])
     return doubts[0] if doubts else None
 
 
