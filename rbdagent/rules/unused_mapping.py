@@ -44,6 +44,7 @@ from rbdagent.verdicts.evidence import (
     Evidence,
     evidence_of,
     foreign_mounts,
+    kubelets_loops_alone,
     pins,
     processes_on,
     users_without_pod,
@@ -105,7 +106,9 @@ def pinned(context: RuleContext) -> Iterator[Finding]:
         holder = holder_verdict.holder
         found = evidence_of(holder)
         kept = pins(found, holder) if holder.mapping is not None else ()
-        if not kept:
+        # kubelet has yet to detach its own loop device, however long a pod waits: RBD724 says it.
+        is_kubelets = holder.in_volumes_in_use and kubelets_loops_alone(found, holder)
+        if not kept or (is_kubelets and holder_verdict.verdict is Verdict.STAGED):
             continue
         after, recovery = once_released(holder)
         devices = strange_devices(holder)

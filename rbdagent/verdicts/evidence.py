@@ -150,6 +150,12 @@ def is_kubelets_loop(device: BlockHolder) -> bool:
     return device.kind is BlockHolderKind.LOOP and _OF_KUBELET in device.label
 
 
+def kubelets_loops_alone(found: Evidence, holder: Holder) -> tuple[BlockHolder, ...]:
+    """Return kubelet's own loop devices on the volume; empty if anything else keeps it busy too."""
+    own = tuple(device for device in found.stacked if is_kubelets_loop(device))
+    return own if len(pins(found, holder)) == len(own) else ()
+
+
 def _is_own_luks(stacked: BlockHolder, *, has_mounts: bool) -> bool:
     """Return whether the CSI driver created it. If its kind is unknown, it must also be mounted."""
     if not stacked.label.startswith(MAPPER_PREFIX):

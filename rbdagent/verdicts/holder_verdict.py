@@ -46,6 +46,7 @@ from rbdagent.verdicts.evidence import (
     block_holder_text,
     evidence_of,
     is_kubelets_loop,
+    kubelets_loops_alone,
     lost_processes,
     mount_text,
     own_processes,
@@ -427,9 +428,8 @@ def released_by_kubelet(context: HolderContext) -> RungResult | None:
     found, holder = context.found, context.holder
     if holder.in_volumes_in_use is not True or isinstance(holder.pods, NotObserved):
         return None
-    own = [device for device in found.stacked if is_kubelets_loop(device)]
-    others = len(pins(found, holder)) - len(own)
-    if not own or others or kubelet_process(context.snapshot) is None:
+    own = kubelets_loops_alone(found, holder)
+    if not own or kubelet_process(context.snapshot) is None:
         return None
     return RungResult(
         verdict=Verdict.STAGED,

@@ -244,7 +244,7 @@ def test_device_that_only_the_kernel_holds_is_no_error_while_kubelet_unstages_it
     in_use = (f"kubernetes.io/csi/{DRIVER}^{HANDLE}",)
     for mapped, listed, pods, severity in (
         (traces, in_use, (), Severity.INFO),
-        ({"holders": (loop,)}, in_use, (), Severity.INFO),
+        ({**traces, "holders": (loop,)}, in_use, (), Severity.INFO),
         (traces, (), (), Severity.ERROR),
         (traces, in_use, (WAITING,), Severity.ERROR),
         ({**traces, "openers": UNSEEN}, in_use, (), Severity.ERROR),
@@ -254,6 +254,21 @@ def test_device_that_only_the_kernel_holds_is_no_error_while_kubelet_unstages_it
         nodes = (node("worker-1", volumes_in_use=listed), node("worker-2"))
         seen = world(mapped=mapped, in_kube={"nodes": nodes, "pods": pods})
         assert found(seen, "RBD102").severity is severity, (mapped, listed, pods)
+
+
+def test_kubelets_own_loop_device_alone_keeps_nothing_open_while_kubelet_lists_the_volume() -> None:
+    """Assert this of a busy node as well: kubelet is slow, and openers are not observed in time."""
+    path = f"/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/{PV}/dev/a-former-pod"
+    loop = BlockHolder(kind=BlockHolderKind.LOOP, name="loop0", label=path)
+    nodes = (
+        node("worker-1", volumes_in_use=(f"kubernetes.io/csi/{DRIVER}^{HANDLE}",)),
+        node("worker-2"),
+    )
+    for openers in ((), UNSEEN):
+        for pods in ((), (WAITING,)):
+            mapped = {"holders": (loop,), "openers": openers}
+            seen = world(mapped=mapped, in_kube={"nodes": nodes, "pods": pods})
+            assert "RBD102" not in codes(seen), (openers, pods)
 
 
 def test_request_while_a_volume_follows_its_pod_is_no_hang() -> None:
