@@ -788,10 +788,18 @@ def _ceph(
         question = images, known, deadline
         answer = begun.answer(question, deadline + _EXTRA_S, meanwhile=meanwhile)
     except TimeoutError:
-        reason, hint = "Ceph: no answer in time", "ceph -s shows whether the cluster answers at all"
+        return None, Source(
+            state=SourceState.FAILED,
+            reason="Ceph: no answer in time",
+            hint="ceph -s shows whether the cluster answers at all",
+            timed_out=True,
+        )
     except WorkerExitedError:
-        reason = "Ceph: the process that queried it ended without an answer"
-        hint = "stderr has its last output; librados or librbd ended it"
+        return None, Source(
+            state=SourceState.FAILED,
+            reason="Ceph: the process that queried it ended without an answer",
+            hint="stderr has its last output; librados or librbd ended it",
+        )
     except Exception as error:  # noqa: BLE001 - as above
         return None, failed(error, CEPH)
     else:
@@ -800,7 +808,6 @@ def _ceph(
             # drops requests that hang.
             begun.end()
         return answer
-    return None, Source(state=SourceState.FAILED, reason=reason, hint=hint)
 
 
 def _is_incomplete(source: Source) -> bool:

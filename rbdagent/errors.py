@@ -58,4 +58,11 @@ class NotFoundError(RbdagentError):
 
 
 class SourceError(RbdagentError):
-    """A source (node, Ceph, Kubernetes) could not be observed; the hint states what would help."""
+    """A source (node, Ceph, Kubernetes) could not be observed; the hint states what would help.
+
+    ``timed_out`` is whether Ceph gave no answer in time.
+    """
+
+    def __init__(self, message: str, *, hint: Sentence = "", timed_out: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.timed_out = timed_out

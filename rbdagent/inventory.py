@@ -107,6 +107,7 @@ def _answer(
         return NotObserved(
             reason="Ceph: no answer in time",
             hint="ceph -s shows whether the cluster answers at all; a longer --timeout may help",
+            timed_out=True,
         )
     except WorkerExitedError:
         return NotObserved(

@@ -50,7 +50,7 @@ def as_source_error(error: BaseException, subject: str) -> SourceError:
 def not_observed(error: BaseException, subject: str) -> NotObserved:
     """Return a NotObserved with the reason."""
     found = as_source_error(error, subject)
-    return NotObserved(reason=str(found), hint=found.hint)
+    return NotObserved(reason=str(found), hint=found.hint, timed_out=found.timed_out)
 
 
 def gaps_in(facts: Iterable[tuple[str, object]]) -> tuple[Gap, ...]:
@@ -63,4 +63,9 @@ def gaps_in(facts: Iterable[tuple[str, object]]) -> tuple[Gap, ...]:
 def failed(error: BaseException, subject: str) -> Source:
     """Return the state of a failed source with the reason."""
     found = as_source_error(error, subject)
-    return Source(state=SourceState.FAILED, reason=str(found), hint=found.hint)
+    return Source(
+        state=SourceState.FAILED,
+        reason=str(found),
+        hint=found.hint,
+        timed_out=found.timed_out,
+    )

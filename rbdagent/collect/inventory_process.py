@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
-from rbdagent.collect.failure import failed
+from rbdagent.collect.failure import not_observed
 from rbdagent.collect.monitors import with_monitors
 from rbdagent.collect.worker import Worker
 from rbdagent.model import Gap, NotObserved
@@ -76,9 +76,7 @@ def answers(
     try:
         reader = InventoryReader(with_monitors(clusters, lists, {}))
     except Exception as error:  # noqa: BLE001 - reported as the reason why nothing is listed
-        source = failed(error, CEPH)
-        missing = NotObserved(reason=source.reason, hint=source.hint)
-        return partial(_nothing, missing)
+        return partial(_nothing, not_observed(error, CEPH))
 
     def answer(question: ListPools | ReadFacts) -> Listing | Facts:
         try:
@@ -89,8 +87,7 @@ def answers(
                 reader.journal(question.journal, question.deadline),
             )
         except Exception as error:  # noqa: BLE001 - as above
-            source = failed(error, CEPH)
-            return _nothing(NotObserved(reason=source.reason, hint=source.hint), question)
+            return _nothing(not_observed(error, CEPH), question)
 
     return answer
 

@@ -50,6 +50,8 @@ class NotObserved(Stored, frozen=True, kw_only=True, tag=True):
     """The attempt, its object, and the result, in one line."""
     hint: str = ""
     """What makes the fact observable: a Linux capability, a Ceph cap, a permission, a command."""
+    timed_out: bool = False
+    """Whether Ceph gave no answer in time."""
 
 
 NOT_REQUESTED: Final = NotObserved(reason="not requested")
@@ -124,6 +126,8 @@ class Source(Stored, frozen=True, kw_only=True):
     reason: str = ""
     """Why the source failed or was skipped; empty if it was observed."""
     hint: str = ""
+    timed_out: bool = False
+    """Whether Ceph gave no answer in time."""
     gaps: tuple[Gap, ...] = ()
     took_s: float | None = None
     """Seconds until the source answered; None if it was not queried."""

@@ -26,6 +26,11 @@ _OUTPUT: Final = re.compile(r"\b[Oo]utput:")
 """Before the output of mount, mkfs, rbd or resize2fs in messages of ceph-csi and mount-utils."""
 
 
+def begun(text: str) -> str:
+    """Return a text with a capital letter, as a sentence begins; its other letters stay."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def brief(sentence: str) -> str:
     """Return a sentence whose quotations have at most 300 characters, without usual prefixes."""
     return with_quotations(sentence, _brief)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.codes import Code
@@ -21,6 +20,7 @@ from rbdagent.model import (
     Words,
     stated,
 )
+from rbdagent.parse.brief import begun
 from rbdagent.rules.context import Rule, RuleContext, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.placement import waiting_for
@@ -134,7 +134,7 @@ def other_machine(context: RuleContext) -> Iterator[Finding]:
         Subject.of_node(other.is_node or other.node_name),
         stated(
             "{reason}. Its mappings count as not observed.",
-            reason=f"{other.reason[0].upper()}{other.reason[1:]}",
+            reason=begun(other.reason),
         ),
         evidence=(
             f"/proc/sys/kernel/random/boot_id: {other.boot_id}",
@@ -169,10 +169,6 @@ def clusters(context: RuleContext) -> Iterator[Finding]:
         )
 
 
-_SILENCE: Final = r"\bno (?:monitor answered|answer)\b"
-"""Matches only the reasons of sources and facts that had no answer in time."""
-
-
 def silence(context: RuleContext) -> Iterator[Finding]:
     """Report RBD905: the effect on this volume if Ceph did not answer in time."""
     image, late = context.volume.image, _late(context)
@@ -201,17 +197,17 @@ def _late(context: RuleContext) -> NotObserved | Source | None:
     """Return the first source or fact of the image's cluster for which no answer came in time."""
     source, view = context.snapshot.sources.ceph, context.volume.image_view
     if source.state is SourceState.FAILED:
-        return source if re.search(_SILENCE, source.reason) else None
+        return source if source.timed_out else None
     if view is not None:
         facts = (view.watchers, view.presence)
         late = (fact for fact in facts if isinstance(fact, NotObserved))
-        return next((fact for fact in late if re.search(_SILENCE, fact.reason)), None)
+        return next((fact for fact in late if fact.timed_out), None)
     fsid = None if context.volume.image is None else context.volume.image.fsid
     if cluster_with(fsid, context.snapshot) is not None:
         return None
     # Nothing is known about a cluster that failed, not even its fsid.
     unnamed = [view for view in ceph_index(context.snapshot.ceph).clusters if view.fsid is None]
-    return next((view.source for view in unnamed if re.search(_SILENCE, view.source.reason)), None)
+    return next((view.source for view in unnamed if view.source.timed_out), None)
 
 
 def gaps(context: RuleContext) -> Iterator[Finding]:

@@ -30,6 +30,7 @@ from rbdagent.model import (
     observed_of,
     stated,
 )
+from rbdagent.parse.brief import begun
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules import provisioner as provisioning
@@ -832,7 +833,7 @@ def controller_down(context: RuleContext) -> Iterator[Finding]:
         stated(
             "{} does not work: {evidence}. Until it does, nothing is bound, released or handed "
             "to a provisioner.",
-            f"{BINDER[0].upper()}{BINDER[1:]}",
+            begun(BINDER),
             evidence=evidence[0],
         ),
         evidence=evidence,

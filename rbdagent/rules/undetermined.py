@@ -26,6 +26,7 @@ from rbdagent.model import (
     observed_of,
     stated,
 )
+from rbdagent.parse.brief import begun
 from rbdagent.parse.foreign import foreign, foreign_name
 from rbdagent.rules.context import (
     Rule,
@@ -224,7 +225,7 @@ def _remedy_of_unknown(holder: Holder, context: RuleContext) -> str:
         named = "; ".join(f"{one.node}, because {' and '.join(one.dated)}" for one in found)
         find = f"Check these nodes first: {named}. If no mapping there is of this client, {find}"
     else:
-        find = find[0].upper() + find[1:]
+        find = begun(find)
     return (
         f"{find} Release the image there: end what uses it, and then unmap it. The watch of a "
         "machine that is off ends after 30 s."

@@ -446,6 +446,7 @@ def test_a_hung_osd_is_not_observed_but_the_monitors_are(ceph: CephCluster) -> N
     assert view is not None
     (image,) = view.clusters[0].images
     assert isinstance(image.watchers, NotObserved)
+    assert image.watchers.timed_out
     assert isinstance(view.clusters[0].blocklist, tuple)
     wait_until(lambda: "img" not in ceph.rbd("ls", "k8s"), timeout_s=30, what="the OSD to go on")
 

@@ -101,18 +101,21 @@ from tests.support.snapshots import (
 )
 
 
-def _failed(reason: str) -> Source:
-    return Source(state=SourceState.FAILED, reason=reason, hint="ceph -s")
+def _failed(reason: str, *, timed_out: bool = True) -> Source:
+    return Source(state=SourceState.FAILED, reason=reason, hint="ceph -s", timed_out=timed_out)
 
 
-def _without_ceph(reason: str) -> Snapshot:
-    return world(ceph=None, sources=replace(snapshot().sources, ceph=_failed(reason)))
+def _without_ceph(reason: str, *, timed_out: bool = True) -> Snapshot:
+    failed = _failed(reason, timed_out=timed_out)
+    return world(ceph=None, sources=replace(snapshot().sources, ceph=failed))
 
 
 SILENT_CLUSTER: Final = cluster(
     name="b", fsid=None, images=(), source=_failed("b: no answer in time")
 )
-NO_ANSWER: Final = NotObserved(reason=f"{SPEC}: no answer within 10 s", hint="ceph health detail")
+NO_ANSWER: Final = NotObserved(
+    reason=f"{SPEC}: no answer within 10 s", hint="ceph health detail", timed_out=True
+)
 REPORTED["RBD905"] = {
     "no monitor": _without_ceph("ceph: client.rbdagent: no monitor answered within 10 s"),
     "no cluster": _without_ceph("ceph: no answer in time"),
@@ -126,7 +129,9 @@ REPORTED["RBD905"] = {
     ),
 }
 ANSWERED: Final = {
-    "refused": _without_ceph("ceph: client.rbdagent was refused: its key is wrong"),
+    "refused": _without_ceph(
+        "ceph: client.rbdagent was refused: its key is wrong", timed_out=False
+    ),
     "skipped": world(ceph=None),
     "its image was refused": world(
         of_image={

@@ -587,6 +587,7 @@ def test_image_is_not_gone_if_its_journal_cannot_be_read(
     (found,) = views(observe(tmp_path, [identity(f"csi-vol-{UUID}", image_id=None)])[0])
     assert isinstance(found.presence, NotObserved)
     assert "no answer within 2.5 s" in found.presence.reason
+    assert found.presence.timed_out
 
 
 def test_image_without_a_readable_journal_is_found_by_its_id(

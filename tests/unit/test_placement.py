@@ -14,7 +14,7 @@ from tests.support.snapshots import diagnosis_of, unmapped
 if TYPE_CHECKING:
     from rbdagent.model import Finding, Snapshot
 
-LATE: Final = NotObserved(reason="k8s/x: no answer within 5 s")
+LATE: Final = NotObserved(reason="k8s/x: no answer within 5 s", timed_out=True)
 PLACE: Final = Placement(name="rbd_header.1", group="1.6", acting=(3, 4))
 NO_OSD: Final = replace(PLACE, acting=())
 DOWN: Final = HealthCheck(

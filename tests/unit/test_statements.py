@@ -22,8 +22,8 @@ READERS: Final = ("report", "lifecycle", "agent", "cli")
 """The packages that print statements."""
 MAKERS: Final = ("rules", "verdicts", "unmap")
 """The packages that make statements and reasons, and never print them."""
-RENDERED: Final = frozenset({"message", "cause", "consequence"})
-"""The properties of a finding that are text."""
+RENDERED: Final = frozenset({"message", "cause", "consequence", "reason"})
+"""The properties of a finding, a source and a fact that are text."""
 SEARCHES: Final = frozenset(
     {
         "count", "endswith", "find", "findall", "finditer", "fullmatch", "index", "match",
@@ -247,6 +247,7 @@ def is_printed(node: ast.AST) -> bool:
         "finding.message[:5]",
         "'lingers' in verdict.reasons[0]",
         "finding.evidence[0].startswith('x')",
+        "re.search('no answer', source.reason)",
     ],
 )
 def test_search_is_found(source: str) -> None:

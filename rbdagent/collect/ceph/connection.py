@@ -213,6 +213,7 @@ class Cluster:
                 return SourceError(
                     f"{client}: no monitor answered within {self.access.timeout_s:g} s",
                     hint=reach_cure(self.access),
+                    timed_out=True,
                 )
             case Fault.BLOCKLISTED:
                 return self.refused(client, None)
@@ -353,6 +354,7 @@ class Cluster:
             return SourceError(
                 f"{self.access.name}: no answer to {prefix!r} within {self.access.timeout_s:g} s",
                 hint=reach_cure(self.access),
+                timed_out=True,
             )
         if fault is Fault.NOT_KNOWN and prefix != _VERSION:
             self._check_version()
@@ -510,6 +512,7 @@ def osd_error(cluster: Cluster, subject: str, error: Exception, more: str) -> So
             return SourceError(
                 f"{subject}: no answer within {cluster.access.timeout_s:g} s",
                 hint=silence_cure(cluster),
+                timed_out=True,
             )
         case Fault.DENIED:
             return SourceError(

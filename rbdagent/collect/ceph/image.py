@@ -85,7 +85,7 @@ class UnansweredError(SourceError):
 
     def __init__(self, error: SourceError, placement: Placement | NotObserved) -> None:
         """Take over the text and the hint of an error."""
-        super().__init__(str(error), hint=error.hint)
+        super().__init__(str(error), hint=error.hint, timed_out=error.timed_out)
         self.placement = placement
 
 

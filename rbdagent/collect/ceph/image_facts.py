@@ -117,7 +117,9 @@ def _facts_or_gap(
     if answer == "removed":
         return None
     if answer is None:
-        return NotObserved(reason=f"{image.spec}: no answer in time", hint=silence_cure(cluster))
+        return NotObserved(
+            reason=f"{image.spec}: no answer in time", hint=silence_cure(cluster), timed_out=True
+        )
     if isinstance(answer, (cluster.rbd.Error, cluster.rados.Error)):
         error = image_error(cluster, image.spec, answer)
         return NotObserved(reason=str(error), hint=error.hint)

@@ -151,9 +151,11 @@ _Begun = Callable[[float], list[_Connected | BaseException | None]]
 
 def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
     if error is None:
-        error = SourceError(f"{access.name}: no answer in time", hint=reach_cure(access))
+        error = SourceError(
+            f"{access.name}: no answer in time", hint=reach_cure(access), timed_out=True
+        )
     source = failed(error, access.name)
-    missing = NotObserved(reason=source.reason, hint=source.hint)
+    missing = NotObserved(reason=source.reason, hint=source.hint, timed_out=source.timed_out)
     return ClusterView(
         name=access.name,
         source=source,
@@ -168,8 +170,11 @@ def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
 def _source(views: Sequence[ClusterView]) -> Source:
     failed = [view for view in views if view.source.state is SourceState.FAILED]
     if views and len(failed) == len(views):
-        first = failed[0].source
-        return replace(first, reason="; ".join(view.source.reason for view in failed))
+        return replace(
+            failed[0].source,
+            reason="; ".join(view.source.reason for view in failed),
+            timed_out=any(view.source.timed_out for view in failed),
+        )
     gaps = [
         Gap(fact=f"cluster {view.name}", reason=view.source.reason, hint=view.source.hint)
         for view in failed
@@ -242,6 +247,7 @@ def _view_or_gap(
         missing = NotObserved(
             reason=f"{image.spec}: no answer in time",
             hint=silence_cure(cluster),
+            timed_out=True,
         )
     elif isinstance(answer, NoPoolError):
         return None

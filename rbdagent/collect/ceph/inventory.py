@@ -114,7 +114,7 @@ def _entry(key: JournalKey, answer: object) -> JournalEntry | NotObserved | None
     subject = f"the journal of pool {key.pool}"
     if isinstance(answer, BaseException):
         return not_observed(answer, subject)
-    return NotObserved(reason=f"{subject}: no answer in time")
+    return NotObserved(reason=f"{subject}: no answer in time", timed_out=True)
 
 
 def _late(access: CephAccess, answer: object, fact: str) -> Gap:

@@ -240,10 +240,12 @@ def _missing(
         pool: its argument.
     """
     if answer is None:
-        return NotObserved(reason=f"{subject}: no answer in time", hint=silence_cure(cluster))
+        return NotObserved(
+            reason=f"{subject}: no answer in time", hint=silence_cure(cluster), timed_out=True
+        )
     if isinstance(answer, (cluster.rados.Error, cluster.rbd.Error)):
         error = osd_error(cluster, subject, answer, line_of(command(begin, pool)))
-        return NotObserved(reason=str(error), hint=error.hint)
+        return NotObserved(reason=str(error), hint=error.hint, timed_out=error.timed_out)
     return not_observed(answer, subject)
 
 

@@ -18,6 +18,7 @@ from rbdagent.lifecycle.urgency import (
     waiting_for,
 )
 from rbdagent.model import Command, Severity, TargetKind
+from rbdagent.parse.brief import begun
 from rbdagent.report.text.findings import finding_text, next_text
 from rbdagent.report.text.footer import footer
 from rbdagent.report.text.layout import (
@@ -434,8 +435,7 @@ def coverage(found: ClusterReport, snapshot: Snapshot) -> str:
         verb = "was" if found.others == 1 else "were"
         parts.append(f"{counted(found.others, 'PV')} of other drivers {verb} left out")
     parts += [f"{enumerated(unseen)} were not observed"] if unseen else []
-    sentence = "; ".join(parts)
-    sentence = f"{sentence[:1].upper()}{sentence[1:]}."
+    sentence = f"{begun('; '.join(parts))}."
     if snapshot.ceph is None or not found.volumes:
         return sentence
     queried = {image.spec for cluster in snapshot.ceph.clusters for image in cluster.images}
