@@ -88,7 +88,7 @@ LONGER: Final = {
     "runs_on_a_silent_node": 20,
     "unmount_fails": 19,
     "unmount_fails_before_the_pod_is_gone": 20,
-    # The headline says why a node may have the client; the names of node and volume fill lines.
+    # The headline states why a node may have the client; the names of node and volume fill lines.
     "client_at_an_unknown_address": 22,
     "client_on_a_second_network": 22,
 }
