@@ -64,6 +64,7 @@ from rbdagent.rules.context import (
 from rbdagent.rules.csi_driver import is_not_installed, known_drivers
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.facts import has_logged_no_cause, kernel_line, kernel_log
+from rbdagent.rules.placement import waiting_for
 from rbdagent.rules.pod_events import decisive_pod_event, does_a_pod_start, is_about_hanging_call
 from rbdagent.verdicts.evidence import Evidence, evidence_of, hung_requests, process_text
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, age, age_text, is_young
@@ -512,10 +513,15 @@ def _side(context: RuleContext, hang: _Hang, stuck: tuple[LogEntry, ...]) -> _Si
     if slow is not None and slow.osds and (not maps or maps[0].state == "D"):
         return _of_slow_osds(context, hangs, slow)
     if not answers:
+        places = hang.places[:_MOST_PLACES]
         message = stated(
-            "{} Check Ceph first: when Ceph answers again, the operation completes.", hangs
+            "{}{} Check Ceph first: when Ceph answers again, the operation completes.",
+            hangs,
+            stated(" Its requests wait for {places:and}.", places=places) if places else "",
         )
-        return _Side(message, (_HEALTH,), _OF_A_POD if hang.strange else "")
+        waits = waiting_for(context)
+        find = () if waits is None else waits.commands
+        return _Side(message, (_HEALTH, *find), _OF_A_POD if hang.strange else "")
     if hang.requests or hang.asleep:
         return _of_what_waits(context, hangs, hang, stuck)
     return _unexplained(context, hangs)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rbdagent.collect.ceph.connection import read_health, read_placement
 from rbdagent.model import CephView, HealthCheck, NotObserved, Placement
-from tests.support.snapshots import diagnosis_of, unmapped
+from tests.support.snapshots import diagnosis_of, found, unmapped, world
 
 if TYPE_CHECKING:
     from rbdagent.model import Finding, Snapshot
@@ -64,6 +64,15 @@ def test_placement_group_and_osd_are_named(
     place: Placement | NotObserved, checks: tuple[HealthCheck, ...], words: str
 ) -> None:
     assert f"in time ({words})" in late(place, *checks).message
+
+
+def test_requests_that_hang_name_what_they_wait_for() -> None:
+    """As the kernel lists them, also where the monitors have not noticed the OSD."""
+    requests = {"hung_requests": ("write rbd_data.1",), "hung_at": ("PG 1.9 on osd.3",)}
+    of_image = {"presence": LATE, "watchers": LATE, "placement": PLACE}
+    hangs = found(world(mapped=requests, of_image=of_image), "RBD203")
+    assert "Its requests wait for PG 1.9 on osd.3. Check Ceph first" in hangs.message
+    assert hangs.commands[-1].argv == ("ceph", "osd", "find", "3")
 
 
 def test_line_of_the_group_is_evidence() -> None:
