@@ -106,7 +106,7 @@ def pinned(context: RuleContext) -> Iterator[Finding]:
         holder = holder_verdict.holder
         found = evidence_of(holder)
         kept = pins(found, holder) if holder.mapping is not None else ()
-        # kubelet has yet to detach its own loop device, however long a pod waits: RBD724 reports that.
+        # kubelet has yet to detach its own loop device, however long a pod waits (RBD724).
         is_kubelets = holder.in_volumes_in_use and kubelets_loops_alone(found, holder)
         if not kept or (is_kubelets and holder_verdict.verdict is Verdict.STAGED):
             continue
