@@ -180,6 +180,10 @@ class CephCluster:
             "mirror", "rbd-mirror", "-n", "client.mirror", "--keyring", keyring, env=environment
         )
 
+    def stop_mirror(self) -> None:
+        """Stop the rbd-mirror of this cluster."""
+        self._processes.stop(f"{self.name}-mirror")
+
     def pause_osd(self) -> None:
         """Stop the OSD with a signal: it keeps its connections and answers nothing.
 

@@ -14,6 +14,9 @@ STATES: Final = {
     "osd-paused": ("RBD905", "rbd_id.placed is in PG 1.7, whose primary is osd.0"),
     "osd-down": ("RBD905", "rbd_id.placed is in PG 1.7, which no OSD serves"),
     "trash-kept-by-a-clone": ("RBD302", "It still has a snapshot"),
+    "mirror-not-running": ("RBD135", "The rbd-mirror daemon of this cluster does not run"),
+    "two-primaries": ("RBD134", "is primary in this cluster, and the peer cluster reported at"),
+    "split-brain": ("RBD133", "A resync discards one side: decide which one first"),
 }
 """Recording -> code and words of the finding that explains it."""
 UNDETERMINED: Final = "RBD119"
