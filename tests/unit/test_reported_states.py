@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
+    "ceph-csi-2552": ("RBD780", "has room for 29Gi only"),
+    "ceph-csi-3000": ("RBD753", "its journal has to be replayed"),
+    "kubernetes-104785": ("RBD102", "/usr/bin/cadvisor"),
+    "rook-13306": ("RBD724", "has not released the pod's volumes for 28d"),
+    "velero-7223": ("RBD301", "does not exist"),
     "ceph-csi-5306": ("RBD762", '"Failed to open key file". The log of the CSI node plugin'),
     "ceph-csi-859": ("RBD753", "A mount replays it: this alone is no damage"),
     "ceph-csi-935": ("RBD776", "names no secret for it"),
