@@ -748,7 +748,7 @@ class Recognised(Enum):
     FORMAT_FAILED = (
         # The second text is from the mkfs that ceph-csi runs (recording 25-rollback-failing).
         Code.MKFS_FAILS,
-        r"format of disk|desc = exit status \d{1,3}\s*$",
+        r"format of disk|desc = exit status (?P<status>\d{1,3})\s*$",
         Rank.SYMPTOM,
         Origin(*_MOUNT_UTILS, "mount_linux.go, formatAndMountSensitive"),
         Origin("ceph-csi", "recording 25-rollback-failing", "the event of the pod"),

@@ -188,6 +188,12 @@ def is_plain_xfs(context: RuleContext, _named: dict[str, str]) -> bool:
     return getattr(volume.source, "fs_type", None) == "xfs"
 
 
+def is_raw_block(context: RuleContext, _named: dict[str, str]) -> bool:
+    """Return whether the PV is a raw block device: no file system is made or mounted on it."""
+    volume = context.volume.persistent_volume
+    return volume is not None and volume.volume_mode == "Block"
+
+
 def has_option_ro(context: RuleContext, _named: dict[str, str]) -> bool:
     """Return whether a PV has the mount option ro.
 

@@ -27,10 +27,11 @@ from rbdagent.rules import diagnose
 from tests.support.rows import each_row
 
 if TYPE_CHECKING:
-    from rbdagent.model import Diagnosis
+    from rbdagent.model import Diagnosis, Snapshot
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
+    "ceph-csi-1217": ("RBD762", "it is not mkfs, since the volume is a raw block device"),
     "ceph-csi-2552": ("RBD780", "has room for 29Gi only"),
     "ceph-csi-3000": ("RBD753", "its journal has to be replayed"),
     "kubernetes-104785": ("RBD102", "/usr/bin/cadvisor"),
@@ -344,3 +345,20 @@ def test_kubelet_whose_call_has_not_returned_has_tried() -> None:
     hanging = replace(seen, node=replace(seen.node, logs=replace(seen.node.logs, plugin=plugin)))
     messages = [finding.message for finding in diagnose(correlate(hanging), hanging).findings]
     assert not any("has no try" in message for message in messages)
+
+
+def seen_in(name: str) -> Snapshot:
+    path = FIXTURES / f"{name}.json"
+    return load_snapshot(path.read_text(), where=str(path))
+
+
+def messages_of(seen: Snapshot) -> dict[str, str]:
+    return {finding.code: finding.message for finding in diagnose(correlate(seen), seen).findings}
+
+
+def test_status_of_a_program_is_of_mkfs_on_a_volume_with_a_file_system() -> None:
+    seen = seen_in("ceph-csi-1217")
+    assert seen.kubernetes is not None
+    (made,) = observed_of(seen.kubernetes.persistent_volumes)
+    kube = replace(seen.kubernetes, persistent_volumes=(replace(made, volume_mode="Filesystem"),))
+    assert "no file system can be created" in messages_of(replace(seen, kubernetes=kube))["RBD751"]
