@@ -668,6 +668,13 @@ class Recognised(Enum):
         None,
         Origin(*_KUBE, "pkg/volume/csi/csi_util.go, loadVolumeData"),
     )
+    VOLUME_DATA_DAMAGED = (
+        # After a power failure, the file may be empty: "EOF" (kubernetes#108217).
+        None,
+        r"failed to parse volume data file \[(?P<path>[^\]]{1,500})\]",
+        None,
+        Origin(*_KUBE, "pkg/volume/csi/csi_util.go, loadVolumeData"),
+    )
     UNFORMATTED = (
         Code.EMPTY_IMAGE_READ_ONLY,
         r"cannot mount unformatted disk",

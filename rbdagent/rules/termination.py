@@ -417,6 +417,8 @@ def _not_unmounted(pod: Pod, context: RuleContext) -> Finding:
     line = unmount_error(context, pod.node_name)
     if line is not None and Recognised.VOLUME_DATA_GONE.is_in(line.text):
         return _without_volume_data(pod, line, context)
+    if line is not None and Recognised.VOLUME_DATA_DAMAGED.is_in(line.text):
+        return _without_volume_data(pod, line, context, is_there=True)
     if line is None and _has_no_try(pod, context):
         return _not_tried(pod, context)
     how = (
@@ -538,26 +540,41 @@ _MEND_THE_LINE: Final = (
 )
 
 
-def _without_volume_data(pod: Pod, line: LogEntry, context: RuleContext) -> Finding:
-    """Return RBD724 for a pod whose volume's file is gone: kubelet reads it before an unmount."""
+def _without_volume_data(
+    pod: Pod, line: LogEntry, context: RuleContext, *, is_there: bool = False
+) -> Finding:
+    """Return RBD724 for a pod whose volume's file kubelet cannot read, as before each unmount."""
     return finding(
         Code.UNMOUNT_FAILS,
         Subject.of_pod(pod.ref),
         stated(
             "The containers of {pod} have ended, and kubelet on {node} cannot finish the unmount "
-            "for {age}: its file about the volume, vol_data.json in the pod's directory, is gone, "
+            "for {age}: its file about the volume, vol_data.json in the pod's directory, {state}, "
             "so each try fails.",
             pod=pod.ref,
             node=pod.node_name,
+            state=stated("is empty or damaged" if is_there else "is gone"),
             age=_late(pod, context),
         ),
         waiting=waiters_elsewhere(context, pod.node_name),
         evidence=(f"kubelet at {line.at}: {foreign(line.text)}",),
-        remedy="Restart kubelet on that node: it then finds out from the node itself what is "
-        "mounted. Then run this command again: it names what is left of the volume there.",
+        remedy=_UNMOUNT_BY_HAND if is_there else _LET_IT_FIND_OUT,
         commands=(query_again(context),),
         recovery=Recovery(note="kubelet tries again, and fails in the same way"),
     )
+
+
+_LET_IT_FIND_OUT: Final = (
+    "Restart kubelet on that node: it then finds out from the node itself what is mounted. Then "
+    "run this command again: it names what is left of the volume there."
+)
+# ConstructVolumeSpec (pkg/volume/csi/csi_plugin.go), with which a restarted kubelet finds out what
+# is mounted, reads the same file.
+_UNMOUNT_BY_HAND: Final = (
+    "On that node, `umount` (never lazily) the volume's mount below the pod's directory, then "
+    "restart kubelet. A restart alone does not help: kubelet reads the same file again. Then run "
+    "this command again: it names what is left of the volume there."
+)
 
 
 def _is_nothing_left(pod: Pod, context: RuleContext) -> bool:

@@ -1211,6 +1211,14 @@ QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
             SOURCE,
         ),
     ),
+    Recognised.VOLUME_DATA_DAMAGED: (
+        Quote(
+            "UnmountVolume.NewUnmounter failed for volume: kubernetes.io/csi: unmounter failed to "
+            "load volume data file [/p/mount]: kubernetes.io/csi: failed to parse volume data file "
+            "[/p/vol_data.json]: EOF",
+            SOURCE,
+        ),
+    ),
     Recognised.NO_MONITORS: (
         of_stage(
             "failed to fetch monitor list using clusterID (ceph-of-old): empty monitor list for "

@@ -35,6 +35,7 @@ CAUSES: Final = {
     "ceph-csi-2552": ("RBD780", "has room for 29Gi only"),
     "ceph-csi-3000": ("RBD753", "its journal has to be replayed"),
     "kubernetes-104785": ("RBD102", "/usr/bin/cadvisor"),
+    "kubernetes-108217": ("RBD724", "is empty or damaged, so each try fails"),
     "rook-13306": ("RBD724", "has not released the pod's volumes for 28d"),
     "velero-7223": ("RBD301", "does not exist"),
     "ceph-csi-5306": ("RBD762", '"Failed to open key file". The log of the CSI node plugin'),
@@ -281,6 +282,8 @@ def test_what_a_free_volume_waits_for_comes_before_its_holders(name: str) -> Non
 
 REMEDIES: Final = {
     "ceph-csi-859": "Update ceph-csi: 2.1.0 and newer do not run xfs_repair",
+    "kubernetes-108217": "`umount` (never lazily) the volume's mount below",
+    "kubernetes-116847": "Restart kubelet on that node: it then finds out from the node itself",
     "ceph-csi-935": "Add controllerExpandSecretRef to the PV",
     "k8up-978": "Run the pod of the Job on worker-2 too",
     "rook-2517": "Start kubelet on worker-2",
