@@ -345,9 +345,11 @@ class _Hang(NamedTuple):
 def hanging(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD203 for an operation that hangs, and which side does not answer."""
     event, hang = _hanging_event(context), _hang_here(context)
-    if event is None and not hang.asleep and not hang.requests:
-        return
+    is_silent = event is None and not hang.asleep and not hang.requests
     if networks.is_explained(context):
+        return
+    if is_silent:
+        yield from _hung_by_its_kernel(context)
         return
     stuck = _stuck_tasks(context) if hang.requests else ()
     is_certain = event is not None or hang.is_certain or bool(stuck)
@@ -367,6 +369,51 @@ def hanging(context: RuleContext) -> Iterator[Finding]:
         remedy=side.remedy,
         commands=side.commands,
         severity=None if is_certain else Severity.WARNING,
+    )
+
+
+def _hung_by_its_kernel(context: RuleContext) -> Iterator[Finding]:
+    """Yield RBD203 for what the kernel logged about a device whose requests could not be read.
+
+    Where osdc was read, it decides: the kernel does not log the end of a wait.
+    """
+    unread = {
+        mapping.kernel_name: mapping.hung_requests.reason
+        for holder_verdict in context.holder_verdicts
+        if (mapping := holder_verdict.holder.mapping) is not None
+        and isinstance(mapping.hung_requests, NotObserved)
+    }
+    stuck = [entry for entry in _stuck_tasks(context) if not unread.keys().isdisjoint(entry.names)]
+    if not stuck:
+        return
+    device = next(name for name in stuck[-1].names if name in unread)
+    yield finding(
+        Code.OPERATION_HANGS,
+        Subject.of_volume(context.name),
+        stated(
+            "A process on {node} has waited for more than two minutes for /dev/{device}: the "
+            "kernel logged it at {at}. Whether it still waits was not observed ({reason}). Do not "
+            "kill the processes.",
+            node=context.here,
+            device=device,
+            at=stuck[-1].at,
+            reason=unread[device],
+        ),
+        evidence=tuple(map(kernel_line, stuck)),
+        remedy="The requests of its client in /sys/kernel/debug/ceph/*/osdc decide, read twice: "
+        "one that stays has no answer from the OSD that it names. Then look at that OSD, and at "
+        "the way to it from that node. If none stays, the wait is over.",
+        commands=(
+            command(
+                "grep -r .",
+                "/sys/kernel/debug/ceph",
+                options=("--include=osdc",),
+                node=context.here_if_known,
+            ),
+            _kernel_log(context),
+            _HEALTH,
+        ),
+        severity=Severity.WARNING,
     )
 
 

@@ -37,6 +37,7 @@ CAUSES: Final = {
     "kubernetes-104785": ("RBD102", "/usr/bin/cadvisor"),
     "kubernetes-108217": ("RBD724", "is empty or damaged, so each try fails"),
     "rook-13306": ("RBD724", "has not released the pod's volumes for 28d"),
+    "rook-2547": ("RBD203", "the kernel logged it at"),
     "velero-7223": ("RBD301", "does not exist"),
     "ceph-csi-5306": ("RBD762", '"Failed to open key file". The log of the CSI node plugin'),
     "ceph-csi-859": ("RBD753", "A mount replays it: this alone is no damage"),
@@ -357,6 +358,15 @@ def seen_in(name: str) -> Snapshot:
 
 def messages_of(seen: Snapshot) -> dict[str, str]:
     return {finding.code: finding.message for finding in diagnose(correlate(seen), seen).findings}
+
+
+def test_requests_that_were_read_decide_more_than_the_kernels_line() -> None:
+    """The kernel does not log that a wait has ended."""
+    seen = seen_in("rook-2547")
+    assert seen.node is not None
+    (mapping,) = observed_of(seen.node.mappings)
+    read = replace(seen, node=replace(seen.node, mappings=(replace(mapping, hung_requests=()),)))
+    assert "RBD203" not in messages_of(read)
 
 
 def test_status_of_a_program_is_of_mkfs_on_a_volume_with_a_file_system() -> None:
