@@ -47,7 +47,7 @@ from rbdagent.rules.controller_texts import DELETION
 from rbdagent.rules.driver_version import driver_version
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.error_texts import describe_attachment
-from rbdagent.rules.facts import is_being_torn_down, pool_of_handle
+from rbdagent.rules.facts import is_being_torn_down, is_non_primary, pool_of_handle
 from rbdagent.rules.pod_events import decisive_event, is_about_hanging_call
 from rbdagent.rules.provisioner import provisioner_log_commands, signs_of
 from rbdagent.rules.pv_controller import (
@@ -558,6 +558,8 @@ def _held(context: RuleContext, volume: PersistentVolume, event: KubeEvent | Non
     )
     if nodes and event is not None and Recognised.STILL_ATTACHED.is_in(event.message):
         return _still_attached(context, volume, event, nodes)
+    if event is not None and is_non_primary(context, {}) and _only_mirror(context):
+        return _of_a_copy(context, volume, event)
     holders = stated(" Clients that have it open: {holders}.", holders=open_by) if open_by else ""
     if not open_by and nodes:
         holders = stated(
@@ -603,6 +605,42 @@ def _held(context: RuleContext, volume: PersistentVolume, event: KubeEvent | Non
             within_s=RETRY_S,
         ),
         severity=Severity.INFO if transient else None,
+    )
+
+
+def _of_a_copy(context: RuleContext, volume: PersistentVolume, event: KubeEvent) -> Finding:
+    """Return RBD641 for the copy of a mirrored image: its daemon always has it open.
+
+    Before 3.5.0, ceph-csi allowed for the daemon's watch only with a primary image (isInUse in
+    internal/rbd/rbd_util.go@v3.4.0). Since then it leaves the image of a copy that is replayed to
+    rbd-mirror, and the PV goes (cleanupRBDImage in internal/rbd/controllerserver.go@v3.5.0).
+    """
+    image = context.volume.image
+    return finding(
+        Code.DELETION_HELD,
+        Subject.of_pv(volume.name),
+        stated(
+            "{volume} is Released and is to be deleted, and its image is a copy that is not "
+            "primary here: rbd-mirror keeps it open as long as it follows. This ceph-csi takes "
+            "that for a user of the image.",
+            volume=volume.name,
+        ),
+        evidence=(
+            f"claimRef {volume.claim}, reclaim policy Delete",
+            "the image is not primary here",
+            quoted(event),
+        ),
+        remedy="Delete the volume in the cluster where its image is primary, or end the mirroring "
+        "of the image there: rbd-mirror then removes this copy. ceph-csi since 3.5.0 removes the "
+        "PV of a copy that is replayed, and leaves its image. Do not stop rbd-mirror for it, and "
+        "do not promote the copy.",
+        commands=(
+            *(() if image is None else (command("rbd mirror image status", str(image.spec)),)),
+            command("rbdagent who-holds", f"pv/{volume.name}"),
+        ),
+        recovery=Recovery(
+            actor=PROVISIONER, condition="the copy is gone, or ceph-csi is newer", within_s=RETRY_S
+        ),
     )
 
 

@@ -27,7 +27,7 @@ from rbdagent.rules import diagnose
 from tests.support.rows import each_row
 
 if TYPE_CHECKING:
-    from rbdagent.model import Diagnosis, Snapshot
+    from rbdagent.model import Diagnosis, ImageView, Snapshot
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
 CAUSES: Final = {
@@ -39,6 +39,7 @@ CAUSES: Final = {
     "rook-13306": ("RBD724", "has not released the pod's volumes for 28d"),
     "rook-2547": ("RBD203", "the kernel logged it at"),
     "velero-7223": ("RBD301", "does not exist"),
+    "volume-replication-operator-100": ("RBD641", "is a copy that is not primary here"),
     "ceph-csi-5306": ("RBD762", '"Failed to open key file". The log of the CSI node plugin'),
     "ceph-csi-859": ("RBD753", "A mount replays it: this alone is no damage"),
     "ceph-csi-935": ("RBD776", "names no secret for it"),
@@ -360,6 +361,19 @@ def messages_of(seen: Snapshot) -> dict[str, str]:
     return {finding.code: finding.message for finding in diagnose(correlate(seen), seen).findings}
 
 
+def image_of(seen: Snapshot) -> ImageView:
+    assert seen.ceph is not None
+    (cluster,) = seen.ceph.clusters
+    (view,) = cluster.images
+    return view
+
+
+def with_image(seen: Snapshot, view: ImageView) -> Snapshot:
+    assert seen.ceph is not None
+    (cluster,) = seen.ceph.clusters
+    return replace(seen, ceph=replace(seen.ceph, clusters=(replace(cluster, images=(view,)),)))
+
+
 def test_requests_that_were_read_decide_more_than_the_kernels_line() -> None:
     """The kernel does not log that a wait has ended."""
     seen = seen_in("rook-2547")
@@ -375,3 +389,11 @@ def test_status_of_a_program_is_of_mkfs_on_a_volume_with_a_file_system() -> None
     (made,) = observed_of(seen.kubernetes.persistent_volumes)
     kube = replace(seen.kubernetes, persistent_volumes=(replace(made, volume_mode="Filesystem"),))
     assert "no file system can be created" in messages_of(replace(seen, kubernetes=kube))["RBD751"]
+
+
+def test_daemons_that_hold_a_primary_image_are_counted() -> None:
+    seen = seen_in("volume-replication-operator-100")
+    view = image_of(seen)
+    features = tuple(name for name in view.features if name != "non-primary")
+    primary = replace(view, primary=True, features=features)
+    assert "mirrorDaemonCount" in messages_of(with_image(seen, primary))["RBD641"]
