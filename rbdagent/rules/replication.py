@@ -17,11 +17,13 @@ from rbdagent.model import (
     LIFECYCLE_NOT_REQUESTED,
     CollectScope,
     LifecycleStep,
+    MirrorState,
     NotObserved,
     Recovery,
     Severity,
     Subject,
     joined,
+    observed_of,
     stated,
 )
 from rbdagent.parse.foreign import foreign, foreign_name
@@ -88,9 +90,9 @@ def differs(context: RuleContext) -> Iterator[Finding]:
         yield finding(
             Code.REPLICATION_DIFFERS,
             Subject.of_image(view.spec),
-            joined((_demand(one, view), _reported(one, is_other=is_other))),
+            joined((_demand(one, view), _reported(one, view, is_other=is_other))),
             evidence=(_line(one),),
-            remedy=_BY_RAMEN if _is_of_ramen(one) else "",
+            remedy=_remedy(one, view),
             commands=(_show(one),),
             # csi-addons has not acted yet, or is at it.
             severity=None if one.is_current and (one.failure or one.completed) else Severity.INFO,
@@ -109,12 +111,50 @@ def _demand(one: VolumeReplication, view: ImageView) -> Statement:
     )
 
 
-def _reported(one: VolumeReplication, *, is_other: bool) -> Statement:
+# ceph-csi 3.5.0 to 3.6.2 (checkHealthyPrimary in replicationcontrollerserver.go@v3.6.1) fails a
+# promotion that is done until each peer replays. A cluster that is down does not.
+_PROMOTED: Final = (
+    "Do not promote or resync the image again. If the log of the CSI provisioner names an image "
+    "that `is not healthy`, update ceph-csi to 3.7.0 or later; it is also over once the other "
+    "cluster is back and replays the image. Otherwise mend what that log names."
+)
+
+
+def _beyond_the_promotion(view: ImageView) -> str:
+    """Return that the image is promoted, and what ceph-csi may still wait for."""
+    sites = view.mirror_sites
+    is_followed = any(
+        site.is_up and site.state is MirrorState.REPLAYING
+        for site in observed_of(sites)
+        if not site.is_local
+    )
+    waits = (
+        ""
+        if is_followed or isinstance(sites, NotObserved)
+        else " No other cluster replays the image, and ceph-csi 3.5 and 3.6 wait for that (3.7 "
+        "does not)."
+    )
+    return f" The promotion itself is done: a pod can use the image here.{waits}"
+
+
+def _is_promoted(one: VolumeReplication, view: ImageView) -> bool:
+    """Return whether the image is promoted, and only what comes after it has failed."""
+    return view.primary is True and one.wanted == "primary" and one.failure == "FailedToPromote"
+
+
+def _remedy(one: VolumeReplication, view: ImageView) -> str:
+    if _is_promoted(one, view):
+        return _PROMOTED
+    return _BY_RAMEN if _is_of_ramen(one) else ""
+
+
+def _reported(one: VolumeReplication, view: ImageView, *, is_other: bool) -> Statement:
     if not one.is_current:
         return stated("csi-addons has not acted on the last change yet.")
     if one.failure:
         return stated(
-            "csi-addons reports {reason}: {message}.",
+            "csi-addons reports {reason}: {message}.{}",
+            _beyond_the_promotion(view) if _is_promoted(one, view) else "",
             reason=foreign_name(one.failure),
             message=foreign(one.message) if one.message else "no message",
         )

@@ -16,6 +16,8 @@ from rbdagent.model import (
     CsiSource,
     LogEntry,
     LogExcerpt,
+    MirrorSite,
+    MirrorState,
     NodeLogs,
     PersistentVolume,
     observed_of,
@@ -34,6 +36,7 @@ CAUSES: Final = {
     "ceph-csi-1217": ("RBD762", "it is not mkfs, since the volume is a raw block device"),
     "ceph-csi-2552": ("RBD780", "has room for 29Gi only"),
     "ceph-csi-3000": ("RBD753", "its journal has to be replayed"),
+    "ceph-csi-3268": ("RBD138", "The promotion itself is done"),
     "kubernetes-104785": ("RBD102", "/usr/bin/cadvisor"),
     "kubernetes-108217": ("RBD724", "is empty or damaged, so each try fails"),
     "rook-13306": ("RBD724", "has not released the pod's volumes for 28d"),
@@ -397,3 +400,14 @@ def test_daemons_that_hold_a_primary_image_are_counted() -> None:
     features = tuple(name for name in view.features if name != "non-primary")
     primary = replace(view, primary=True, features=features)
     assert "mirrorDaemonCount" in messages_of(with_image(seen, primary))["RBD641"]
+
+
+def test_promotion_that_another_cluster_follows_waits_for_none() -> None:
+    seen = seen_in("ceph-csi-3268")
+    peer = MirrorSite(
+        is_local=False, state=MirrorState.REPLAYING, description="replaying", is_up=True
+    )
+    followed = with_image(seen, replace(image_of(seen), mirror_sites=(peer,)))
+    message = messages_of(followed)["RBD138"]
+    assert "The promotion itself is done" in message
+    assert "No other cluster" not in message
