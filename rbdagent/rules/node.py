@@ -853,6 +853,8 @@ def staged_without_volume_data(context: RuleContext) -> Iterator[Finding]:
         for directory in observed_of(holder_verdict.holder.staging):
             if directory.volume_data is not None or directory.block:
                 continue
+            if _IN_TREE_STAGING in directory.path:
+                continue
             mounted = evidence_of(holder_verdict.holder).staging_mounts
             if not any(mount.path.startswith(directory.path) for mount in mounted):
                 continue
@@ -866,6 +868,10 @@ def staged_without_volume_data(context: RuleContext) -> Iterator[Finding]:
                 ),
                 evidence=(directory.path,),
             )
+
+
+_IN_TREE_STAGING: Final = "/plugins/kubernetes.io/rbd/"
+"""kubelet writes a vol_data.json for volumes of a CSI driver only."""
 
 
 def same_name_other_image(context: RuleContext) -> Iterator[Finding]:

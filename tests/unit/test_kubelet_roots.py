@@ -90,6 +90,16 @@ def look(root: Path, given: str, own: str | None) -> KubeletView:
     )
 
 
+def test_in_tree_staging_is_found_below_both_directories(tmp_path: Path) -> None:
+    """Newer versions of kubelet still use the one of Kubernetes before 1.10 (kubernetes#47325)."""
+    paths = [f"/var/lib/kubelet/plugins/kubernetes.io/rbd/{name}" for name in ("mounts", "rbd")]
+    for path in paths:
+        (tmp_path / f"{path}/k8s-image-data".lstrip("/")).mkdir(parents=True)
+    staging = look(tmp_path, "/var/lib/kubelet", "/var/lib/kubelet").staging
+    assert not isinstance(staging, NotObserved)
+    assert [found.path for found in staging] == [f"{path}/k8s-image-data" for path in paths]
+
+
 def test_directory_that_kubelet_does_not_use_is_not_observed(tmp_path: Path) -> None:
     """Assert not observed: otherwise the staging directories would read as none."""
     (tmp_path / "var/lib/kubelet/pods").mkdir(parents=True)

@@ -39,6 +39,7 @@ CAUSES: Final = {
     "ceph-csi-3268": ("RBD138", "The promotion itself is done"),
     "kubernetes-104785": ("RBD102", "/usr/bin/cadvisor"),
     "kubernetes-108217": ("RBD724", "is empty or damaged, so each try fails"),
+    "kubernetes-47325": ("RBD106", "Stop /dev/rbd0 on worker-1 first"),
     "rook-13306": ("RBD724", "has not released the pod's volumes for 28d"),
     "rook-2547": ("RBD203", "the kernel logged it at"),
     "velero-7223": ("RBD301", "does not exist"),
@@ -411,3 +412,7 @@ def test_promotion_that_another_cluster_follows_waits_for_none() -> None:
     message = messages_of(followed)["RBD138"]
     assert "The promotion itself is done" in message
     assert "No other cluster" not in message
+
+
+def test_in_tree_staging_has_no_volume_data() -> None:
+    assert "RBD206" not in messages_of(seen_in("kubernetes-47325"))

@@ -57,7 +57,9 @@ KNOWN_ROOTS: Final = (
 
 _CSI: Final = "plugins/kubernetes.io/csi"
 _DEVICES: Final = f"{_CSI}/volumeDevices"
-_IN_TREE: Final = "plugins/kubernetes.io/rbd/mounts"
+_IN_TREE: Final = ("plugins/kubernetes.io/rbd/mounts", "plugins/kubernetes.io/rbd/rbd")
+"""The second is that of Kubernetes before 1.10. Newer ones still use it where it is there
+(makePDNameInternal in pkg/volume/rbd/rbd_util.go)."""
 _POD_PLUGINS: Final = ("kubernetes.io~csi", "kubernetes.io~rbd")
 _STASH: Final = "image-meta.json"
 
@@ -346,9 +348,9 @@ def _block_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
 
 def _in_tree_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
     """Yield ``plugins/kubernetes.io/rbd/mounts/<pool>-image-<image>`` of the in-tree plugin."""
-    base = f"{root}/{_IN_TREE}"
-    for name in _listed(_below(host_root, base)):
-        yield StagingDirectory(path=f"{base}/{name}", driver=None, volume_handle=None)
+    for base in (f"{root}/{below}" for below in _IN_TREE):
+        for name in _listed(_below(host_root, base)):
+            yield StagingDirectory(path=f"{base}/{name}", driver=None, volume_handle=None)
 
 
 def _pod_volumes_below(
