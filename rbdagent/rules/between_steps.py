@@ -20,7 +20,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.faults import rank_of
 from rbdagent.parse.kubelet import pod_uid_of_path
-from rbdagent.parse.recognised import Rank
+from rbdagent.parse.recognised import Rank, Recognised
 from rbdagent.rules.context import (
     Rule,
     RuleContext,
@@ -30,7 +30,13 @@ from rbdagent.rules.context import (
     subject_of,
 )
 from rbdagent.rules.entry import Entry
-from rbdagent.rules.facts import ownership_begun
+from rbdagent.rules.facts import (
+    is_in_tree,
+    kubelet_log,
+    kubelet_log_since,
+    ownership_begun,
+    plugin_log,
+)
 from rbdagent.rules.node import hanging
 from rbdagent.rules.pod_events import (
     decisive_pod_events,
@@ -75,6 +81,7 @@ def between_steps(context: RuleContext) -> Iterator[Finding]:
             ),
             severity=advice.severity,
             remedy=advice.remedy,
+            recovery=advice.recovery,
             evidence=(*holder_verdict.reasons, *identity_lines(context, holder_verdict.holder)),
             pods=holder_verdict.pods,
             commands=(query_again(context),),
@@ -87,6 +94,7 @@ class _Advice(NamedTuple):
     sentence: Words
     remedy: str = ""
     severity: Severity | None = None
+    recovery: Recovery | None = None
 
 
 _WAIT: Final = _Advice("Wait, then run the command again.")
@@ -99,18 +107,66 @@ def _advice(context: RuleContext, node: str | None) -> _Advice:
     waited = _waited(context, node)
     if waited is None:
         return _WAIT
+    if _has_no_line(context, node):
+        return _Advice(
+            stated(
+                "kubelet has reported for {age} that it fails, and its log has no line about this "
+                "volume. If its event lists this volume as unmounted, restart kubelet on that "
+                "node.",
+                age=age_text(waited),
+            ),
+            _RESTART if is_in_tree(context) else f"{_RESTART} {_IF_NOT}",
+            Severity.WARNING,
+            Recovery(note="kubelet has logged no step of the volume"),
+        )
     return _Advice(
         stated(
             "kubelet has reported for {age} that it fails, and nothing that was observed shows "
-            "why: read its log, and that of the CSI node plugin.",
+            "why: read its log{}.",
+            "" if is_in_tree(context) else ", and that of the CSI node plugin",
             age=age_text(waited),
         ),
-        _READ_THE_LOGS,
+        _READ_KUBELETS_LOG if is_in_tree(context) else _READ_THE_LOGS,
         Severity.WARNING,
     )
 
 
+def _has_no_line(context: RuleContext, node: str | None) -> bool:
+    """Return whether a log of this node's kubelet, read for long enough, does not name the volume.
+
+    kubelet logs each step of a volume that fails. A kubelet that only waits for the volumes of a
+    pod logs no step (kubernetes#72107).
+    """
+    begun = age(kubelet_log_since(context), context.snapshot.observed_at)
+    is_long = begun is not None and begun > _LONG_STEP
+    is_silent = is_long and not kubelet_log(context) and not plugin_log(context)
+    is_here = node is not None and node == context.here_if_known
+    return is_silent and is_here and not _is_of_another(context)
+
+
+def _is_of_another(context: RuleContext) -> bool:
+    """Return whether a pod that waits has an event about a volume: it is of another one.
+
+    Another finding reports one about this volume.
+    """
+    waiting = {(pod.ref.namespace, pod.ref.name) for pod in waiters(context)}
+    return any(
+        Recognised.OF_VOLUME.is_in(event.message)
+        for event in context.volume.events
+        if (event.subject.namespace, event.subject.name) in waiting
+    )
+
+
 _OF_THE_HANG: Final = "Follow the finding about the operation that hangs."
+_RESTART: Final = (
+    "Restart kubelet on that node: it then reads from the node what is attached and mounted, and "
+    "tries again. Pods that run keep running. Do not evict the client of this node from Ceph, nor "
+    "delete the claim."
+)
+_IF_NOT: Final = "If that does not help, restart the pod of the CSI node plugin there."
+_READ_KUBELETS_LOG: Final = (
+    "Read the log of kubelet on that node: rbdagent reads it as root on the node."
+)
 _READ_THE_LOGS: Final = (
     "Read the log of kubelet on that node, and that of the CSI node plugin: rbdagent reads both as "
     "root on the node."
@@ -185,6 +241,7 @@ def attached_not_mapped(context: RuleContext) -> Iterator[Finding]:
             ),
             severity=advice.severity,
             remedy=advice.remedy,
+            recovery=advice.recovery,
             evidence=(
                 f"VolumeAttachment {attachment.name}: created {attachment.created_at}"
                 + (f", being deleted since {leaving}" if leaving else ""),

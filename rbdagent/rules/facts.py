@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.image_identity import are_mappings_observed
-from rbdagent.model import ClusterView, CsiSource, LockHolder, NotObserved, observed_of
+from rbdagent.model import (
+    ClusterView,
+    CsiSource,
+    InTreeRbdSource,
+    LockHolder,
+    NotObserved,
+    observed_of,
+)
 from rbdagent.parse.excerpt import what_follows
 from rbdagent.parse.foreign import foreign
 from rbdagent.parse.handle import VolumeHandle, composed_handle
@@ -192,6 +199,12 @@ def is_raw_block(context: RuleContext, _named: dict[str, str]) -> bool:
     """Return whether the PV is a raw block device: no file system is made or mounted on it."""
     volume = context.volume.persistent_volume
     return volume is not None and volume.volume_mode == "Block"
+
+
+def is_in_tree(context: RuleContext) -> bool:
+    """Return whether the PV is of the in-tree RBD plugin: no CSI driver has a part in it."""
+    volume = context.volume.persistent_volume
+    return volume is not None and isinstance(volume.source, InTreeRbdSource)
 
 
 def has_option_ro(context: RuleContext, _named: dict[str, str]) -> bool:

@@ -19,6 +19,7 @@ from rbdagent.model import (
     MirrorSite,
     MirrorState,
     NodeLogs,
+    NotObserved,
     PersistentVolume,
     observed_of,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rbdagent.model import Diagnosis, ImageView, Snapshot
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "reported"
+LONG_BEFORE: Final = "2026-11-20T00:00:00Z"
 CAUSES: Final = {
     "ceph-csi-1217": ("RBD762", "it is not mkfs, since the volume is a raw block device"),
     "ceph-csi-2552": ("RBD780", "has room for 29Gi only"),
@@ -40,6 +42,7 @@ CAUSES: Final = {
     "kubernetes-104785": ("RBD102", "/usr/bin/cadvisor"),
     "kubernetes-108217": ("RBD724", "is empty or damaged, so each try fails"),
     "kubernetes-47325": ("RBD106", "Stop /dev/rbd0 on worker-1 first"),
+    "kubernetes-72107": ("RBD120", "If its event lists this volume as unmounted, restart"),
     "rook-13306": ("RBD724", "has not released the pod's volumes for 28d"),
     "rook-2547": ("RBD203", "the kernel logged it at"),
     "velero-7223": ("RBD301", "does not exist"),
@@ -290,6 +293,7 @@ REMEDIES: Final = {
     "ceph-csi-859": "Update ceph-csi: 2.1.0 and newer do not run xfs_repair",
     "kubernetes-108217": "`umount` (never lazily) the volume's mount below",
     "kubernetes-116847": "Restart kubelet on that node: it then finds out from the node itself",
+    "kubernetes-72107": "Restart kubelet on that node: it then reads from the node",
     "ceph-csi-935": "Add controllerExpandSecretRef to the PV",
     "k8up-978": "Run the pod of the Job on worker-2 too",
     "rook-2517": "Start kubelet on worker-2",
@@ -412,6 +416,30 @@ def test_promotion_that_another_cluster_follows_waits_for_none() -> None:
     message = messages_of(followed)["RBD138"]
     assert "The promotion itself is done" in message
     assert "No other cluster" not in message
+
+
+def test_silence_of_kubelets_log_is_that_of_a_log_with_no_line_of_the_volume() -> None:
+    seen = seen_in("kubernetes-72107")
+    assert seen.node is not None
+    assert isinstance(seen.node.logs, NodeLogs)
+    line = LogEntry(at=seen.observed_at, text="MountVolume started", names=())
+    for kubelet in (
+        LogExcerpt(since=LONG_BEFORE, lines=(line,)),
+        LogExcerpt(since=seen.observed_at),
+        NotObserved(reason="no journal"),
+    ):
+        logs = replace(seen.node.logs, kubelet=kubelet)
+        message = messages_of(replace(seen, node=replace(seen.node, logs=logs)))["RBD120"]
+        assert "nothing that was observed shows why: read its log." in message
+
+
+def test_kubelet_that_reports_another_volume_is_not_to_be_restarted() -> None:
+    seen = seen_in("kubernetes-72107")
+    assert seen.kubernetes is not None
+    (waits,) = observed_of(seen.kubernetes.events)
+    text = 'MountVolume.SetUp failed for volume "config" : configmap "app" not found'
+    kube = replace(seen.kubernetes, events=(waits, replace(waits, message=text)))
+    assert "restart kubelet" not in messages_of(replace(seen, kubernetes=kube))["RBD120"]
 
 
 def test_in_tree_staging_has_no_volume_data() -> None:
