@@ -630,10 +630,11 @@ def _of_a_copy(context: RuleContext, volume: PersistentVolume, event: KubeEvent)
             "the image is not primary here",
             quoted(event),
         ),
-        remedy="Delete the volume in the cluster where its image is primary, or end the mirroring "
-        "of the image there: rbd-mirror then removes this copy. ceph-csi since 3.5.0 removes the "
-        "PV of a copy that is replayed, and leaves its image. Do not stop rbd-mirror for it, and "
-        "do not promote the copy.",
+        remedy="If only this copy is to go, end the mirroring of the image in the cluster where it "
+        "is primary: rbd-mirror then removes the copy, and the primary image stays. If the volume "
+        "is to go in both clusters, delete it where its image is primary. ceph-csi since 3.5.0 "
+        "removes the PV of a copy that is replayed, and leaves its image. Do not stop rbd-mirror "
+        "for it, and do not promote the copy.",
         commands=(
             *(() if image is None else (command("rbd mirror image status", str(image.spec)),)),
             command("rbdagent who-holds", f"pv/{volume.name}"),

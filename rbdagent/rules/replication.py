@@ -134,7 +134,7 @@ def _beyond_the_promotion(view: ImageView) -> str:
         else " No other cluster replays the image, and ceph-csi 3.5 and 3.6 wait for that (3.7 "
         "does not)."
     )
-    return f" The promotion itself is done: a pod can use the image here.{waits}"
+    return f" The promotion itself is done.{waits}"
 
 
 def _is_promoted(one: VolumeReplication, view: ImageView) -> bool:

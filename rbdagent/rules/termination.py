@@ -549,11 +549,11 @@ def _without_volume_data(
         Subject.of_pod(pod.ref),
         stated(
             "The containers of {pod} have ended, and kubelet on {node} cannot finish the unmount "
-            "for {age}: its file about the volume, vol_data.json in the pod's directory, {state}, "
+            "for {age}: its file about the volume, vol_data.json in the pod's directory, {}, "
             "so each try fails.",
+            "is empty or damaged" if is_there else "is gone",
             pod=pod.ref,
             node=pod.node_name,
-            state=stated("is empty or damaged" if is_there else "is gone"),
             age=_late(pod, context),
         ),
         waiting=waiters_elsewhere(context, pod.node_name),
