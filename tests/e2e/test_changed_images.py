@@ -198,22 +198,53 @@ def test_image_that_was_shrunk_is_to_be_grown_back(scene: Scene) -> None:
 @pytest.mark.alone
 def test_pause_of_ceph_is_named_while_writes_wait(scene: Scene) -> None:
     """No program gets an error: the write ends with the pause."""
-    volume, ceph, vm = scene.claim(), scene.lab.ceph, scene.lab.nodes[_NODE]
+    volume, ceph = scene.claim(), scene.lab.ceph
     path = scene.mount_of(scene.run_pod(_NODE), volume)
     scene.undo(lambda: ceph.ceph("osd", "unpause"))
     ceph.ceph("osd", "pause")
-    write = f"dd if=/dev/zero of={path}/late bs=4096 count=1 oflag=direct"
-    pid = vm.run(["/bin/bash", "-c", f"{write} >/dev/null 2>&1 </dev/null & echo $!"]).stdout
+    is_written = start_write(scene, path)
     found = wait_for(scene, f"pv/{volume}", lambda found: found["code"] in {"RBD131", "RBD203"})
     assert "Ceph's I/O is paused" in found["message"]
-    assert vm.run(f"kill -0 {pid.strip()}", check=False).exit_code == 0, "it waits"
+    assert not is_written(), "it waits"
     ceph.ceph("osd", "unpause")
+    wait_until(is_written, timeout_s=120, what="the write to end", interval_s=1)
+
+
+@pytest.mark.alone
+def test_osd_that_does_not_answer_is_named_while_a_write_waits(scene: Scene) -> None:
+    """The OSD keeps its connections: the kernel waits, and the program gets no error."""
+    volume, ceph = scene.claim(), scene.lab.ceph
+    path = scene.mount_of(scene.run_pod(_NODE), volume)
+    scene.undo(ceph.resume_osd)
+    ceph.pause_osd()
+    is_written = start_write(scene, path)
+
+    def is_named(found: Json) -> bool:
+        return found["code"] == "RBD203" and "osd.0" in found["message"]
+
+    found = wait_for(scene, f"pv/{volume}", is_named)
+    for shown in found["commands"]:
+        words = shown["command"].split()
+        if words[0] == "ceph":
+            assert ceph.ceph(*words[1:])
+    assert not is_written()
+    # The advice leads to the OSD, which runs on here.
+    ceph.resume_osd()
+    wait_until(is_written, timeout_s=120, what="the write to end", interval_s=1)
     wait_until(
-        lambda: vm.run(f"kill -0 {pid.strip()}", check=False).exit_code != 0,
-        timeout_s=120,
-        what="the write to end",
+        lambda: "RBD203" not in codes(scene, volume),
+        timeout_s=60,
+        what="the answer without a request that hangs",
         interval_s=1,
     )
+
+
+def start_write(scene: Scene, path: str) -> Callable[[], bool]:
+    """Write a block below a path of the node; return whether that has ended."""
+    vm = scene.lab.nodes[_NODE]
+    write = f"dd if=/dev/zero of={path}/late bs=4096 count=1 oflag=direct"
+    pid = vm.run(["/bin/bash", "-c", f"{write} >/dev/null 2>&1 </dev/null & echo $!"]).stdout
+    return lambda: vm.run(f"kill -0 {pid.strip()}", check=False).exit_code != 0
 
 
 @pytest.mark.alone
