@@ -25,7 +25,7 @@ NVMEOF_SUFFIX: Final = "nvmeof.csi.ceph.com"
 
 _DEFAULT_PREFIX: Final = "csi-vol-"
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-"""What ceph-csi takes for true: it parses staticVolume with strconv.ParseBool of Go."""
+"""What ceph-csi takes for true: it parses attributes with strconv.ParseBool of Go."""
 
 
 def is_rbd_driver(driver: str, attributes: dict[str, str]) -> bool:
@@ -101,7 +101,12 @@ def _csi_image(source: CsiSource) -> ImageIdentity | NotObserved:
 def is_static(source: CsiSource) -> bool:
     """Return whether a PV has staticVolume; one that was migrated from in-tree has it, too."""
     is_migrated = source.volume_handle.startswith("mig_") or source.attribute("migration") == "true"
-    return source.attribute("staticVolume") in _TRUE and not is_migrated
+    return is_true(source.attribute("staticVolume")) and not is_migrated
+
+
+def is_true(value: str | None) -> bool:
+    """Return whether ceph-csi takes a volume attribute for true."""
+    return value in _TRUE
 
 
 def _static_image(source: CsiSource, pool: str, namespace: str) -> ImageIdentity | NotObserved:

@@ -53,7 +53,7 @@ from rbdagent.rules.error_texts import (
 from rbdagent.rules.facts import is_only_node
 from rbdagent.rules.pod_events import PodEvent, has_waited, scheduler_message, unscheduled, waiters
 from rbdagent.verdicts.timing import LONG, MOVING, RETRY_S, is_young, seconds
-from rbdagent.verdicts.volume_verdict import driver_of, maps_by_nbd
+from rbdagent.verdicts.volume_verdict import driver_of, may_map_by_nbd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -472,7 +472,7 @@ def _is_on_no_node(driver: str, context: RuleContext) -> bool:
 
 def _lacks_module(context: RuleContext) -> bool:
     node = context.snapshot.node
-    return node is not None and not node.module_loaded and not maps_by_nbd(context.volume)
+    return node is not None and not node.module_loaded and not may_map_by_nbd(context.volume)
 
 
 def lacks_driver(node: str | None, context: RuleContext) -> bool:

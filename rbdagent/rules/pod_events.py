@@ -145,8 +145,14 @@ def is_ending_in_time(pod: Pod, context: RuleContext) -> bool:
 
 
 def knows_every_user(context: RuleContext) -> bool:
-    """Return whether every pod that uses the volume was observed."""
-    return context.kube.coverage.pods_of(names_of_volume(context.volume).claims)
+    """Return whether every pod that uses the volume was observed.
+
+    Without its PV, no claim is known, and so no pod that names the claim.
+    """
+    volume, coverage = context.volume, context.kube.coverage
+    if not pvs_of(volume) and not coverage.volumes(volume.image):
+        return False
+    return coverage.pods_of(names_of_volume(volume).claims)
 
 
 def users_on(node: str, context: RuleContext) -> tuple[Pod, ...]:

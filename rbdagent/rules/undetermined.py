@@ -52,7 +52,7 @@ from rbdagent.verdicts.timing import MOVING
 from rbdagent.verdicts.volume_traces import left_here, listed_here
 from rbdagent.verdicts.volume_verdict import (
     PODS_ELSEWHERE,
-    maps_by_nbd,
+    may_map_by_nbd,
     may_be_shared,
     missing_sources,
     namespace_doubt,
@@ -270,7 +270,7 @@ def _is_unmap_expected(holder: Holder, context: RuleContext) -> bool:
     """
     attachment, is_librbd = holder.attachment, holder.kind is HolderKind.LIBRBD
     return (
-        (holder.kind is HolderKind.KRBD or (is_librbd and maps_by_nbd(context.volume)))
+        (holder.kind is HolderKind.KRBD or (is_librbd and may_map_by_nbd(context.volume)))
         and not holder.is_local
         and isinstance(attachment, VolumeAttachment)
         and not attachment.detach_error

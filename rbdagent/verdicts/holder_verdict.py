@@ -56,7 +56,13 @@ from rbdagent.verdicts.evidence import (
     unsorted_processes,
 )
 from rbdagent.verdicts.timing import GRACE, age, age_text, is_young
-from rbdagent.verdicts.volume_verdict import ORDER, fresh_report, maps_by_nbd, report_of
+from rbdagent.verdicts.volume_verdict import (
+    ORDER,
+    fresh_report,
+    may_map_by_nbd,
+    pvs_of,
+    report_of,
+)
 from rbdagent.verdicts.watcher_candidates import candidates_text
 
 if TYPE_CHECKING:
@@ -766,8 +772,13 @@ def unknown_node(context: HolderContext) -> RungResult | None:
 
 
 def _may_be_nbd(context: HolderContext) -> bool:
-    """Return whether a librbd client may be a device of a node, and is no daemon of Ceph."""
-    return maps_by_nbd(context.volume) and not supposed(context.holder, context.volume)
+    """Return whether a librbd client may be a device of a node, and is no daemon of Ceph.
+
+    A PV that was not observed may have the mounter rbd-nbd.
+    """
+    volume = context.volume
+    known = pvs_of(volume) or kube_index(context.snapshot.kubernetes).coverage.volumes(volume.image)
+    return (may_map_by_nbd(volume) or not known) and not supposed(context.holder, volume)
 
 
 def node_down(context: HolderContext) -> RungResult | None:
@@ -840,7 +851,7 @@ def own_check(context: HolderContext) -> RungResult | None:
     holder = context.holder
     if holder.kind is not HolderKind.LIBRBD or context.volume.persistent_volume is None:
         return None
-    if not context.found.waiting or context.found.running or maps_by_nbd(context.volume):
+    if not context.found.waiting or context.found.running or may_map_by_nbd(context.volume):
         return None
     return RungResult(
         verdict=Verdict.FOREIGN,

@@ -38,6 +38,7 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.foreign import foreign_name, reported
+from rbdagent.parse.volume import is_true
 from rbdagent.verdicts.coverage import missing_of_nodes, reporting_nodes
 from rbdagent.verdicts.timing import age, age_text, is_young
 from rbdagent.verdicts.volume_traces import traces_here
@@ -245,6 +246,19 @@ def maps_by_nbd(volume: Volume) -> bool:
     sources = (persistent_volume.source for persistent_volume in pvs_of(volume))
     return any(
         isinstance(source, CsiSource) and dict(source.attributes).get("mounter") == DeviceKind.NBD
+        for source in sources
+    )
+
+
+def may_map_by_nbd(volume: Volume) -> bool:
+    """Return whether ceph-csi maps it by rbd-nbd, or may.
+
+    With tryOtherMounters, it maps an image whose features krbd lacks by rbd-nbd (populateRbdVol in
+    internal/rbd/nodeserver.go@52fcb7b). A volume that was migrated from in-tree always has it.
+    """
+    sources = (persistent_volume.source for persistent_volume in pvs_of(volume))
+    return maps_by_nbd(volume) or any(
+        isinstance(source, CsiSource) and is_true(source.attribute("tryOtherMounters"))
         for source in sources
     )
 
