@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from rbdagent.correlate.image_identity import (
     by_name,
     may_be_in_another_namespace,
@@ -15,6 +17,7 @@ from rbdagent.correlate.index import Key, index_of, kube_index
 from rbdagent.correlate.names import VolumeNames, handle_of, key_of
 from rbdagent.correlate.views import with_namespace
 from rbdagent.model import (
+    CsiSource,
     ImageIdentity,
     ImageSpec,
     InTreeRbdSource,
@@ -50,7 +53,7 @@ def names_of(
     """Return every name of an image; the PVs of the target (``chosen``) come first."""
     kube = index_of(snapshot).kube
     further: set[PersistentVolume] = set()
-    doubtful: list[str] = []
+    open_: set[PersistentVolume] = set()
     if image is not None:
         # A PV never contains an image id: only the name decides.
         for candidate, named in kube.volumes_by_image.get(image.spec.name, ()):
@@ -60,7 +63,11 @@ def names_of(
             if same_image(image, theirs):
                 further.add(candidate)
             elif may_be_in_another_namespace(theirs, image) and candidate not in chosen:
-                doubtful.append(candidate.name)
+                open_.add(candidate)
+        # One clusterID leads to one RADOS namespace: that of a PV whose image is known.
+        clusters = {_cluster_id(one) for one in (*chosen, *further)} - {""}
+        further |= {one for one in open_ if _cluster_id(one) in clusters}
+    doubtful = sorted(one.name for one in open_ - further)
     for volume in chosen:
         handle = handle_of(volume.source)
         further |= set(kube.volumes_by_handle.get(handle, ())) if handle is not None else set()
@@ -76,8 +83,13 @@ def names_of(
             pair for candidate in volumes if (pair := handle_of(candidate.source)) is not None
         ),
         volumes_seen=bool(volumes) or (kube.coverage.volumes(image) and not doubtful),
-        may_be_of=() if volumes else tuple(sorted(doubtful)),
+        may_be_of=tuple(doubtful),
     )
+
+
+def _cluster_id(volume: PersistentVolume) -> str:
+    source = volume.source
+    return (source.attribute("clusterID") or "") if isinstance(source, CsiSource) else ""
 
 
 def names_of_volume(volume: Volume) -> VolumeNames:
@@ -208,20 +220,18 @@ def pods_on(
         return kube.pods
     if node is None:
         return NotObserved(reason="pods of this client: its node is unknown")
+    found = tuple(pod for pod in users_of(names, snapshot) if pod.node_name == node)
+    if found and names.volumes_seen and names.may_be_of:
+        # Further pods would not change that the volume is used.
+        names = replace(names, may_be_of=())
     doubt = _doubt(node, names, snapshot, kube)
-    if doubt:
-        return NotObserved(reason=doubt)
-    return tuple(pod for pod in users_of(names, snapshot) if pod.node_name == node)
+    return NotObserved(reason=doubt) if doubt else found
 
 
 def _doubt(node: str, names: VolumeNames, snapshot: Snapshot, kube: KubeView) -> str:
     """Return why further pods may use the volume; an empty string if there can be none."""
     if names.may_be_of:
-        return (
-            f"pods of this image: {names.may_be_of[0]} is a static volume with the name of the "
-            "image, and its RADOS namespace was not observed, which the radosNamespace of its "
-            "clusterID in ceph-csi's configuration decides"
-        )
+        return f"pods of this image: {other_volume(names)}"
     if not names.volumes_seen:
         return (
             "pods of this image: PersistentVolumes were not observed, so the claim of the image is "
@@ -237,6 +247,15 @@ def _doubt(node: str, names: VolumeNames, snapshot: Snapshot, kube: KubeView) ->
     return (
         f"pod {pod.ref} on {node} uses claim {claim}, and no PersistentVolume names that claim: "
         "the claim may belong to this image"
+    )
+
+
+def other_volume(names: VolumeNames) -> str:
+    """Return why a static PV may be another name of the image."""
+    return (
+        f"{names.may_be_of[0]} is a static volume with the name of the image, and its RADOS "
+        "namespace was not observed, which the radosNamespace of its clusterID in ceph-csi's "
+        "configuration decides"
     )
 
 
@@ -296,6 +315,8 @@ def attachment_to(
     if node is None:
         return NotObserved(reason="VolumeAttachment of this client: its node is unknown")
     found = next((attachment for attachment in attachments if attachment.node_name == node), None)
+    if found is None and names.may_be_of:
+        return NotObserved(reason=f"VolumeAttachment to {node}: {other_volume(names)}")
     if found or kube_index(kube).coverage.attachments(names.attachment_names(node)):
         return found
     return NotObserved(reason=f"VolumeAttachment to {node}: it was not requested")

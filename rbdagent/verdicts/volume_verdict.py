@@ -17,7 +17,12 @@ from rbdagent.correlate.image_identity import are_mappings_observed, are_watcher
 from rbdagent.correlate.index import ceph_index, kube_index
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.views import copies_text, copies_with, fsids_of
-from rbdagent.correlate.volume_names import names_of, names_of_volume, node_named
+from rbdagent.correlate.volume_names import (
+    names_of,
+    names_of_volume,
+    node_named,
+    other_volume,
+)
 from rbdagent.model import (
     CsiSource,
     DeviceKind,
@@ -421,6 +426,9 @@ def missing_for_free(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
 def missing_sources(volume: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return which of the sources of a volume's state were not observed."""
     missing = [*namespace_doubt(volume)]
+    names = names_of(volume.image, pvs_of(volume), snapshot)
+    if names.may_be_of:
+        missing.append(f"whether another volume is of this image: {other_volume(names)}")
     if not _are_watchers_known(volume):
         missing.append("the watchers of the image")
     missing += [
