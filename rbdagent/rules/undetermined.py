@@ -52,8 +52,8 @@ from rbdagent.verdicts.timing import MOVING
 from rbdagent.verdicts.volume_traces import left_here, listed_here
 from rbdagent.verdicts.volume_verdict import (
     PODS_ELSEWHERE,
-    may_map_by_nbd,
     may_be_shared,
+    may_map_by_nbd,
     missing_sources,
     namespace_doubt,
 )

@@ -24,14 +24,17 @@ from tests.support.rule_tables import (
     reported_rows,
 )
 from tests.support.snapshots import (
+    BY_IMAGE,
     JUST_NOW,
     LONG_AGO,
     PV,
+    UNSEEN,
     attachment,
     codes,
     found,
     node,
     pod,
+    unmapped,
     waiting_pod,
 )
 
@@ -198,3 +201,15 @@ def test_attachment_to_a_node_that_is_gone_is_reported_once(
     there = attachment("worker-9", detach_error="no such node", deleting_since=deleting_since)
     seen = waiting(attachments=(there,), nodes=BOTH_LIST)
     assert codes(seen) & {"RBD409", "RBD410"} == {expected}
+
+
+def test_attachment_is_not_called_idle_while_the_claim_of_the_volume_is_unknown() -> None:
+    seen = unmapped(
+        target=BY_IMAGE,
+        in_kube={
+            "persistent_volumes": UNSEEN,
+            "attachments": (attachment("worker-2"),),
+            "pods": (pod(node="worker-2"),),
+        },
+    )
+    assert "RBD715" not in codes(seen)

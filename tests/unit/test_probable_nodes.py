@@ -29,6 +29,7 @@ from rbdagent.report.text.headline import verdict_finding
 from rbdagent.rules import diagnose
 from tests.support.rule_tables import attached
 from tests.support.snapshots import (
+    BY_IMAGE,
     DRIVER,
     FSID,
     HANDLE,
@@ -39,6 +40,7 @@ from tests.support.snapshots import (
     NOW,
     PV,
     SPEC,
+    UNSEEN,
     codes,
     node,
     pod,
@@ -273,6 +275,7 @@ def test_librbd_client_may_be_a_device_of_a_node_only_if_rbd_nbd_maps_the_volume
     source = volume().source
     assert isinstance(source, CsiSource)
     by_nbd = replace(source, attributes=(("mounter", "rbd-nbd"),))
+    by_either = replace(source, attributes=(("tryOtherMounters", "true"),))
     stranger = replace(STRANGER, cookie=LIBRBD_COOKIE)
     nodes = (node("worker-1"), node("worker-2", **IN_USE))
 
@@ -285,7 +288,16 @@ def test_librbd_client_may_be_a_device_of_a_node_only_if_rbd_nbd_maps_the_volume
     found = verdict_on(by_nbd)
     assert found.verdict is Verdict.UNDETERMINED
     assert found.reasons[0].startswith("its node is probably worker-2, because its kubelet lists")
+    assert verdict_on(by_either).verdict is Verdict.UNDETERMINED
     assert verdict_on(source).verdict is Verdict.FOREIGN
+
+
+def test_librbd_client_may_be_a_device_of_a_node_if_the_mounter_was_not_observed() -> None:
+    stranger = replace(STRANGER, cookie=LIBRBD_COOKIE)
+    parts = {"persistent_volumes": UNSEEN, "nodes": (node("worker-1"), node("worker-2"))}
+    snapshot = unmapped(of_image={"watchers": (stranger,)}, in_kube=parts, target=BY_IMAGE)
+    (holder,) = diagnose(correlate(snapshot), snapshot).holders
+    assert holder.verdict is Verdict.UNDETERMINED
 
 
 def test_observed_node_is_no_candidate() -> None:

@@ -13,6 +13,7 @@ from rbdagent.model import (
     CsiImageMeta,
     CsiSource,
     ImagePresence,
+    ObjectRef,
     PublishedMapping,
     PublishedNode,
     Verdict,
@@ -130,6 +131,43 @@ def test_report_of_an_agent_shows_the_namespace() -> None:
     image = diagnosis_of(state).volume.image
     assert image is not None
     assert image.spec == TENANT
+
+
+def with_another_pv(cluster_id: str) -> Snapshot:
+    """Return a provisioned PV of the image, and a static one that a pod uses on another node."""
+    first = volume()
+    assert isinstance(first.source, CsiSource)
+    attributes = (*first.source.attributes, ("radosNamespace", "tenant"))
+    other = replace(
+        static(clusterID=cluster_id),
+        name="pv-b",
+        claim=ObjectRef(namespace="default", name="other", uid="other-uid"),
+    )
+    return seen(
+        GONE,
+        replace(OF_TENANT, watchers=()),
+        of_kubelet={"staging": ()},
+        in_kube={
+            "persistent_volumes": (
+                replace(first, source=replace(first.source, attributes=attributes)),
+                other,
+            ),
+            "pods": (pod(node="worker-2", claims=("other",)),),
+            "attachments": (attachment("worker-2", persistent_volume="pv-b", name="csi-b"),),
+        },
+    )
+
+
+def test_static_pv_with_the_cluster_id_of_a_known_pv_is_in_its_namespace() -> None:
+    diagnosis = diagnosis_of(with_another_pv("lab-ceph-1"))
+    assert [one.name for one in diagnosis.volume.other_volumes] == ["pv-b"]
+    assert diagnosis.verdict is Verdict.IN_USE
+
+
+def test_image_is_not_free_while_a_static_pv_may_name_it() -> None:
+    state = with_another_pv("lab-ceph-2")
+    assert diagnosis_of(state).verdict is Verdict.UNDETERMINED
+    assert "pv-b is a static volume with the name of the image" in found(state, "RBD119").message
 
 
 def stash() -> dict[str, Any]:
