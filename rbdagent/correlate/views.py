@@ -13,6 +13,7 @@ from rbdagent.correlate.image_identity import (
     merged,
     same_image,
     stashes_of,
+    volume_image,
 )
 from rbdagent.correlate.index import ceph_index, node_index, reported_specs
 from rbdagent.model import (
@@ -50,16 +51,38 @@ def with_namespace(
     """
     if image.namespace_by is None:
         return image
-    mapped = {
-        spec.namespace
-        for spec in _specs_mapped_for(volume, node, kube)
-        if (spec.pool, spec.name) == (image.spec.pool, image.spec.name)
-    }
+    mapped = _namespaces_mapped_for(image, volume, node, kube)
     if len(mapped) == 1:
         return in_namespace(image, mapped.pop())
     if not mapped and any(_is_present(view) for view in _views_as_read(image, ceph)):
         return in_namespace(image, image.spec.namespace)
     return image
+
+
+def has_assumed_namespace(
+    volume: PersistentVolume, node: NodeView | None, kube: KubeView | None
+) -> bool:
+    """Return whether nothing that ceph-csi mapped for a PV shows in which namespace its image is.
+
+    An image of that name in the assumed namespace may then be another one.
+    """
+    image = volume_image(volume)
+    if image is None or image.namespace_by is None:
+        return False
+    return len(_namespaces_mapped_for(image, volume, node, kube)) != 1
+
+
+def _namespaces_mapped_for(
+    image: ImageIdentity,
+    volume: PersistentVolume | None,
+    node: NodeView | None,
+    kube: KubeView | None,
+) -> set[str]:
+    return {
+        spec.namespace
+        for spec in _specs_mapped_for(volume, node, kube)
+        if (spec.pool, spec.name) == (image.spec.pool, image.spec.name)
+    }
 
 
 def _specs_mapped_for(

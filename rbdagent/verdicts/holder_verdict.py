@@ -17,6 +17,7 @@ from rbdagent.correlate.image_identity import are_watchers_observed, identity_of
 from rbdagent.correlate.index import kube_index
 from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.correlate.published_reports import is_nbd
+from rbdagent.correlate.views import has_assumed_namespace
 from rbdagent.model import (
     BlocklistEntry,
     DeviceKind,
@@ -27,6 +28,7 @@ from rbdagent.model import (
     ImageView,
     Node,
     NotObserved,
+    PersistentVolume,
     Pod,
     ProcessRef,
     PublishedMapping,
@@ -468,7 +470,20 @@ def administrators(context: HolderContext) -> RungResult | None:
     The agent never unmaps the mapping of an administrator.
     """
     holder = context.holder
-    if holder.is_kubernetes_managed or isinstance(holder.pods, NotObserved):
+    if isinstance(holder.pods, NotObserved):
+        return None
+    if (assumed := _assumed_owner(context)) is not None:
+        return RungResult(
+            verdict=Verdict.UNDETERMINED,
+            reasons=(
+                (
+                    f"whether {assumed.name} is of this image was not observed: it is a static "
+                    "volume, and the radosNamespace of its clusterID in ceph-csi's configuration "
+                    "decides in which RADOS namespace its image is"
+                ),
+            ),
+        )
+    if holder.is_kubernetes_managed:
         return None
     return RungResult(
         verdict=Verdict.FOREIGN,
@@ -480,6 +495,16 @@ def administrators(context: HolderContext) -> RungResult | None:
             *pins(context.found, holder),
         ),
     )
+
+
+def _assumed_owner(context: HolderContext) -> PersistentVolume | None:
+    """Return the PV of a device if only an assumed RADOS namespace leads from it to the image."""
+    holder, seen = context.holder, context.snapshot
+    volumes = pvs_of(context.volume)
+    if holder.mapping is None or not volumes or observed_of(holder.staging):
+        return None
+    is_assumed = all(has_assumed_namespace(one, seen.node, seen.kubernetes) for one in volumes)
+    return volumes[0] if is_assumed else None
 
 
 def pinned(context: HolderContext) -> RungResult | None:

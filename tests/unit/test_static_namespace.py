@@ -207,3 +207,15 @@ def test_configuration_shows_the_namespace_of_a_cluster_id(
         "data": {"config.json": json.dumps([cluster])},
     }
     assert parse_csi_config(data).namespaces == namespaces
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_device_is_no_orphan_of_a_pv_whose_namespace_is_an_assumption(*, is_shown: bool) -> None:
+    """Assert doubt: the image may be a copy that an administrator has mapped."""
+    directory = staging(volume_handle=SPEC.name, stash=CsiImageMeta(spec=SPEC))
+    state = world(
+        of_kubelet={"staging": (directory,) if is_shown else ()},
+        in_kube={"persistent_volumes": (static(),)},
+    )
+    expected = Verdict.ORPHANED if is_shown else Verdict.UNDETERMINED
+    assert diagnosis_of(state).holders[0].verdict is expected
