@@ -9,7 +9,7 @@ from rbdagent.parse.secrets import command_without_secrets, without_secrets
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-KUBELETS: Final = frozenset({"kubelet", "k3s", "rke2", "k0s"})
+KUBELETS: Final = frozenset({"kubelet", "kubelite", "k3s", "rke2", "k0s"})
 """Programs that are kubelet or contain it."""
 _WORKERS: Final = frozenset(
     {"rbd", "rbd-nbd", "mount", "umount", "blkid", "cryptsetup", "fsck", "e2fsck", "xfs_repair",

@@ -45,6 +45,10 @@ def pid(tree: Tree) -> int | None:
         ("/usr/local/bin/rke2 agent",),
         ("/usr/local/bin/k0s", "worker"),
         ("/usr/local/bin/k0s", "controller", "--enable-worker"),
+        (
+            "/snap/microk8s/8148/kubelite",
+            "--kubelet-args-file=/var/snap/microk8s/8148/args/kubelet",
+        ),
     ],
 )
 def test_host_process_that_runs_kubelet_is_kubelet(tree: Tree, arguments: tuple[str, ...]) -> None:

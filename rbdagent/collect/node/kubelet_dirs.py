@@ -133,6 +133,8 @@ def existing_roots(
     return tuple(chosen.values())
 
 
+_ALONE: Final = frozenset({"kubelet", "kubelite"})
+"""kubelet, and the program of MicroK8s since 1.21 that contains it (microk8s issue 2186)."""
 _SUBCOMMANDS: Final = {
     "k3s": frozenset({"server", "agent"}),
     "rke2": frozenset({"server", "agent"}),
@@ -181,7 +183,7 @@ def _runs_kubelet(entry: ProcessEntry) -> bool:
     program, *words = [*entry.arguments[0].split(" "), *entry.arguments[1:]]
     name = os.path.basename(program)
     subcommand = next((word for word in words if word and not word.startswith("-")), "")
-    return name == "kubelet" or subcommand in _SUBCOMMANDS.get(name, ())
+    return name in _ALONE or subcommand in _SUBCOMMANDS.get(name, ())
 
 
 def _doubt_of(entry: ProcessEntry, uids: tuple[bytes, ...], host: set[int | bytes]) -> str:
