@@ -107,7 +107,8 @@ def pinned(context: RuleContext) -> Iterator[Finding]:
         found = evidence_of(holder)
         kept = pins(found, holder) if holder.mapping is not None else ()
         # kubelet has yet to detach its own loop device, however long a pod waits (RBD724).
-        is_kubelets = holder.in_volumes_in_use and kubelets_loops_alone(found, holder)
+        is_listed = holder.in_volumes_in_use is not False
+        is_kubelets = is_listed and bool(kubelets_loops_alone(found, holder))
         if not kept or (is_kubelets and holder_verdict.verdict is Verdict.STAGED):
             continue
         after, recovery = once_released(holder)
