@@ -44,7 +44,6 @@ from rbdagent.rules.facts import (
     is_non_primary,
     is_on_the_blocklist,
     is_plain_xfs,
-    is_raw_block,
     is_shrunk,
     is_stopped_there,
     kernel_line,
@@ -447,22 +446,10 @@ MOUNT_REFUSED: Final = ErrorText(
         (is_encrypted, _LUKS_REFUSED),
     ),
 )
-# The event has the status alone, also of other programs in old versions (ceph-csi#1217).
-_PROGRAM_ENDED: Final = ErrorText(
-    (),
-    Code.MOUNT_FAILS,
-    "a program of the CSI node plugin has ended with status {status}. The event does not name it; "
-    "it is not mkfs, since the volume is a raw block device",
-    (NODE_PODS,),
-    "Read the log of the CSI node plugin on that node: it names the program, and what it printed. "
-    "Mend that.",
-    retried("what that program reports is mended"),
-)
 FORMAT_FAILED: Final = ErrorText(
     (Recognised.FORMAT_FAILED,),
     Code.MKFS_FAILS,
     "no file system can be created on the image",
-    causes=((is_raw_block, _PROGRAM_ENDED),),
 )
 
 

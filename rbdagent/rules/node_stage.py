@@ -53,6 +53,7 @@ from rbdagent.rules.error_texts import (
 )
 from rbdagent.rules.facts import (
     is_present,
+    is_raw_block,
     is_unmapped_there,
     names_a_program,
     ownership_begun,
@@ -173,6 +174,17 @@ ENTRIES: Final = (
 _WITH_ITS_TOOLS: Final = (
     "Use an image of the driver that has the program: the plugin runs its own tools, and those of "
     "the node do not count. kubelet itself runs losetup, on the node."
+)
+# The event has the status alone, also of other programs in old versions (ceph-csi#1217).
+_PROGRAM_ENDED: Final = ErrorText(
+    (),
+    Code.MOUNT_FAILS,
+    "a program of the CSI node plugin has ended with status {status}. The event does not name it; "
+    "it is not mkfs, since the volume is a raw block device",
+    (NODE_PODS,),
+    "Read the log of the CSI node plugin on that node: it names the program, and what it printed. "
+    "Mend that.",
+    retried("what that program reports is mended"),
 )
 ERROR_TEXTS: Final = (
     *DRIVER_TEXTS,
@@ -333,7 +345,7 @@ ERROR_TEXTS: Final = (
         Code.IN_TREE_PLUGIN_GONE,
         "its kubelet no longer has a plugin for this volume",
     ),
-    FORMAT_FAILED,
+    FORMAT_FAILED._replace(causes=((is_raw_block, _PROGRAM_ENDED),)),
 )
 """The texts of all steps on a node, in this order; the first that matches applies."""
 

@@ -46,7 +46,8 @@ READ_NO_TEXT: Final = {
     ),  # compose names
     *("image_keys", "label_value", "mapping_name", "selectors"),  # compose names, too
     *("id_key", "image_label", "client_label", "devices_value", "mapping_keys", "volume_key"),
-    *("image_of", "is_made_by_hand", "meets", "way_to"),  # read parsed values
+    *("image_of", "is_made_by_hand", "is_true", "meets", "way_to"),  # read parsed values
+    "begun",  # begins a sentence
     *("fault_of", "iso_time"),  # read a number
 }
 

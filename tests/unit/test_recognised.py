@@ -232,7 +232,6 @@ OWN_PATTERNS: Final = {
     "provisioner": {"_NEEDS_SELF_LINK", "_VERSION"},
     "cluster_report": {"AGES"},
     "evidence": {"_STAGING_PATH"},
-    "coverage_gaps": {"_SILENCE"},
     "log_evidence": {"_DETACH_CALLS"},
 }
 
