@@ -14,6 +14,7 @@ from rbdagent.parse.handle import staging_hash
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
 from tests.lab.csi import static_volume
+from tests.lab.csi_controller import CLUSTER_ID, PROVISIONED_BY
 from tests.lab.errors import LabError
 from tests.lab.install import bin_dir, cache_dir
 from tests.lab.install_node import node_tree
@@ -39,9 +40,13 @@ _MAY_UNMAP: Final = 1 << 19 | 1 << 21
 _MAY_UNMAP_STAGED: Final = _MAY_UNMAP | 1 << 18
 """These two and CAP_SYS_CHROOT."""
 _BESIDE: Final = f"/etc/systemd/system/{_UNIT}.d"
-_IMAGE: Final = "image"
-_MAPPER: Final = f"luks-rbd-{_IMAGE}"
-_STAGED: Final = f"/var/lib/kubelet/plugins/kubernetes.io/csi/{DRIVER}/{staging_hash(_IMAGE)}"
+_UUID: Final = "0a1b2c3d-4444-4555-8666-777788889999"
+_IMAGE: Final = f"image-{_UUID}"
+"""With the volumeNamePrefix of a StorageClass: without its PV, it is no image of Kubernetes."""
+_HANDLE: Final = f"0001-{len(CLUSTER_ID):04x}-{CLUSTER_ID}-0000000000000001-{_UUID}"
+"""Of a provisioned volume: which image a static one means is open without a stash."""
+_MAPPER: Final = f"luks-rbd-{_HANDLE}"
+_STAGED: Final = f"/var/lib/kubelet/plugins/kubernetes.io/csi/{DRIVER}/{staging_hash(_HANDLE)}"
 _BOOT_S: Final = 240.0
 
 
@@ -95,7 +100,7 @@ def machine(deb_of_nodes: Path) -> Iterator[Machine]:
         plane.wait_ready()
         ceph.wait_ready()
         ceph.create_pool("k8s")
-        ceph.create_image("k8s/image", size="32M")
+        ceph.create_image(f"k8s/{_IMAGE}", size="32M")
         ceph.create_user("rbdagent", READ_ONLY_CAPS)
         plane.api.create("/api/v1/nodes", {"metadata": {"name": NODE}})
         vm.wait_until_ready(_BOOT_S)
@@ -133,7 +138,7 @@ def _rights(machine: Machine) -> dict[str, int]:
 
 
 def test_the_unit_observes_with_two_rights_and_publishes(machine: Machine) -> None:
-    machine.vm.run("rbd map -o noudev k8s/image")
+    machine.vm.run(f"rbd map -o noudev k8s/{_IMAGE}")
     machine.vm.run(f"systemctl enable --now {_UNIT}", timeout_s=120)
 
     assert machine.shown("StatusText").startswith("1 mapped: 1 ")
@@ -173,7 +178,9 @@ def test_systemd_replaces_an_agent_that_hangs_and_no_other(machine: Machine) -> 
 @pytest.fixture(scope="module")
 def forgetful(machine: Machine) -> Machine:
     """Return the machine with a kubelet process that tracks no volume; a PV has the image."""
-    volume = static_volume("static", pool="k8s", image=_IMAGE)
+    volume = static_volume("provisioned", pool="k8s", image=_IMAGE, handle=_HANDLE)
+    volume["metadata"]["annotations"] = {PROVISIONED_BY: DRIVER}
+    del volume["spec"]["csi"]["volumeAttributes"]["staticVolume"]
     machine.api.create("/api/v1/persistentvolumes", volume)
     machine.vm.run("mkdir -p /var/lib/kubelet")
     kubelet = ["bash", "-c", "exec -a /usr/bin/kubelet sleep 100000"]
@@ -229,13 +236,13 @@ def _stage_with_luks(machine: Machine) -> None:
     ceph-csi sets ``_netdev``: mount(8) and umount(8) then keep a record in /run/mount, which its
     pod shares with the host.
     """
-    data = {"driverName": DRIVER, "volumeHandle": _IMAGE}
+    data = {"driverName": DRIVER, "volumeHandle": _HANDLE}
     stash = {"Version": 3, "pool": "k8s", "radosNamespace": "", "image": _IMAGE, "encrypted": True}
     machine.vm.put(f"{_STAGED}/vol_data.json", json.dumps(data).encode())
     machine.vm.put(f"{_STAGED}/globalmount/image-meta.json", json.dumps(stash).encode(), 0o600)
     machine.vm.run(f"""set -e
         device=$(rbd map -o noudev k8s/{_IMAGE}) mapper=/dev/mapper/{_MAPPER}
-        mount={_STAGED}/globalmount/{_IMAGE}
+        mount={_STAGED}/globalmount/{_HANDLE}
         printf lab | cryptsetup -q luksFormat --type luks2 --pbkdf pbkdf2 \
             --pbkdf-force-iterations 1000 $device -d /dev/stdin
         printf lab | cryptsetup luksOpen $device {_MAPPER} --disable-keyring -d /dev/stdin
