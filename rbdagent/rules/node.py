@@ -345,11 +345,10 @@ class _Hang(NamedTuple):
 def hanging(context: RuleContext) -> Iterator[Finding]:
     """Yield RBD203 for an operation that hangs, and which side does not answer."""
     event, hang = _hanging_event(context), _hang_here(context)
-    is_silent = event is None and not hang.asleep and not hang.requests
-    if networks.is_explained(context):
-        return
-    if is_silent:
+    if event is None and not hang.asleep and not hang.requests:
         yield from _hung_by_its_kernel(context)
+        return
+    if networks.is_explained(context):
         return
     stuck = _stuck_tasks(context) if hang.requests else ()
     is_certain = event is not None or hang.is_certain or bool(stuck)
@@ -383,8 +382,10 @@ def _hung_by_its_kernel(context: RuleContext) -> Iterator[Finding]:
         if (mapping := holder_verdict.holder.mapping) is not None
         and isinstance(mapping.hung_requests, NotObserved)
     }
+    if not unread:
+        return
     stuck = [entry for entry in _stuck_tasks(context) if not unread.keys().isdisjoint(entry.names)]
-    if not stuck:
+    if not stuck or networks.is_explained(context):
         return
     device = next(name for name in stuck[-1].names if name in unread)
     yield finding(
