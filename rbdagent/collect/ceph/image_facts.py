@@ -121,8 +121,7 @@ def _facts_or_gap(
             reason=f"{image.spec}: no answer in time", hint=silence_cure(cluster), timed_out=True
         )
     if isinstance(answer, (cluster.rbd.Error, cluster.rados.Error)):
-        error = image_error(cluster, image.spec, answer)
-        return NotObserved(reason=str(error), hint=error.hint)
+        answer = image_error(cluster, image.spec, answer)
     return not_observed(answer, str(image.spec))
 
 
@@ -191,8 +190,7 @@ def _read(cluster: Cluster, spec: ImageSpec, call: Callable[[], _T]) -> _T | Not
     except UnicodeDecodeError:
         return NotObserved(reason=f"{spec}: a name is not UTF-8, and the binding cannot read it")
     except (cluster.rbd.Error, cluster.rados.Error) as error:
-        failed = image_error(cluster, spec, error)
-        return NotObserved(reason=str(failed), hint=failed.hint)
+        return not_observed(image_error(cluster, spec, error), str(spec))
 
 
 def _created_at(cluster: Cluster, context: Handle, image: ListedImage) -> str | None:

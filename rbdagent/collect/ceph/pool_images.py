@@ -244,8 +244,7 @@ def _missing(
             reason=f"{subject}: no answer in time", hint=silence_cure(cluster), timed_out=True
         )
     if isinstance(answer, (cluster.rados.Error, cluster.rbd.Error)):
-        error = osd_error(cluster, subject, answer, line_of(command(begin, pool)))
-        return NotObserved(reason=str(error), hint=error.hint, timed_out=error.timed_out)
+        answer = osd_error(cluster, subject, answer, line_of(command(begin, pool)))
     return not_observed(answer, subject)
 
 

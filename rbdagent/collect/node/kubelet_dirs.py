@@ -171,8 +171,7 @@ def find_kubelet(procfs: Path, scan: ProcessScan) -> ProcessEntry | NotObserved 
             doubts.append(NotObserved(reason=f"{named(entry.ref)}: {doubt}"))
     if found:
         return max(found, key=lambda entry: entry.ticks)
-    if not doubts and scan.unknown:
-        return NotObserved(reason=scan.unknown[0])
+    doubts += [NotObserved(reason=reason) for reason in scan.unknown[:1]]
     return doubts[0] if doubts else None
 
 
