@@ -195,8 +195,17 @@ class CephCluster:
         wait_until(lambda: _is_stopped(osd.pid), timeout_s=_READY_S, what=what, process=osd)
 
     def resume_osd(self) -> None:
-        """Continue the OSD."""
+        """Continue the OSD, and have its placement groups peer again.
+
+        A group whose lease expired before a request came is laggy, and the acknowledgement of
+        another OSD ends that. Here is no other one: such requests would wait for a new interval
+        (Ceph 18.2.7, flag point "waiting for readable").
+        """
         os.kill(self._process("osd").pid, signal.SIGCONT)
+        # No manager has to notice it: the OSD itself protests, and is up with the next map.
+        self.ceph("osd", "down", "0")
+        osd = self._process("osd")
+        wait_until(self._osd_is_up, timeout_s=_READY_S, what="the OSD to be up again", process=osd)
 
     # Commands -------------------------------------------------------------------------------------
 
