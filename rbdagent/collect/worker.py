@@ -180,7 +180,7 @@ def _is_closed(answers: int, deadline: float) -> bool:
     It is closed when all threads have ended. A thread in an uninterruptible wait keeps the process
     and its files open.
     """
-    while select.select([answers], [], [], _left_s(deadline))[0]:
+    while _is_readable(answers, deadline):
         if not os.read(answers, _CHUNK):
             return True
     return False
@@ -303,9 +303,19 @@ def _detach_standard_streams() -> None:
     os.close(null)
 
 
-def _left_s(deadline: float | None) -> float | None:
-    """Return the seconds until a deadline, at least 0; None waits indefinitely."""
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
+def _is_readable(descriptor: int, deadline: float | None) -> bool:
+    """Wait until a pipe has bytes or is closed; return False at the deadline.
+
+    select() takes no descriptor above 1023, and a service may have more open.
+    """
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(_left_ms(deadline)))
+
+
+def _left_ms(deadline: float | None) -> float | None:
+    """Return the milliseconds until a deadline, at least 0; None waits indefinitely."""
+    return None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
 
 
 def _write(descriptor: int, value: object) -> None:
@@ -325,7 +335,7 @@ def _read(descriptor: int, deadline: float | None = None) -> Any:  # noqa: ANN40
     """
     received = bytearray()
     while missing := _missing(received):
-        if not select.select([descriptor], [], [], _left_s(deadline))[0]:
+        if not _is_readable(descriptor, deadline):
             raise TimeoutError
         chunk = os.read(descriptor, min(missing, _CHUNK))
         if not chunk:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -46,6 +47,20 @@ def test_answer_to_each_question_is_returned() -> None:
     with Worker(lambda: answer) as worker:
         assert worker.answer(("a", "b"), soon()) == ["a" * 100_000, "b" * 100_000]
         assert worker.answer(("c",), soon()) == ["c" * 100_000]
+
+
+def test_answer_comes_in_a_program_with_more_than_1024_open_files() -> None:
+    """Descriptors from 1024 on do not fit into the sets of select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with Worker(lambda: str.upper) as worker:
+            assert worker.answer("a", soon()) == "A"
+    finally:
+        for descriptor in many:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_process_loads_modules_before_it_receives_its_work(tmp_path: Path) -> None:
