@@ -173,7 +173,11 @@ def diagnosed(node: Node) -> Snapshot:
 
 
 def cut_off(node: Node) -> dict[str, Finding]:
-    found = diagnosis_of(diagnosed(node)).findings
+    """Return what is said of a map that waits; nothing before rbd runs, and after its end."""
+    seen = diagnosed(node)
+    if seen.node is None or not observed_of(seen.node.in_flight):
+        return {}
+    found = diagnosis_of(seen).findings
     return {one.code: one for one in found if one.code in {"RBD203", "RBD212", "RBD213"}}
 
 

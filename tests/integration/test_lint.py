@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.integration.conftest import control_plane_alone
 from tests.lab.csi import static_volume
 from tests.lab.csi_controller import SECRET
 from tests.lab.install import CHECKOUT
@@ -86,14 +87,13 @@ def _backup() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def restore(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Restore]:
-    made = Restore(control_plane, tmp_path)
-    for kind, body in _INSTALLED.items():
-        made.api.create(collection(kind), body)
-    yield made
-    made.remove()
-    for kind, body in _INSTALLED.items():
-        made.api.delete(f"{collection(kind)}/{body['metadata']['name']}")
+def restore(tmp_path: Path) -> Iterator[Restore]:
+    """Yield a cluster of its own: lint compares with each PV and storage class that is there."""
+    with control_plane_alone("rbdagent-lint", tmp_path / "control-plane") as (plane, _):
+        made = Restore(plane, tmp_path)
+        for kind, body in _INSTALLED.items():
+            made.api.create(collection(kind), body)
+        yield made
 
 
 def test_what_lint_foretells_happens_and_its_pair_binds(restore: Restore) -> None:

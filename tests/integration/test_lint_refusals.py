@@ -15,7 +15,6 @@ from tests.support.manifests import listed, pv, pvc, storage_class
 from tests.support.snapshots import HANDLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.lab.controlplane import ControlPlane
@@ -82,11 +81,9 @@ ACCEPTED: Final = {
 
 
 @pytest.fixture(scope="module")
-def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Yield the control plane with the objects of before; lint of other tests would see them."""
+def cluster(control_plane: ControlPlane) -> ControlPlane:
     control_plane.kubectl("apply", "-f", "-", stdin=listed(*BEFORE))
-    yield control_plane
-    control_plane.kubectl("delete", "-f", "-", stdin=listed(*BEFORE))
+    return control_plane
 
 
 def codes_of(cluster: ControlPlane, directory: Path, manifest: Json, *flags: str) -> set[str]:
