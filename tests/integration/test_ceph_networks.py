@@ -173,7 +173,7 @@ def diagnosed(node: Node) -> Snapshot:
 
 
 def cut_off(node: Node) -> dict[str, Finding]:
-    """Return what is said of a map that waits; nothing before rbd runs, and after its end."""
+    """Return the findings about a map that waits; none before rbd runs, and after its end."""
     seen = diagnosed(node)
     if seen.node is None or not observed_of(seen.node.in_flight):
         return {}

@@ -88,7 +88,7 @@ def _backup() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def restore(tmp_path: Path) -> Iterator[Restore]:
-    """Yield a cluster of its own: lint compares with each PV and storage class that is there."""
+    """Yield a separate cluster: lint compares with each PV and storage class that exists."""
     with control_plane_alone("rbdagent-lint", tmp_path / "control-plane") as (plane, _):
         made = Restore(plane, tmp_path)
         for kind, body in _INSTALLED.items():
