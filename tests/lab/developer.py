@@ -66,11 +66,10 @@ _SOME_ROWS = ("--rows", "16")
 _QUICK = "quick"
 _OF_QUICK = ("tests/unit", "tests/contract", "--quick", "--rows", "8")
 """210 s on two cores; with 16 rows it was 244 s."""
-_BESIDE = ("newest",)
-"""The tier that runs after those tests of e2e that must be alone, next to the other ones.
+_BESIDE = (*_OF_ONE_DEBIAN, _FLOORS)
+"""Tiers that run after those tests of e2e that must be alone, next to the other ones.
 
-So both chains take about the same time: with oldest and floors, this one took 63 minutes, and the
-other one 47.
+floors comes last: it needs processors, and the tests of e2e next to it wait most of the time.
 """
 _NOT_OF_FLOORS = "tests/contract/test_requirements.py"
 """It compares lists with what is installed; what is installed here is another list."""
@@ -533,7 +532,7 @@ def _in_second_lab(tiers: Sequence[str]) -> Iterator[Callable[[], list[Outcome]]
 
 
 def _second_lab(args: list[str]) -> int:
-    """Run the tests of a second lab: those that must be alone, ceph-csi, and newest.
+    """Run the tests of a second lab: those that must be alone, ceph-csi, other Debians, floors.
 
     Args:
         args: the file of the results, and the tiers of :data:`_BESIDE`.
@@ -543,7 +542,7 @@ def _second_lab(args: list[str]) -> int:
     outcomes = [_pytest("e2e", _SECOND_LAB, name=_ALONE), *_founding_with_cephcsi()]
     for tier in tiers:
         print(f"\n=== {tier}", flush=True)
-        outcomes.append(_of_parts(tier, ()))
+        outcomes.append(_of_parts(tier, _SOME_ROWS if tier == _FLOORS else ()))
     Path(results).write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
     return 0
 
